@@ -1,0 +1,34 @@
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: setup run test check bench docs clean
+
+setup: .venv/ready  ## Build .venv with pinned versions
+
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	touch $@
+
+run: setup  ## The paper's basic experiment: a table and a figure
+	$(BIN)/python examples/basic_experiment.py --out out
+
+test: setup  ## All tests
+	$(BIN)/python -m bilinq.warm
+	$(BIN)/python -m pytest -n 2
+
+check: setup  ## Lint, types, import contract
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: setup  ## Measure; writes out/bench.json
+	$(BIN)/bilinq bench --out out/bench.json
+
+docs: setup  ## Build the pages into site/
+	$(BIN)/python docs/build.py --out site
+
+clean:  ## Remove what can be made again
+	rm -rf .venv out site build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,5 @@
+"""The convex program that shares the servers: `allocate`."""
+
+from bilinq.allocation.allocate import Allocation, allocate
+
+__all__ = ["Allocation", "allocate"]

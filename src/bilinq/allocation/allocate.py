@@ -1,0 +1,203 @@
+"""The allocation program, Eq. (5): how much of each server class each job class gets in this slot."""
+
+from dataclasses import dataclass
+from typing import NoReturn
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bilinq.arrays import Array, as_floats, non_negative, positive, require, scalar
+from bilinq.errors import BadInput, NotSolved
+
+TOLERANCE = 1e-9
+"""The largest residual that is returned."""
+AIM = 1e-11
+"""The residual at which the search stops; what it returns is usually exact to rounding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """An optimal expected allocation with its prices and its certificate.
+
+    Attributes
+    ----------
+    expected : (..., I, J) array
+        y, the expected number of servers of class j that serve class i. Idle pairs are exactly zero.
+    price : (..., J) array
+        q, what one more server of class j is worth; zero where servers stay idle. Infinite only without any server.
+    residual : (...) array or float
+        The largest relative violation of the optimality conditions, Eq. (7), recomputed from y and q.
+    steps : int
+        Interior point steps over the whole batch; zero where no server class is saturated.
+    """
+
+    expected: Array
+    price: Array
+    residual: Array | float
+    steps: int
+
+
+def allocate(
+    queue: ArrayLike,
+    reward: ArrayLike,
+    capacity: ArrayLike,
+    V: ArrayLike,
+    gamma: ArrayLike = 1.2,
+    *,
+    weight: ArrayLike = 1.0,
+    limit: ArrayLike = np.inf,
+    start: Allocation | None = None,
+) -> Allocation:
+    """Return the optimal expected allocation, certified.
+
+    Maximise sum_i w_i Q_i / V log s_i - sum_ij (gamma - r_ij) y_ij with s_i = sum_j y_ij, sum_i y_ij <= n_j, s_i <= limit_i.
+    Where several allocations are optimal, each class is spread over its tied server classes in proportion to their
+    capacity as far as capacities allow; see Eq. (10) in `docs/maths.md`.
+
+    Parameters
+    ----------
+    queue : (..., I) array
+        Q, at least zero; a class with an empty queue gets nothing.
+    reward : (..., I, J) array
+        r, below gamma; bandit indices are clipped to [-1, 1].
+    capacity : (..., J) array
+        n, servers of each class, at least zero.
+    V : float or (...) array
+        Weight of the rewards against short queues, positive.
+    gamma : float or (...) array
+        Cost of using a server, above one.
+    weight, limit : (..., I) arrays, optional
+        w, positive; and a cap on each row sum, at least zero. All leading axes broadcast.
+    start : Allocation, optional
+        A nearby solution of the same shape to start from, such as the last slot's.
+
+    Raises
+    ------
+    BadInput
+        If an argument breaks a rule.
+    NotSolved
+        If the certificate stays above 1e-9.
+
+    Examples
+    --------
+    >>> answer = allocate(queue=[3, 1], reward=[[0.2, 0.9], [0.5, 0.4]], capacity=[1, 1], V=10.0, gamma=1.2)
+    >>> answer.expected.round(3).tolist()
+    [[0.0, 1.0], [0.143, 0.0]]
+    >>> answer.price.round(3).tolist()
+    [0.0, 0.0]
+    """
+    from bilinq.allocation.prepare import prepare
+    from bilinq.allocation.solve import solve_batch
+
+    given = [
+        as_floats(name, value)
+        for name, value in (
+            ("queue", queue),
+            ("reward", reward),
+            ("capacity", capacity),
+            ("V", V),
+            ("gamma", gamma),
+            ("weight", weight),
+            ("limit", limit),
+        )
+    ]
+    batch, arrays = align(*given)
+    Q, r, n, v, g, w, u = arrays
+    a = np.empty(Q.shape)
+    c = np.empty(r.shape)
+    if not prepare(Q, r, n, v, g, w, u, a, c):
+        explain(*given)
+    y = np.empty(r.shape)
+    q = np.empty(n.shape)
+    residual = np.empty(Q.shape[0])
+    warm = np.full(n.shape, np.nan) if start is None else warm_prices(start, batch, n.shape)
+    steps = solve_batch(a, c, n, u, warm, AIM, y, q, residual)
+    worst = max(residual.tolist(), default=0.0)
+    if worst > TOLERANCE:
+        raise NotSolved(
+            f"allocation not certified: residual {worst:.1e} after {steps} steps; "
+            "rescale queue / V or capacity so that they span fewer orders of magnitude"
+        )
+    if not batch:
+        return Allocation(y[0], q[0], worst, steps)
+    return Allocation(y.reshape(*batch, *y.shape[1:]), q.reshape(*batch, -1), residual.reshape(batch), steps)
+
+
+def align(
+    queue: Array, reward: Array, capacity: Array, V: Array, gamma: Array, weight: Array, limit: Array
+) -> tuple[tuple[int, ...], list[Array]]:
+    """Return the batch shape and every argument broadcast to it, with one leading axis."""
+    if reward.ndim < 2:
+        raise BadInput(f"reward must have shape (..., job classes, server classes); got {reward.shape}")
+    rows, columns = reward.shape[-2:]
+    if not queue.ndim or queue.shape[-1] != rows:
+        raise BadInput(f"queue must have shape (..., {rows}) to fit reward {reward.shape}; got {queue.shape}")
+    if not capacity.ndim or capacity.shape[-1] != columns:
+        raise BadInput(f"capacity must have shape (..., {columns}) to fit reward {reward.shape}; got {capacity.shape}")
+    if not rows or not columns:
+        raise BadInput(f"reward must have at least one job class and one server class; got {reward.shape}")
+    for name, value in (("weight", weight), ("limit", limit)):
+        if value.ndim and value.shape[-1] not in (1, rows):
+            raise BadInput(f"{name} must have shape (..., {rows}) to fit reward {reward.shape}; got {value.shape}")
+    if reward.ndim == 2 and queue.ndim == 1 and capacity.ndim == 1 and not (V.ndim or gamma.ndim):
+        batch: tuple[int, ...] = ()
+    else:
+        batch = batch_shape(queue, reward, capacity, V, gamma, weight, limit)
+    tails = ((rows,), (rows, columns), (columns,), (), (), (rows,), (rows,))
+    arrays = []
+    for value, tail in zip((queue, reward, capacity, V, gamma, weight, limit), tails, strict=True):
+        if not value.ndim:
+            value = np.full(batch + tail, value)
+        elif value.shape != batch + tail:
+            value = np.ascontiguousarray(np.broadcast_to(value, batch + tail))
+        elif not value.flags.writeable:
+            value = value.copy()  # read-only arrays are another type to the compiler
+        arrays.append(value.reshape(-1, *tail))
+    return batch, arrays
+
+
+def batch_shape(
+    queue: Array, reward: Array, capacity: Array, V: Array, gamma: Array, weight: Array, limit: Array
+) -> tuple[int, ...]:
+    """Return the common leading shape, or say that there is none."""
+    leading = {
+        "queue": queue.shape[:-1],
+        "reward": reward.shape[:-2],
+        "capacity": capacity.shape[:-1],
+        "V": V.shape,
+        "gamma": gamma.shape,
+        "weight": weight.shape[:-1],
+        "limit": limit.shape[:-1],
+    }
+    try:
+        return np.broadcast_shapes(*leading.values())
+    except ValueError:
+        shown = ", ".join(f"{name} {shape}" for name, shape in leading.items() if shape)
+        raise BadInput(f"leading axes must broadcast; got {shown}") from None
+
+
+def warm_prices(start: Allocation, batch: tuple[int, ...], shape: tuple[int, ...]) -> Array:
+    """Return the prices to start from."""
+    if start.price.shape != (*batch, shape[-1]):
+        raise BadInput(f"start must hold prices of shape {(*batch, shape[-1])}; got {start.price.shape}")
+    return np.ascontiguousarray(start.price.reshape(shape))
+
+
+def explain(
+    queue: Array, reward: Array, capacity: Array, V: Array, gamma: Array, weight: Array, limit: Array
+) -> NoReturn:
+    """Raise the error that names what `prepare` found."""
+    non_negative("queue", queue)
+    non_negative("capacity", capacity)
+    positive("V", V)
+    require("gamma", gamma, lambda x: (x > 1.0) & np.isfinite(x), "above one and finite")
+    positive("weight", weight)
+    require("limit", limit, lambda x: x >= 0.0, "non-negative")
+    require("reward", reward, np.isfinite, "finite")
+    require("reward", reward, lambda x: x < gamma[..., None, None], f"below gamma = {scalar_or_array(gamma)}")
+    raise BadInput("weight * queue / V must be finite; it overflows")
+
+
+def scalar_or_array(value: Array) -> str:
+    """Show a number plainly."""
+    return f"{scalar('value', float(value)):g}" if not value.ndim else "its batch's gamma"

@@ -1,0 +1,258 @@
+"""Kernels: a primal-dual interior point method for the allocation program, Eq. (6), on a packed set of pairs.
+
+The state is five arrays. Row i works on the columns `cols[i, :width[i]]`; `pair` (fields, I, K) keeps what belongs to such
+a pair, `row` (fields, I) and `col` (fields, J) what belongs to a job class and a server class. The names below are the
+fields. The central path is weighted (a pair by a_i n_j / N, a column by n_j A / N, a cap by a_i), so that a tiny class
+converges as fast, relatively, as a big one.
+"""
+
+import numpy as np
+
+from bilinq.allocation.linear import factor, solve
+from bilinq.arrays import Array, IntArray
+from bilinq.compiled import fast_kernel, inlined_kernel
+
+SAFETY = 0.995
+"""How far towards the boundary one step may go."""
+ROUNDING = 4e-15
+"""Violations below this part of the numbers they come from are noise, which the last steps would blow up."""
+
+C, Y, Z, DY, DZ, D, OVER_Z, PULL = range(8)
+"""Of a pair: cost, allocation, reduced cost, their steps, y / z, 1 / z, and what the row asks for at fixed prices."""
+A, U, M, E, DM, DE, S, H, F, PULLS, CAP, GAP_M, OFF = range(13)
+"""Of a row: a_i, its cap (infinite if none), the cap's price and slack, their steps, row sum, curvature, 1 / (1 + h sum D),
+sum of pulls, the price change that the cap alone asks for, wanted change of the product m e, violated cap."""
+N, Q, T, DQ, DT, IDLE, GAP_T, EXCESS = range(8)
+"""Of a column: capacity, price, idle capacity, their steps, violated capacity, wanted change of the product t q, diagonal
+excess of the price system."""
+
+
+@fast_kernel
+def start_cold(pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray) -> None:
+    """Set an interior point whose row prices are at least twice A / N."""
+    base = 2.0 * row[A].sum() / col[N].sum()
+    for j in range(col.shape[1]):
+        col[Q, j] = 2.0 * base
+        col[T, j] = col[N, j]
+    for i in range(row.shape[1]):
+        price = base
+        least = np.inf
+        for k in range(width[i]):
+            least = min(least, pair[C, i, k])
+        price = max(base, least)
+        total = 0.0
+        for k in range(width[i]):
+            pair[Z, i, k] = pair[C, i, k] + 2.0 * base - price
+            pair[Y, i, k] = col[N, cols[i, k]] * min(1.0, 10.0 * price / pair[Z, i, k])
+            total += pair[Y, i, k]
+        settle_row(pair, row, col, cols, width, i, price, max(price, 2.0 * row[A, i] / row[U, i]), total)
+    for j in range(col.shape[1]):
+        col[T, j] = max(col[T, j], 0.25 * col[N, j])
+
+
+@fast_kernel
+def start_warm(pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, q: Array, mu: float) -> None:
+    """Set a point near the central path at relative gap `mu`, with prices near `q` (J,)."""
+    lift = mu * row[A].sum() / col[N].sum()
+    for j in range(col.shape[1]):
+        col[Q, j] = q[j] + lift
+        col[T, j] = col[N, j]
+    for i in range(row.shape[1]):
+        price = np.inf
+        for k in range(width[i]):
+            price = min(price, pair[C, i, k] + col[Q, cols[i, k]])
+        total = 0.0
+        for k in range(width[i]):
+            pair[Z, i, k] = pair[C, i, k] + col[Q, cols[i, k]] - price * (1.0 - mu)
+            pair[Y, i, k] = col[N, cols[i, k]] / pair[Z, i, k]
+            total += pair[Y, i, k]
+        settle_row(pair, row, col, cols, width, i, price, max(price, row[A, i] / (0.999 * row[U, i])), total)
+    for j in range(col.shape[1]):
+        col[T, j] = max(col[T, j], lift * col[N, j] / col[Q, j])
+
+
+@inlined_kernel
+def settle_row(
+    pair: Array,
+    row: Array,
+    col: Array,
+    cols: IntArray,
+    width: IntArray,
+    i: int,
+    price: float,
+    marginal: float,
+    total: float,
+) -> None:
+    """Scale row i from sum `total` to a_i / `marginal`, charge its columns, and open its cap."""
+    service = row[A, i] / marginal
+    for k in range(width[i]):
+        pair[Y, i, k] *= service / total
+        col[T, cols[i, k]] -= pair[Y, i, k]
+    if row[U, i] < np.inf:
+        row[M, i] = max(marginal - price, 0.1 * price)
+        row[E, i] = max(row[U, i] - service, 0.01 * row[U, i])
+
+
+@fast_kernel
+def measure(pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray) -> float:
+    """Fill what the step needs to know of the point and return the sum of its complementarity products."""
+    gap = 0.0
+    for j in range(col.shape[1]):
+        col[IDLE, j] = col[N, j] - col[T, j]
+        gap += col[T, j] * col[Q, j]
+    for i in range(row.shape[1]):
+        s = 0.0
+        d = 0.0
+        for k in range(width[i]):
+            y = pair[Y, i, k]
+            z = pair[Z, i, k]
+            s += y
+            gap += y * z
+            col[IDLE, cols[i, k]] -= y
+            z = 1.0 / z
+            pair[OVER_Z, i, k] = z
+            pair[D, i, k] = y * z
+            d += y * z
+        row[S, i] = s
+        if row[U, i] < np.inf:
+            row[OFF, i] = beyond(row[U, i] - s - row[E, i], row[U, i])
+        gap += row[M, i] * row[E, i]
+        row[H, i] = row[A, i] / (s * s) + row[M, i] / row[E, i]
+        row[F, i] = 1.0 / (1.0 + row[H, i] * d)
+    for j in range(col.shape[1]):
+        col[IDLE, j] = beyond(col[IDLE, j], col[N, j])
+    return gap
+
+
+@inlined_kernel
+def beyond(violation: float, scale: float) -> float:
+    """Return `violation`, or zero where it is within rounding of `scale`."""
+    return violation if abs(violation) > ROUNDING * scale else 0.0
+
+
+@fast_kernel
+def price_system(pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, schur: Array) -> Array:
+    """Return the Cholesky factor of the J x J system for the price step, an M-matrix."""
+    size = col.shape[1]
+    for j in range(size):
+        col[EXCESS, j] = col[T, j] / col[Q, j]
+        for g in range(j):
+            schur[j, g] = 0.0
+    for i in range(row.shape[1]):
+        weight = row[H, i] * row[F, i]
+        for k in range(width[i]):
+            v = weight * pair[D, i, k]
+            j = cols[i, k]
+            col[EXCESS, j] += pair[D, i, k] * row[F, i]
+            for g in range(k):
+                other = cols[i, g]
+                schur[max(j, other), min(j, other)] -= v * pair[D, i, g]
+    return factor(schur, col[EXCESS])
+
+
+@fast_kernel
+def direction(
+    pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, lower: Array, mu: float, second: float
+) -> float:
+    """Fill the step to products `mu` times their weight; return the longest multiple that keeps the point positive.
+
+    With `second` = 1 the products of the step that stands there are subtracted (Mehrotra's correction).
+    """
+    per_server = mu / col[N].sum()
+    per_column = per_server * row[A].sum()
+    for j in range(col.shape[1]):
+        col[GAP_T, j] = per_column * col[N, j] - col[T, j] * col[Q, j] - second * col[DT, j] * col[DQ, j]
+        col[DQ, j] = col[GAP_T, j] / col[Q, j] - col[IDLE, j]
+    for i in range(row.shape[1]):
+        price = row[A, i] / row[S, i] - row[M, i]
+        if row[U, i] < np.inf:
+            row[GAP_M, i] = mu * row[A, i] - row[M, i] * row[E, i] - second * row[DM, i] * row[DE, i]
+            row[CAP, i] = (row[GAP_M, i] - row[M, i] * row[OFF, i]) / row[E, i]
+        pulls = 0.0
+        for k in range(width[i]):
+            j = cols[i, k]
+            product = per_server * row[A, i] * col[N, j] - second * pair[DY, i, k] * pair[DZ, i, k]
+            slack = price - pair[C, i, k] - col[Q, j] + pair[Z, i, k]
+            slack = beyond(slack, price + row[M, i] + col[Q, j])
+            pull = pair[D, i, k] * slack - pair[Y, i, k] + product * pair[OVER_Z, i, k]
+            pair[DZ, i, k] = product
+            pair[PULL, i, k] = pull
+            pulls += pull
+            col[DQ, j] += pull
+        row[PULLS, i] = pulls
+        rise = (row[H, i] * pulls + row[CAP, i]) * row[F, i]
+        for k in range(width[i]):
+            col[DQ, cols[i, k]] -= rise * pair[D, i, k]
+    solve(lower, col[DQ])
+    return complete(pair, row, col, cols, width)
+
+
+@inlined_kernel
+def complete(pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray) -> float:
+    """Fill the rest of the step from its price part; return the longest multiple that keeps the point positive."""
+    worst = 1e-300
+    for j in range(col.shape[1]):
+        col[DT, j] = (col[GAP_T, j] - col[T, j] * col[DQ, j]) / col[Q, j]
+        worst = max(worst, -col[DT, j] / col[T, j], -col[DQ, j] / col[Q, j])
+    for i in range(row.shape[1]):
+        pulls = row[PULLS, i]
+        for k in range(width[i]):
+            pulls -= pair[D, i, k] * col[DQ, cols[i, k]]
+        rise = (row[H, i] * pulls + row[CAP, i]) * row[F, i]
+        ds = 0.0
+        for k in range(width[i]):
+            over_y = 1.0 / pair[Y, i, k]
+            dy = pair[PULL, i, k] - pair[D, i, k] * (rise + col[DQ, cols[i, k]])
+            dz = pair[DZ, i, k] * over_y - pair[Z, i, k] * (1.0 + dy * over_y)
+            ds += dy
+            pair[DY, i, k] = dy
+            pair[DZ, i, k] = dz
+            worst = max(worst, -dy * over_y, -dz * pair[OVER_Z, i, k])
+        if row[U, i] < np.inf:
+            bend = row[A, i] / (row[S, i] * row[S, i])
+            if row[M, i] > bend * row[E, i]:
+                row[DM, i] = rise - bend * ds
+                row[DE, i] = (row[GAP_M, i] - row[E, i] * row[DM, i]) / row[M, i]
+            else:
+                row[DE, i] = row[OFF, i] - ds
+                row[DM, i] = (row[GAP_M, i] - row[M, i] * row[DE, i]) / row[E, i]
+            worst = max(worst, -row[DE, i] / row[E, i], -row[DM, i] / row[M, i])
+    return 1.0 / worst
+
+
+@inlined_kernel
+def move(pair: Array, row: Array, col: Array, width: IntArray, length: float, keep: float) -> float:
+    """Return the complementarity products `length` along the step; with `keep` = 1 go there, with 0 stay."""
+    gap = 0.0
+    go = length * keep
+    for j in range(col.shape[1]):
+        gap += (col[T, j] + length * col[DT, j]) * (col[Q, j] + length * col[DQ, j])
+        col[T, j] += go * col[DT, j]
+        col[Q, j] += go * col[DQ, j]
+    for i in range(row.shape[1]):
+        for k in range(width[i]):
+            gap += (pair[Y, i, k] + length * pair[DY, i, k]) * (pair[Z, i, k] + length * pair[DZ, i, k])
+            pair[Y, i, k] += go * pair[DY, i, k]
+            pair[Z, i, k] += go * pair[DZ, i, k]
+        gap += (row[M, i] + length * row[DM, i]) * (row[E, i] + length * row[DE, i])
+        row[M, i] += go * row[DM, i]
+        row[E, i] += go * row[DE, i]
+    return gap
+
+
+@fast_kernel
+def advance(pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, schur: Array) -> float:
+    """Take one predictor-corrector step; return the relative gap before it."""
+    weight = 2.0 * row[A].sum()
+    for i in range(row.shape[1]):
+        if row[U, i] < np.inf:
+            weight += row[A, i]
+    gap = measure(pair, row, col, cols, width)
+    mu = float(gap / weight)
+    lower = price_system(pair, row, col, cols, width, schur)
+    aim = 0.0
+    for second in range(2):
+        length = direction(pair, row, col, cols, width, lower, mu * aim * aim * aim, float(second))
+        length = min(1.0, length if second == 0 else SAFETY * length)
+        aim = move(pair, row, col, width, length, float(second)) / gap
+    return mu

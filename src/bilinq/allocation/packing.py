@@ -1,0 +1,104 @@
+"""Kernels: which pairs the interior point method works on.
+
+An optimum uses about I + J - 1 of the I J pairs, so large programs start with the cheapest pairs of each row and take in
+others when the prices make them attractive. The certificate always looks at every pair.
+"""
+
+import numpy as np
+
+from bilinq.allocation.interior import A, C, M, N, Q, Y, Z
+from bilinq.arrays import Array, BoolArray, IntArray
+from bilinq.compiled import fast_kernel
+
+ALL_BELOW = 24
+"""Up to this many columns every pair is taken."""
+FIRST = 12
+"""Pairs per row at the start, above that."""
+REACH = 10.0
+"""How much dearer than the row's price a pair may be to be taken in, in units of the gap."""
+
+
+@fast_kernel
+def pack(c: Array, q: Array, member: BoolArray) -> tuple[Array, IntArray, IntArray]:
+    """Return `pair`, `cols` and `width` for the pairs that are cheapest at prices `q` (J,); mark them in `member`."""
+    rows, columns = c.shape
+    first = columns if columns <= ALL_BELOW else FIRST
+    room = columns if columns <= ALL_BELOW else min(columns, 3 * FIRST)
+    pair = np.zeros((8, rows, room))
+    cols = np.zeros((rows, room), np.int64)
+    width = np.empty(rows, np.int64)
+    for i in range(rows):
+        width[i] = first
+        cheapest(c, q, i, first, cols)
+        for k in range(first):
+            pair[C, i, k] = c[i, cols[i, k]]
+            member[i, cols[i, k]] = True
+    return pair, cols, width
+
+
+@fast_kernel
+def cheapest(c: Array, q: Array, i: int, wanted: int, cols: IntArray) -> None:
+    """Fill the first `wanted` places of cols[i] with the columns of least c_ij + q_j; in order if all are wanted."""
+    size = 0
+    for j in range(c.shape[1]):
+        k = min(size, wanted - 1)
+        if wanted < c.shape[1]:
+            v = c[i, j] + q[j]
+            if size == wanted and v >= c[i, cols[i, k]] + q[cols[i, k]]:
+                continue
+            while k > 0 and v < c[i, cols[i, k - 1]] + q[cols[i, k - 1]]:
+                cols[i, k] = cols[i, k - 1]
+                k -= 1
+        cols[i, k] = j
+        size = min(size + 1, wanted)
+
+
+@fast_kernel
+def take_in(
+    pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, c: Array, member: BoolArray, mu: float
+) -> int:
+    """Add the pairs that are cheaper than what their row pays, or nearly; return how many found no room.
+
+    They start small: together at most a tenth of what the row already has.
+    """
+    scale = mu / col[N].sum()
+    lacking = 0
+    for i in range(width.size):
+        s = 0.0
+        for k in range(width[i]):
+            s += pair[Y, i, k]
+        price = row[A, i] / s - row[M, i]
+        bar = price * (1.0 + REACH * mu / c.shape[1])
+        old = width[i]
+        for j in range(c.shape[1]):
+            if c[i, j] + col[Q, j] >= bar or member[i, j]:
+                continue
+            k = width[i]
+            if k == cols.shape[1]:
+                lacking += 1
+                continue
+            member[i, j] = True
+            width[i] = k + 1
+            cols[i, k] = j
+            pair[C, i, k] = c[i, j]
+        new = width[i] - old
+        for k in range(old, width[i]):
+            weight = scale * row[A, i] * col[N, cols[i, k]]
+            pair[Z, i, k] = max(c[i, cols[i, k]] + col[Q, cols[i, k]] - price, 10.0 * new * weight / s)
+            pair[Y, i, k] = weight / pair[Z, i, k]
+    return lacking
+
+
+@fast_kernel
+def widen(pair: Array, cols: IntArray, columns: int) -> tuple[Array, IntArray]:
+    """Return `pair` and `cols` with room for twice as many pairs in a row."""
+    fields, rows, old = pair.shape
+    room = min(columns, 2 * old)
+    wide = np.zeros((fields, rows, room))
+    wide_cols = np.zeros((rows, room), np.int64)
+    for i in range(rows):
+        for k in range(old):
+            wide_cols[i, k] = cols[i, k]
+            for f in range(fields):
+                wide[f, i, k] = pair[f, i, k]
+    return wide, wide_cols

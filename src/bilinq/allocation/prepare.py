@@ -1,0 +1,34 @@
+"""Kernel: from queues and rewards to the numbers of the program, with a look at each of them on the way."""
+
+import numpy as np
+
+from bilinq.arrays import Array
+from bilinq.compiled import kernel
+
+
+@kernel
+def prepare(
+    queue: Array,
+    reward: Array,
+    capacity: Array,
+    V: Array,
+    gamma: Array,
+    weight: Array,
+    limit: Array,
+    a: Array,
+    c: Array,
+) -> bool:
+    """Fill a_i = w_i Q_i / V and c_ij = gamma - r_ij of a batch; return whether every number obeys the rules."""
+    good = True
+    for b in range(queue.shape[0]):
+        good = good and 0.0 < V[b] < np.inf and 1.0 < gamma[b] < np.inf
+        for i in range(queue.shape[1]):
+            a[b, i] = weight[b, i] * queue[b, i] / V[b]
+            good = good and 0.0 <= queue[b, i] < np.inf and 0.0 < weight[b, i] < np.inf and limit[b, i] >= 0.0
+            good = good and a[b, i] < np.inf
+            for j in range(capacity.shape[1]):
+                c[b, i, j] = gamma[b] - reward[b, i, j]
+                good = good and 0.0 < c[b, i, j] < np.inf
+        for j in range(capacity.shape[1]):
+            good = good and 0.0 <= capacity[b, j] < np.inf
+    return good

@@ -1,0 +1,229 @@
+"""Kernels: allocations from start to certificate, a batch at a time."""
+
+import numpy as np
+
+from bilinq.allocation.interior import A, C, E, N, Q, U, advance, start_cold, start_warm
+from bilinq.allocation.packing import pack, take_in, widen
+from bilinq.allocation.polish import exact_prices, guess
+from bilinq.allocation.residual import residual
+from bilinq.allocation.split import OVER, split
+from bilinq.arrays import Array, IntArray
+from bilinq.compiled import kernel
+
+POLISH_FROM = 1e-4
+"""Relative gap from which the used pairs are worth guessing."""
+CLEAR = 1e-7
+"""Relative gap below which a guess is always worth trying."""
+SMALL = 500
+"""Number of pairs up to which it is always worth trying, too."""
+LATE, ENOUGH = 1e-10, 1e-9
+"""From this relative gap on, this residual will do: the extremes of floating point rarely give a better one."""
+TAKE_IN_FROM = 1e-2
+"""Relative gap from which prices are good enough to look for further pairs."""
+WARM_GAP = 1e-3
+"""Relative gap at which a warm start begins."""
+TIE = 1e-11
+"""Reduced costs below this part of the row price count as zero."""
+COARSE_TIE = 3e-10
+"""What counts as zero where prices are so high that the finer rule is lost in rounding."""
+STEPS = 60
+"""Interior point steps before giving up; eight to twenty-five are usual."""
+
+
+@kernel
+def solve_batch(a: Array, c: Array, n: Array, u: Array, warm: Array, tol: float, y: Array, q: Array, r: Array) -> int:
+    """Fill y (B, I, J), prices q (B, J) and certificates r (B,) of a batch of programs; return the steps it took.
+
+    `warm` (B, J) holds prices to start from, or NaN.
+    """
+    steps = 0
+    for b in range(a.shape[0]):
+        if not unsaturated(a[b], c[b], n[b], u[b], y[b], q[b]):
+            steps += saturated(a[b], c[b], n[b], u[b], warm[b], tol, y[b], q[b])
+        r[b] = residual(a[b], c[b], n[b], u[b], y[b], q[b])
+    return steps
+
+
+@kernel
+def unsaturated(a: Array, c: Array, n: Array, u: Array, y: Array, q: Array) -> bool:
+    """Try zero prices, Eq. (8): fill y and q and return True if no server class is asked for more than it has."""
+    load = np.zeros(n.size)
+    q[:] = 0.0
+    for i in range(a.size):
+        least = np.inf
+        for j in range(n.size):
+            y[i, j] = 0.0
+            if n[j] > 0.0:
+                least = min(least, c[i, j])
+        if a[i] == 0.0 or u[i] == 0.0:
+            continue
+        tied = 0.0
+        for j in range(n.size):
+            if c[i, j] <= least * (1.0 + TIE):
+                tied += n[j]
+        if tied == 0.0:
+            return False
+        rate = min(a[i] / least, u[i]) / tied
+        for j in range(n.size):
+            if c[i, j] <= least * (1.0 + TIE):
+                y[i, j] = rate * n[j]
+                load[j] += y[i, j]
+                if load[j] > n[j] * (1.0 + OVER):
+                    return False
+    return True
+
+
+@kernel
+def saturated(a: Array, c: Array, n: Array, u: Array, warm: Array, tol: float, y: Array, q: Array) -> int:
+    """Solve where prices matter: leave out empty rows and columns, search, put the answer back; return the steps."""
+    rows = np.empty(a.size, np.int64)
+    columns = np.empty(n.size, np.int64)
+    n_rows = 0
+    n_columns = 0
+    for i in range(a.size):
+        rows[n_rows] = i
+        n_rows += a[i] > 0.0 and u[i] > 0.0
+    for j in range(n.size):
+        columns[n_columns] = j
+        n_columns += n[j] > 0.0
+    y[:, :] = 0.0
+    q[:] = np.inf
+    if n_columns == 0:
+        return 0
+    row = np.zeros((13, n_rows))
+    col = np.zeros((8, n_columns))
+    dense = np.empty((n_rows, n_columns))
+    start = np.empty(n_columns)
+    for j in range(n_columns):
+        col[N, j] = n[columns[j]]
+        start[j] = warm[columns[j]]
+    for i in range(n_rows):
+        row[A, i] = a[rows[i]]
+        row[U, i] = u[rows[i]]
+        row[E, i] = 1.0
+        for j in range(n_columns):
+            dense[i, j] = c[rows[i], columns[j]]
+    found = np.zeros((n_rows, n_columns))
+    prices = np.empty(n_columns)
+    true = row[A].copy()
+    tame(row, col, dense)
+    steps = search(row, col, true, dense, start, tol, found, prices)
+    for j in range(n_columns):
+        q[columns[j]] = prices[j]
+        for i in range(n_rows):
+            y[rows[i], columns[j]] = found[i, j]
+    price_absent(a, c, n, u, y, q)
+    return steps
+
+
+@kernel
+def tame(row: Array, col: Array, c: Array) -> None:
+    """Lower each a_i that is far above what fills its cap at any likely price: beyond that it only costs precision."""
+    capacity = 0.0
+    dearest = 0.0
+    for j in range(col.shape[1]):
+        capacity += col[N, j]
+        for i in range(row.shape[1]):
+            dearest = max(dearest, c[i, j])
+    low = 0.0
+    high = 0.0
+    for i in range(row.shape[1]):
+        high += row[A, i] / capacity
+    for _ in range(40):
+        level = 0.5 * (low + high)
+        demand = 0.0
+        for i in range(row.shape[1]):
+            demand += min(row[U, i], row[A, i] / level)
+        if demand > capacity:
+            low = level
+        else:
+            high = level
+    for i in range(row.shape[1]):
+        row[A, i] = min(row[A, i], 10.0 * (high + dearest) * row[U, i])
+
+
+@kernel
+def search(row: Array, col: Array, a: Array, c: Array, warm: Array, tol: float, y: Array, q: Array) -> int:
+    """Fill y (I, J) and q (J,): interior point steps until the guessed support certifies; return how many.
+
+    The steps see row[A], a (I,) as `tame` leaves it; the certificate sees the true `a`.
+    """
+    columns = q.size
+    member = np.zeros(c.shape, np.bool_)
+    schur = np.empty((columns, columns))
+    cold = np.isnan(warm[0])
+    for j in range(columns):
+        q[j] = 0.0 if cold else warm[j]
+    pair, cols, width = pack(c, q, member)
+    if cold:
+        start_cold(pair, row, col, cols, width)
+    else:
+        start_warm(pair, row, col, cols, width, warm, WARM_GAP)
+    for k in range(STEPS):
+        mu = advance(pair, row, col, cols, width, schur)
+        if mu < POLISH_FROM:
+            r = polish(pair, row, col, cols, width, a, c, mu, y, q)
+            if r <= tol or (r <= ENOUGH and mu < LATE) or not mu > 1e-22:
+                return k + 1
+        if cols.shape[1] < columns and mu < TAKE_IN_FROM:
+            while take_in(pair, row, col, cols, width, c, member, mu) > 0:
+                pair, cols = widen(pair, cols, columns)
+    return STEPS
+
+
+@kernel
+def polish(
+    pair: Array,
+    row: Array,
+    col: Array,
+    cols: IntArray,
+    width: IntArray,
+    a: Array,
+    c: Array,
+    mu: float,
+    y: Array,
+    q: Array,
+) -> float:
+    """Fill y (I, J) and q with the exact solution on the support that the point suggests; return its certificate.
+
+    A support that is no forest while the gap `mu` is wide is taken for unclear, and not worth the work if it is large.
+    """
+    tight = np.zeros(cols.shape, np.bool_)
+    free = np.zeros(q.size, np.bool_)
+    surplus = guess(pair, row, col, cols, width, tight, free) - width.size - q.size
+    if surplus > 0 and cols.size > SMALL and mu > CLEAR:
+        return np.inf
+    q[:] = col[Q]
+    exact_prices(pair, row, col, cols, width, tight, free, q)
+    s = np.empty(width.size)
+    for i in range(width.size):
+        price = np.inf
+        for k in range(width[i]):
+            price = min(price, q[cols[i, k]] + pair[C, i, k])
+        s[i] = min(a[i] / price, row[U, i])
+    packed = np.empty(cols.shape)
+    r = np.inf
+    for tie in (TIE, COARSE_TIE):
+        split(pair, col, cols, width, q, s, tie, packed)
+        for i in range(width.size):
+            for j in range(q.size):
+                y[i, j] = 0.0
+            for k in range(width[i]):
+                y[i, cols[i, k]] = packed[i, k]
+        r = residual(a, c, col[N], row[U], y, q)
+        if r <= TIE or mu > CLEAR:
+            break
+    return r
+
+
+@kernel
+def price_absent(a: Array, c: Array, n: Array, u: Array, y: Array, q: Array) -> None:
+    """Give a class without servers the lowest price at which nobody wants it."""
+    for j in range(n.size):
+        if n[j] > 0.0:
+            continue
+        q[j] = 0.0
+        for i in range(a.size):
+            s = y[i].sum()
+            if 0.0 < s < u[i]:
+                q[j] = max(q[j], a[i] / s - c[i, j])

@@ -1,0 +1,231 @@
+"""Kernels: the tie rule. All optimal allocations share row sums and prices; of these take the one that maximises
+
+    sum over tight pairs of s_i n_j log y_ij,   Eq. (10).
+
+Each row is so spread over its tied server classes in proportion to their capacity, as far as capacities allow, and the
+order of the classes does not matter. What the constraints force is peeled off first; only cycles of ties need Newton.
+"""
+
+import numpy as np
+
+from bilinq.allocation.interior import C, N
+from bilinq.allocation.linear import factor, solve
+from bilinq.allocation.polish import by_column
+from bilinq.arrays import Array, BoolArray, IntArray
+from bilinq.compiled import kernel
+
+OVER = 1e-12
+"""A column may exceed its capacity by this part: rounding."""
+
+
+@kernel
+def split(pair: Array, col: Array, cols: IntArray, width: IntArray, q: Array, s: Array, tie: float, y: Array) -> None:
+    """Fill `y` (I, K, packed) with the row sums `s` spread over the pairs that are tight at prices `q`."""
+    full = np.empty(q.size, np.bool_)
+    for j in range(q.size):
+        full[j] = q[j] > 0.0
+    tight = np.empty(y.shape, np.bool_)
+    for _ in range(q.size + 1):
+        mark_tight(pair, cols, width, q, tie, tight)
+        demand = s.copy()
+        supply = col[N].copy()
+        peel(cols, width, full, tight, demand, supply, y)
+        if spread_rest(col, cols, width, full, tight, demand, y):
+            centre(col, cols, width, s, full, tight, demand, supply, y)
+        if not fill_overloaded(col, cols, width, full, y):
+            return
+
+
+@kernel
+def mark_tight(pair: Array, cols: IntArray, width: IntArray, q: Array, tie: float, tight: BoolArray) -> None:
+    """Mark the pairs whose price is the lowest of their row, up to `tie` of it."""
+    for i in range(width.size):
+        price = np.inf
+        for k in range(width[i]):
+            price = min(price, q[cols[i, k]] + pair[C, i, k])
+        for k in range(width[i]):
+            tight[i, k] = q[cols[i, k]] + pair[C, i, k] - price <= tie * price
+
+
+@kernel
+def peel(
+    cols: IntArray, width: IntArray, full: BoolArray, loose: BoolArray, demand: Array, supply: Array, y: Array
+) -> None:
+    """Settle rows and full columns with a single loose pair, again and again; what is settled is loose no more."""
+    rows = width.size
+    start = np.empty(full.size + 1, np.int64)
+    where = by_column(cols, width, loose, start)
+    degree = np.zeros(rows + full.size, np.int64)
+    todo = np.empty(2 * (rows + full.size), np.int64)
+    end = 0
+    for i in range(rows):
+        for k in range(width[i]):
+            y[i, k] = 0.0
+            degree[i] += loose[i, k]
+    for j in range(full.size):
+        degree[rows + j] = start[j + 1] - start[j]
+    for v in range(rows + full.size):
+        todo[end] = v
+        end += degree[v] == 1 and (v < rows or full[v - rows])
+    head = 0
+    while head < end:
+        v = todo[head]
+        head += 1
+        if degree[v] != 1:
+            continue
+        if v < rows:
+            i = v
+            k = 0
+            while not loose[i, k]:
+                k += 1
+        else:
+            g = start[v - rows]
+            while not loose[where[0, g], where[1, g]]:
+                g += 1
+            i = where[0, g]
+            k = where[1, g]
+        j = cols[i, k]
+        y[i, k] = max(demand[i] if v < rows else supply[j], 0.0)
+        demand[i] -= y[i, k]
+        supply[j] -= y[i, k]
+        loose[i, k] = False
+        degree[i] -= 1
+        degree[rows + j] -= 1
+        other = rows + j if v < rows else i
+        todo[end] = other
+        end += degree[other] == 1 and (other < rows or full[j])
+
+
+@kernel
+def spread_rest(
+    col: Array, cols: IntArray, width: IntArray, full: BoolArray, loose: BoolArray, demand: Array, y: Array
+) -> bool:
+    """Spread what is left of each row in proportion to capacity; return whether a full column is among it."""
+    some_full = False
+    for i in range(width.size):
+        total = 0.0
+        for k in range(width[i]):
+            if loose[i, k]:
+                total += col[N, cols[i, k]]
+                some_full = some_full or full[cols[i, k]]
+        for k in range(width[i]):
+            if loose[i, k]:
+                y[i, k] = max(demand[i], 0.0) * col[N, cols[i, k]] / total
+    return some_full
+
+
+@kernel
+def fill_overloaded(col: Array, cols: IntArray, width: IntArray, full: BoolArray, y: Array) -> bool:
+    """Mark columns without a price that got more than their capacity as full; return whether there were any."""
+    load = np.zeros(full.size)
+    for i in range(width.size):
+        for k in range(width[i]):
+            load[cols[i, k]] += y[i, k]
+    found = False
+    for j in range(full.size):
+        if not full[j] and load[j] > col[N, j] * (1.0 + OVER):
+            full[j] = True
+            found = True
+    return found
+
+
+@kernel
+def centre(
+    col: Array,
+    cols: IntArray,
+    width: IntArray,
+    s: Array,
+    full: BoolArray,
+    loose: BoolArray,
+    demand: Array,
+    supply: Array,
+    y: Array,
+) -> None:
+    """Move the loose pairs to the maximiser of Eq. (10) by damped Newton steps."""
+    size = full.size
+    step = np.zeros(y.shape)
+    schur = np.empty((size, size))
+    excess = np.empty(size)
+    beta = np.empty(size)
+    alpha = np.empty(width.size)
+    for _ in range(60):
+        assemble(col, cols, width, s, full, loose, demand, supply, y, step, schur, excess, alpha, beta)
+        solve(factor(schur, excess), beta)
+        worst = 0.0
+        change = 0.0
+        for i in range(width.size):
+            total = 0.0
+            pull = 0.0
+            for k in range(width[i]):
+                if loose[i, k]:
+                    total += step[i, k]
+                    pull += step[i, k] * beta[cols[i, k]]
+            for k in range(width[i]):
+                if loose[i, k]:
+                    step[i, k] = y[i, k] - step[i, k] * (alpha[i] - pull / total + beta[cols[i, k]])
+                    worst = max(worst, -step[i, k] / y[i, k])
+                    change = max(change, abs(step[i, k]) / s[i])
+        length = min(1.0, 0.9 / max(worst, 1e-300))
+        for i in range(width.size):
+            for k in range(width[i]):
+                if loose[i, k]:
+                    y[i, k] += length * step[i, k]
+        if length == 1.0 and change < 1e-13:
+            return
+
+
+@kernel
+def assemble(
+    col: Array,
+    cols: IntArray,
+    width: IntArray,
+    s: Array,
+    full: BoolArray,
+    loose: BoolArray,
+    demand: Array,
+    supply: Array,
+    y: Array,
+    d: Array,
+    schur: Array,
+    excess: Array,
+    alpha: Array,
+    beta: Array,
+) -> None:
+    """Fill the Newton system of Eq. (10) for the columns' multipliers: D = y^2 / (s n), matrix and right-hand side.
+
+    A column that is not full, or has no loose pair, gets the equation beta = 0.
+    """
+    size = full.size
+    for j in range(size):
+        excess[j] = 0.0
+        beta[j] = -supply[j]
+        for g in range(size):
+            schur[j, g] = 0.0
+    for i in range(width.size):
+        total = 0.0
+        tied = 0.0
+        alpha[i] = -demand[i]
+        for k in range(width[i]):
+            if loose[i, k]:
+                d[i, k] = y[i, k] * y[i, k] / (s[i] * col[N, cols[i, k]])
+                total += d[i, k]
+                tied += d[i, k] if full[cols[i, k]] else 0.0
+                alpha[i] += 2.0 * y[i, k]
+                beta[cols[i, k]] += 2.0 * y[i, k]
+        if total == 0.0:
+            continue
+        alpha[i] /= total
+        for k in range(width[i]):
+            j = cols[i, k]
+            if not (loose[i, k] and full[j]):
+                continue
+            beta[j] -= d[i, k] * alpha[i]
+            excess[j] += d[i, k] * (1.0 - tied / total + 1e-14)
+            for g in range(k):
+                other = cols[i, g]
+                if loose[i, g] and full[other]:
+                    schur[max(j, other), min(j, other)] -= d[i, k] * d[i, g] / total
+    for j in range(size):
+        if excess[j] == 0.0:
+            excess[j] = 1.0
+            beta[j] = 0.0

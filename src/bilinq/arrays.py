@@ -1,0 +1,91 @@
+"""Array types and the checks that every public call runs on what it is given."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bilinq.errors import BadInput
+
+Array: TypeAlias = NDArray[np.float64]
+IntArray: TypeAlias = NDArray[np.int64]
+BoolArray: TypeAlias = NDArray[np.bool_]
+
+
+def as_floats(name: str, value: ArrayLike) -> Array:
+    """Return `value` as a C-ordered float64 array, or say that it is not numeric."""
+    try:
+        raw = np.asarray(value)
+        if raw.dtype.kind not in "biufO":
+            raise TypeError  # NumPy would read text as numbers and drop the imaginary part of complex ones
+        return np.asarray(raw, dtype=np.float64, order="C")
+    except (TypeError, ValueError, OverflowError):
+        raise BadInput(f"{name} must be numeric with rows of equal length; got {short(value)}") from None
+
+
+def finite(name: str, value: ArrayLike) -> Array:
+    """Return `value` as floats, none of them NaN or infinite."""
+    array = as_floats(name, value)
+    require(name, array, np.isfinite, "finite")
+    return array
+
+
+def positive(name: str, value: ArrayLike) -> Array:
+    """Return `value` as floats, all finite and above zero."""
+    array = finite(name, value)
+    require(name, array, lambda x: x > 0, "positive")
+    return array
+
+
+def non_negative(name: str, value: ArrayLike) -> Array:
+    """Return `value` as floats, all finite and at least zero."""
+    array = finite(name, value)
+    require(name, array, lambda x: x >= 0, "non-negative")
+    return array
+
+
+def count(name: str, value: int, least: int = 1) -> int:
+    """Return `value` as an int of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise BadInput(f"{name} must be a whole number of at least {least}; got {short(value)}")
+    return int(value)
+
+
+def scalar(name: str, value: float, check: Callable[[str, ArrayLike], Array] = finite) -> float:
+    """Return `value` as one float that passes `check`."""
+    array = check(name, value)
+    if array.ndim:
+        raise BadInput(f"{name} must be one number; got shape {array.shape}")
+    return float(array)
+
+
+def one_of(name: str, value: str, allowed: Sequence[str]) -> str:
+    """Return `value` if it is one of `allowed`."""
+    if value not in allowed:
+        raise BadInput(f"{name} must be one of {', '.join(map(repr, allowed))}; got {value!r}")
+    return value
+
+
+def shaped(name: str, array: Array, shape: tuple[int, ...]) -> Array:
+    """Return `array` broadcast to `shape`, or say which shape was expected."""
+    try:
+        return np.ascontiguousarray(np.broadcast_to(array, shape))
+    except ValueError:
+        raise BadInput(f"{name} must have shape {shape}; got {array.shape}") from None
+
+
+def require(name: str, array: Array, rule: Callable[[Array], Any], wording: str) -> None:
+    """Raise an error that names the first entry of `array` that breaks `rule`."""
+    good = np.asarray(rule(array))
+    if good.all():
+        return
+    where = tuple(int(k) for k in np.argwhere(~good)[0])
+    index = f"[{', '.join(map(str, where))}]" if where else ""
+    raise BadInput(f"{name} must be {wording}; got {name}{index} = {array[where]:g}")
+
+
+def short(value: object, length: int = 60) -> str:
+    """Show `value` in an error message, cut to `length` characters."""
+    text = repr(value)
+    return text if len(text) <= length else text[: length - 3] + "..."

@@ -1,0 +1,69 @@
+"""From an expected allocation to services: how many servers of each class serve each row in this slot."""
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bilinq.arrays import Array, IntArray, non_negative, one_of, require
+from bilinq.errors import BadInput
+
+METHODS = ("independent", "distinct")
+SLACK = 1e-9
+"""How far, relatively, an allocation may exceed a capacity: rounding of a solver."""
+
+
+def assign(
+    expected: ArrayLike,
+    queue: ArrayLike,
+    servers: ArrayLike,
+    rng: np.random.Generator,
+    method: str = "independent",
+) -> IntArray:
+    """Return how many servers of class j serve class i, (..., I, J), drawn so that the mean is `expected`.
+
+    Parameters
+    ----------
+    expected : (..., I, J) array
+        y, at least zero; each column sums to at most `servers`.
+    queue, servers : (..., I) and (..., J) arrays
+        Jobs that wait and servers that are up.
+    rng : numpy.random.Generator
+        Where the randomness comes from.
+    method : "independent" or "distinct"
+        Every server draws for itself and two may pick one job (the paper, Eq. (29)); or dependent rounding, Eq. (30),
+        in which no class gets more services than it has jobs, so that each job is served at most once.
+
+    Examples
+    --------
+    >>> assign([[0.5, 0.5]], queue=[1], servers=[1, 1], rng=np.random.default_rng(7), method="distinct").sum()
+    np.int64(1)
+    """
+    from bilinq.assignment_kernels import draw_distinct, draw_independent
+
+    one_of("method", method, METHODS)
+    y, Q, n = non_negative("expected", expected), non_negative("queue", queue), non_negative("servers", servers)
+    if y.ndim < 2 or Q.shape != y.shape[:-1] or n.shape != (*y.shape[:-2], y.shape[-1]):
+        raise BadInput(f"expected (..., I, J), queue (..., I) and servers (..., J) must fit; "
+                       f"got {y.shape}, {Q.shape}, {n.shape}")  # fmt: skip
+    shape = y.shape
+    y, Q, n = y.reshape(-1, *shape[-2:]), Q.reshape(-1, shape[-2]), n.reshape(-1, shape[-1])
+    check_load(y, n)
+    tape = rng.random((len(y), draws_needed(n, shape[-2])))
+    count = np.empty(y.shape, np.int64)
+    cursor = np.zeros(len(y), np.int64)
+    if method == "independent":
+        draw_independent(y, n, tape, cursor, count)
+    else:
+        draw_distinct(y, Q, tape, cursor, count)
+    return count.reshape(shape)
+
+
+def draws_needed(servers: Array, rows: int) -> int:
+    """Return an upper bound on the uniform numbers that one slot takes, for `servers` (R, J)."""
+    columns = int(servers.shape[1])
+    return int(2 * servers.sum(axis=1).max(initial=0.0)) + 2 * columns + rows * columns + rows + 2
+
+
+def check_load(y: Array, n: Array) -> None:
+    """Raise if a column of y (R, rows, J) exceeds its capacity n (R, J)."""
+    excess = y.sum(axis=1) - n * (1.0 + SLACK)
+    require("expected - servers", excess, lambda x: x <= SLACK, "at most zero in each server class")

@@ -1,0 +1,180 @@
+"""The bilinear learner: ridge regression on z_ij = u_i (x) v_j, with a confidence radius or Thompson samples."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from bilinq.arrays import Array
+from bilinq.instances import Instances
+from bilinq.learning.learner import Learner, Outcome
+
+REFRESH = 512
+"""Slots between two inversions from scratch: rank-one updates of the inverse drift, sums of the Gram matrix do not."""
+PRIOR_NOISE = 0.5
+"""Noise scale assumed before there are data, where it is estimated: that of rewards anywhere in [-1, 1]."""
+
+BLOCK = 256
+"""Slots whose Thompson draws are made at once, from seed and block number alone: a restored state repeats them."""
+
+Radius = Literal["calibrated", "paper", "published"]
+Exploration = Literal["thompson", "ucb", "none"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BilinearState:
+    """What the bilinear learner knows: features, ridge statistics of R replications, and the parameter to act on.
+
+    `gram` is Lambda, `inverse` its inverse, `moment` b, `estimate` theta_hat, `drawn` what the next index uses as theta
+    (a Thompson sample, or theta_hat), `radius` beta (zero for Thompson samples), all of Eq. (11) to (16).
+    """
+
+    job_features: Array
+    server_features: Array
+    noise: Array
+    ridge: Array
+    horizon: int
+    servers: Array
+    seeds: tuple[int, ...]
+    normals: Array
+    slot: int
+    gram: Array
+    inverse: Array
+    moment: Array
+    log_det: Array
+    seen: Array
+    square: Array
+    estimate: Array
+    drawn: Array
+    radius: Array
+
+
+@dataclass(frozen=True)
+class Bilinear(Learner):
+    """Rewards u' Theta v with unknown Theta, Eq. (1).
+
+    Parameters
+    ----------
+    exploration : "thompson", "ucb" or "none"
+        Sample the parameter, Eq. (16), add a confidence radius, Eq. (12), or trust the estimate.
+    radius : "calibrated", "paper" or "published"
+        Eq. (15), (13) or (14); the latter two fix the regularization, too, and only go with "ucb".
+    noise : float, "known" or "estimate"
+        Noise scale R: a number, the problem's own, or estimated on the way.
+    regularization : float, optional
+        lambda of Eq. (11); R^2 unless given.
+    confidence : float
+        delta of Eq. (15).
+    """
+
+    exploration: Exploration = "thompson"
+    radius: Radius = "calibrated"
+    noise: float | Literal["known", "estimate"] = "known"
+    regularization: float | None = None
+    confidence: float = 0.1
+
+    def start(self, instances: Instances, horizon: int, rngs: Sequence[np.random.Generator]) -> BilinearState:
+        """Return the state before anything was seen."""
+        count, p = instances.count, instances.job_features.shape[2] * instances.server_features.shape[2]
+        noise = self._first_noise(instances)
+        servers = instances.servers.sum(axis=1)
+        ridge = self._ridge(noise, servers)
+        eye = np.broadcast_to(np.eye(p), (count, p, p))
+        state = BilinearState(
+            job_features=np.ascontiguousarray(instances.job_features),
+            server_features=np.ascontiguousarray(instances.server_features),
+            noise=noise, ridge=ridge, horizon=horizon, servers=servers, slot=0,
+            seeds=tuple(int(rng.integers(2**63)) for rng in rngs), normals=np.zeros((count, 0, p)),
+            gram=eye * ridge[:, None, None], inverse=eye / ridge[:, None, None], moment=np.zeros((count, p)),
+            log_det=np.zeros(count), seen=np.zeros(count), square=np.zeros(count), estimate=np.zeros((count, p)),
+            drawn=np.zeros((count, p)), radius=np.zeros(count),
+        )  # fmt: skip
+        return self._explore(state)
+
+    def index(self, state: BilinearState) -> Array:
+        """Return the indices (R, I, J), Eq. (12) or (16)."""
+        from bilinq.learning.kernels import indices
+
+        out = np.empty((len(state.drawn), state.job_features.shape[1], state.server_features.shape[1]))
+        indices(state.job_features, state.server_features, state.drawn, state.inverse, state.radius, out)
+        return out
+
+    def learn(self, state: BilinearState, outcome: Outcome) -> BilinearState:
+        """Return the state after a slot's observations, with a new radius or a new sample."""
+        from bilinq.learning.kernels import observe
+
+        total, squares = outcome.total, outcome.squares
+        if self.radius == "published":
+            total = np.clip(total, 0.0, outcome.count)
+        gram, inverse, moment = state.gram.copy(), state.inverse.copy(), state.moment.copy()
+        log_det, seen, square = state.log_det.copy(), state.seen.copy(), state.square.copy()
+        observe(state.job_features, state.server_features, outcome.count, total, squares, gram, inverse, moment,
+                log_det, seen, square)  # fmt: skip
+        if (state.slot + 1) % REFRESH == 0:
+            inverse, log_det = _from_scratch(gram, state.ridge)
+        return self._explore(replace(state, slot=state.slot + 1, gram=gram, inverse=inverse, moment=moment,
+                                     log_det=log_det, seen=seen, square=square))  # fmt: skip
+
+    def width(self, state: BilinearState) -> Array:
+        """Return the standard error R ||z_ij|| of each pair's estimate (R, I, J)."""
+        u, v = state.job_features, state.server_features
+        z = np.einsum("ria,rjb->rijab", u, v).reshape(*u.shape[:2], v.shape[1], -1)
+        variance: Array = np.einsum("rijp,rpq,rijq->rij", z, state.inverse, z)
+        return np.asarray(state.noise[:, None, None] * np.sqrt(variance))
+
+    def _explore(self, state: BilinearState) -> BilinearState:
+        """Return `state` with estimate, noise, radius and sample for the next slot."""
+        from bilinq.learning import kernels
+
+        theta = np.empty_like(state.estimate)
+        kernels.estimate(state.inverse, state.moment, theta)
+        noise, drawn, radius, normals = state.noise, theta, state.radius, state.normals
+        if self.noise == "estimate":
+            noise = np.empty_like(noise)
+            kernels.noise_scale(state.gram, state.moment, theta, state.ridge, state.seen, state.square, PRIOR_NOISE,
+                                noise)  # fmt: skip
+        if self.exploration == "thompson":
+            drawn = np.empty_like(theta)
+            if state.slot % BLOCK == 0:
+                normals = _normals(state.seeds, state.slot // BLOCK, theta.shape[1])
+            kernels.sample(state.inverse, theta, normals, state.slot % BLOCK, noise, drawn)
+        elif self.exploration == "ucb":
+            radius = self._radius(state, noise)
+        return replace(state, estimate=theta, noise=noise, drawn=drawn, radius=radius, normals=normals)
+
+    def _radius(self, state: BilinearState, noise: Array) -> Array:
+        """Return beta for the next slot, Eq. (13) to (15)."""
+        t, T, n, p = state.slot + 1, state.horizon, state.servers, state.moment.shape[1]
+        if self.radius == "paper":
+            return np.asarray(np.sqrt(p * np.log(t * T)) + np.sqrt(n))
+        if self.radius == "published":
+            return np.asarray(0.1 * np.sqrt(p * np.log((1.0 + n * t) * T)) + 1.0)
+        spread = np.sqrt(state.log_det + 2.0 * np.log(1.0 / self.confidence))
+        return np.asarray(noise * spread + np.sqrt(state.ridge))
+
+    def _first_noise(self, instances: Instances) -> Array:
+        if self.noise == "known":
+            return np.asarray(np.maximum(instances.noise.max(axis=(1, 2)), 1e-3))
+        return np.full(instances.count, PRIOR_NOISE if self.noise == "estimate" else self.noise)
+
+    def _ridge(self, noise: Array, servers: Array) -> Array:
+        if self.regularization is not None:
+            return np.full(noise.shape, self.regularization)
+        if self.radius == "paper":
+            return servers.copy()
+        if self.radius == "published":
+            return np.ones_like(noise)
+        return np.full(noise.shape, 0.01) if self.noise == "estimate" else noise**2
+
+
+def _from_scratch(gram: Array, ridge: Array) -> tuple[Array, Array]:
+    """Return inverse and log-determinant (relative to the start) of the Gram matrices (R, p, p)."""
+    inverse = np.linalg.inv(gram)
+    inverse = 0.5 * (inverse + inverse.transpose(0, 2, 1))
+    return np.ascontiguousarray(inverse), np.linalg.slogdet(gram)[1] - gram.shape[1] * np.log(ridge)
+
+
+def _normals(seeds: Sequence[int], block: int, size: int) -> Array:
+    """Return the standard normal draws (R, BLOCK, size) of a block of slots."""
+    return np.array([np.random.default_rng((seed, block)).standard_normal((BLOCK, size)) for seed in seeds])

@@ -1,0 +1,53 @@
+"""What every learner offers: from outcomes to optimistic (or sampled) reward indices."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bilinq.arrays import Array, BoolArray, IntArray
+from bilinq.instances import Instances
+
+State = Any
+"""What a learner has learnt: a value that belongs to it and that nobody else looks into."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcome:
+    """What one slot showed, for R replications; rows are job classes, or jobs where the policy asks for jobs.
+
+    Attributes
+    ----------
+    slot : int
+        Number of the slot, from 1.
+    count : (R, rows, J) int array
+        Services of each row on each server class.
+    total, squares : (R, rows, J) arrays
+        Sum of the observed rewards of these services, and of their squares.
+    left : (R, rows) bool array
+        Rows whose job has left the system; all False where rows are classes.
+    """
+
+    slot: int
+    count: IntArray
+    total: Array
+    squares: Array
+    left: BoolArray
+
+
+class Learner(ABC):
+    """A way to estimate mean rewards from outcomes. Settings live here, what is learnt in the state."""
+
+    @abstractmethod
+    def start(self, instances: Instances, horizon: int, rngs: Sequence[np.random.Generator]) -> State:
+        """Return the state before anything was seen, for R replications with a generator each."""
+
+    @abstractmethod
+    def index(self, state: State) -> Array:
+        """Return the reward to assume for each row and server class in the next slot, (R, rows, J), within [-1, 1]."""
+
+    @abstractmethod
+    def learn(self, state: State, outcome: Outcome) -> State:
+        """Return the state after `outcome`; the old state stays as it was."""

@@ -1,0 +1,60 @@
+"""Kernel of the policies that fill servers by rank."""
+
+import numpy as np
+
+from bilinq.arrays import Array
+from bilinq.compiled import kernel
+
+
+@kernel
+def fill_by_rank(score: Array, queue: Array, capacity: Array, y: Array) -> None:
+    """Fill y (R, I, J): serve the pair of highest score first, as far as jobs and servers go; ties in proportion.
+
+    A score of minus infinity is never served.
+    """
+    rows, columns = score.shape[1:]
+    for r in range(score.shape[0]):
+        waiting = queue[r].copy()
+        idle = capacity[r].copy()
+        y[r] = 0.0
+        for _ in range(rows + columns):
+            best = -np.inf
+            for i in range(rows):
+                for j in range(columns):
+                    if waiting[i] > 0.0 and idle[j] > 0.0:
+                        best = max(best, score[r, i, j])
+            if best == -np.inf:
+                break
+            fill_tied(score[r], best, waiting, idle, y[r])
+
+
+@kernel
+def fill_tied(score: Array, best: float, waiting: Array, idle: Array, y: Array) -> None:
+    """Serve the pairs whose score is `best` in proportion to jobs times servers, until jobs or servers run out."""
+    rows, columns = score.shape
+    row = np.zeros(rows)
+    column = np.zeros(columns)
+    for i in range(rows):
+        for j in range(columns):
+            if score[i, j] == best:
+                row[i] += waiting[i] * idle[j]
+                column[j] += waiting[i] * idle[j]
+    step = np.inf
+    for i in range(rows):
+        if row[i] > 0.0:
+            step = min(step, waiting[i] / row[i])
+    for j in range(columns):
+        if column[j] > 0.0:
+            step = min(step, idle[j] / column[j])
+    for i in range(rows):
+        for j in range(columns):
+            if score[i, j] == best:
+                y[i, j] += step * waiting[i] * idle[j]
+    for i in range(rows):
+        waiting[i] -= step * row[i]
+        if waiting[i] <= 1e-12 * row[i] * step:
+            waiting[i] = 0.0
+    for j in range(columns):
+        idle[j] -= step * column[j]
+        if idle[j] <= 1e-12 * column[j] * step:
+            idle[j] = 0.0

@@ -1,0 +1,59 @@
+"""What a policy is: settings in the object, everything learnt in a state value."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from bilinq.arrays import Array
+from bilinq.instances import Instances
+from bilinq.learning import Outcome
+
+State = Any
+"""What a policy knows; only the policy looks into it."""
+
+
+class Policy(ABC):
+    """A scheduling policy for a batch of R replications. Subclass it with `decide` and `learn`.
+
+    Examples
+    --------
+    A policy that shares the servers by queue length and learns nothing:
+
+    >>> class Proportional(Policy):
+    ...     def decide(self, state, queue, capacity):
+    ...         waiting = np.maximum(queue.sum(axis=1, keepdims=True), 1)
+    ...         busy = np.minimum(1, waiting / capacity.sum(axis=1, keepdims=True))
+    ...         return (queue / waiting)[:, :, None] * (busy * capacity)[:, None, :]
+    ...
+    ...     def learn(self, state, outcome):
+    ...         return state
+    """
+
+    assignment: str = "independent"
+    """How expected allocations become services: "independent" draws, or "distinct" ones (no job twice in a slot)."""
+
+    @property
+    def rows(self) -> Literal["class", "job"]:
+        """What a row of an allocation is: a job class, or a single job (`queue` is then one where a job waits)."""
+        return "class"
+
+    def start(self, instances: Instances, horizon: int, rngs: Sequence[np.random.Generator]) -> State:
+        """Return the state before the first slot; unless overridden, `instances` itself.
+
+        A policy that shall work without knowing them leaves `mean_reward` and the rates of `instances` alone.
+        """
+        return instances
+
+    @abstractmethod
+    def decide(self, state: State, queue: Array, capacity: Array) -> Array:
+        """Return the expected allocation y (R, rows, J) for `queue` (R, rows) and `capacity` (R, J).
+
+        y is at least zero and each server class sums to at most its capacity. Called with the same arguments it
+        returns the same.
+        """
+
+    @abstractmethod
+    def learn(self, state: State, outcome: Outcome) -> State:
+        """Return the state after a slot's `outcome`, without changing the old state."""

@@ -1,0 +1,161 @@
+"""Arrival processes, drawn a block of slots ahead and independently of what the policy does."""
+
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bilinq.arrays import Array, IntArray, as_floats, non_negative, require
+from bilinq.errors import BadInput
+from bilinq.instances import Instances
+
+Rngs = Sequence[np.random.Generator]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """The jobs that arrive in B slots: replication r gets, in slot b, those from start[r, b] to start[r, b + 1].
+
+    `job_class` and `units` (R, M) hold class and size of each job, in order of arrival; places past the end are unused.
+    """
+
+    start: IntArray
+    job_class: IntArray
+    units: IntArray
+
+
+class Arrivals(ABC):
+    """A law of arrivals."""
+
+    @abstractmethod
+    def blocks(self, instances: Instances, slots: int, rngs: Rngs) -> Iterator[Block]:
+        """Yield the jobs of one block of `slots` after the other without end, a generator for each replication."""
+
+
+@dataclass(frozen=True)
+class Bernoulli(Arrivals):
+    """At most one job in a slot, with probability lambda; its class is i with probability lambda_i / lambda."""
+
+    def blocks(self, instances: Instances, slots: int, rngs: Rngs) -> Iterator[Block]:
+        """Yield blocks."""
+        rate = instances.arrival_rate
+        require("arrival_rate summed over classes", rate.sum(axis=1), lambda x: x <= 1.0 + 1e-12,
+                "at most one per slot for Bernoulli arrivals (use Poisson)")  # fmt: skip
+        upper = np.cumsum(rate, axis=1)
+        while True:
+            start = np.zeros((len(rngs), slots + 1), np.int64)
+            job_class = np.zeros((len(rngs), slots), np.int64)
+            for r, rng in enumerate(rngs):
+                drawn = np.searchsorted(upper[r], rng.random(slots) * max(upper[r, -1], 1.0), side="right")
+                came = drawn[drawn < upper.shape[1]]
+                start[r, 1:] = np.cumsum(drawn < upper.shape[1])
+                job_class[r, : came.size] = came
+            yield Block(start, job_class, np.ones_like(job_class))
+
+
+@dataclass(frozen=True)
+class Poisson(Arrivals):
+    """Independent Poisson numbers of jobs of each class in each slot."""
+
+    def blocks(self, instances: Instances, slots: int, rngs: Rngs) -> Iterator[Block]:
+        """Yield blocks."""
+        rate = instances.arrival_rate
+        while True:
+            yield _from_counts([rng.poisson(rate[r], (slots, rate.shape[1])) for r, rng in enumerate(rngs)])
+
+
+@dataclass(frozen=True)
+class MarkovModulated(Arrivals):
+    """Poisson arrivals whose rates are multiplied by a factor that follows a Markov chain: bursts and lulls.
+
+    Parameters
+    ----------
+    factor : (S,) array
+        Multiplier of all rates in each state; scaled so that the long-run mean is one.
+    transition : (S, S) array
+        Probabilities from one slot to the next; rows sum to one. The chain starts in its stationary law.
+    """
+
+    factor: ArrayLike = (0.5, 2.0)
+    transition: ArrayLike = ((0.98, 0.02), (0.04, 0.96))
+
+    def __post_init__(self) -> None:
+        factor, chain = non_negative("factor", self.factor), non_negative("transition", self.transition)
+        if factor.ndim != 1 or chain.shape != (factor.size, factor.size):
+            raise BadInput(f"transition must have shape ({factor.size}, {factor.size}); got {chain.shape}")
+        require("transition row sums", chain.sum(axis=1), lambda x: np.abs(x - 1.0) < 1e-9, "one")
+        if not factor @ self.stationary() > 0.0:
+            raise BadInput("factor must be positive in some state that is visited")
+
+    def stationary(self) -> Array:
+        """Return the long-run share of each state (S,)."""
+        chain = as_floats("transition", self.transition)
+        size = len(chain)
+        equations = np.vstack([chain.T - np.eye(size), np.ones(size)])
+        return np.asarray(np.linalg.lstsq(equations, np.append(np.zeros(size), 1.0), rcond=None)[0])
+
+    def blocks(self, instances: Instances, slots: int, rngs: Rngs) -> Iterator[Block]:
+        """Yield blocks."""
+        share = self.stationary()
+        factor = as_floats("factor", self.factor) / (as_floats("factor", self.factor) @ share)
+        upper = np.cumsum(as_floats("transition", self.transition), axis=1)
+        now = [int(np.searchsorted(np.cumsum(share), rng.random())) for rng in rngs]
+        while True:
+            counts = []
+            for r, rng in enumerate(rngs):
+                states = np.empty(slots, np.int64)
+                for b, u in enumerate(rng.random(slots).tolist()):
+                    states[b] = now[r]
+                    now[r] = min(int(np.searchsorted(upper[now[r]], u, side="right")), len(upper) - 1)
+                counts.append(rng.poisson(factor[states][:, None] * instances.arrival_rate[r]))
+            yield _from_counts(counts)
+
+
+@dataclass(frozen=True, init=False)
+class Recorded(Arrivals):
+    """A fixed sequence of jobs (slot, class, units), the same in every replication: a trace.
+
+    Parameters
+    ----------
+    jobs : iterable of (slot, job class, units), or (M, 3) array
+        Slots count from 0, classes from 0; units is the number of services that a job needs. Any order.
+    """
+
+    jobs: IntArray
+
+    def __init__(self, jobs: Iterable[Sequence[int]] | IntArray) -> None:
+        listed: Any = jobs if isinstance(jobs, np.ndarray) else list(jobs)
+        table = as_floats("jobs", listed) if len(listed) else np.zeros((0, 3))
+        if table.ndim != 2 or table.shape[1] != 3:
+            raise BadInput(f"jobs must be rows of (slot, job class, units); got shape {table.shape}")
+        require("jobs", table, lambda x: (x == np.floor(x)) & (x >= 0.0), "whole and non-negative")
+        require("jobs units", table[:, 2], lambda x: x >= 1.0, "at least one")
+        ordered = table[np.argsort(table[:, 0], kind="stable")].astype(np.int64)
+        object.__setattr__(self, "jobs", ordered)
+
+    def blocks(self, instances: Instances, slots: int, rngs: Rngs) -> Iterator[Block]:
+        """Yield blocks; after the last job they are empty."""
+        classes = instances.arrival_rate.shape[1]
+        if self.jobs.size and self.jobs[:, 1].max() >= classes:
+            raise BadInput(f"jobs must have classes below {classes}; got {self.jobs[:, 1].max()}")
+        repeat = (len(rngs), 1)
+        for first in itertools.count(step=slots):
+            edges = np.searchsorted(self.jobs[:, 0], np.arange(first, first + slots + 1))
+            part = self.jobs[edges[0] : edges[-1]]
+            yield Block(np.tile(edges - edges[0], repeat), np.tile(part[:, 1], repeat), np.tile(part[:, 2], repeat))
+
+
+def _from_counts(counts: Sequence[IntArray]) -> Block:
+    """Return the block with counts[r] (B, I) jobs of each slot and class."""
+    slots, classes = counts[0].shape
+    most = max(int(table.sum()) for table in counts)
+    start = np.zeros((len(counts), slots + 1), np.int64)
+    job_class = np.zeros((len(counts), max(most, 1)), np.int64)
+    for r, table in enumerate(counts):
+        start[r, 1:] = np.cumsum(table.sum(axis=1))
+        job_class[r, : start[r, -1]] = np.repeat(np.tile(np.arange(classes), slots), table.ravel())
+    return Block(start, job_class, np.ones_like(job_class))

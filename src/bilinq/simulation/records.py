@@ -1,0 +1,144 @@
+"""The record of a simulation: arrays, and the numbers people read off them."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bilinq.arrays import Array, BoolArray, IntArray, non_negative, shaped
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A mean over replications with its 95 % interval (Student's t); both ends are NaN for one replication."""
+
+    mean: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        half = self.high - self.mean
+        return f"{self.mean:.4g}" if np.isnan(half) else f"{self.mean:.4g} ± {half:.2g}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Jobs:
+    """The jobs that left, all replications together.
+
+    Attributes
+    ----------
+    replication, job_class, arrived, first_served, left : (M,) int arrays
+        Slots count from 1; a job may be served in the slot it arrives.
+    """
+
+    replication: IntArray
+    job_class: IntArray
+    arrived: IntArray
+    first_served: IntArray
+    left: IntArray
+
+    @property
+    def wait(self) -> IntArray:
+        """Slots between arrival and first service (M,); zero if served at once."""
+        return self.first_served - self.arrived
+
+    @property
+    def sojourn(self) -> IntArray:
+        """Slots that the job was in the system (M,), the slots of arrival and departure included."""
+        return self.left - self.arrived + 1
+
+
+@dataclass(frozen=True, eq=False)
+class Runs:
+    """What `simulate` returns, replications first.
+
+    Attributes
+    ----------
+    queue : (R, T, I) int array
+        Jobs in the system, after arrivals and before service.
+    reward : (R, T) array
+        Expected reward of the slot, sum_ij r_ij y_ij.
+    observed : (R, T) array
+        Reward that was observed.
+    oracle : (R,) array
+        r*, the best reward per slot, Eq. (2); NaN where the load exceeds capacity.
+    jobs : Jobs or None
+        The jobs that left.
+    allocation : (R, T, I, J) array or None
+        Expected allocations, if they were asked for.
+    settings : dict
+        Policy, seed, versions and what else is needed to run it again.
+    complete : bool
+        False if the run was interrupted; the arrays then end with the last full slot.
+    """
+
+    queue: NDArray[np.int32]
+    reward: Array
+    observed: Array
+    oracle: Array
+    holding_costs: Array
+    jobs: Jobs | None
+    allocation: NDArray[np.float32] | None
+    settings: dict[str, Any]
+    seconds: float
+    complete: bool
+
+    @property
+    def slots(self) -> int:
+        """Number of slots simulated, T."""
+        return int(self.reward.shape[1])
+
+    @property
+    def replications(self) -> int:
+        """Number of replications, R."""
+        return int(self.reward.shape[0])
+
+    @cached_property
+    def regret(self) -> Array:
+        """Cumulative regret (R, T), Eq. (3)."""
+        return np.asarray(np.cumsum(self.oracle[:, None] - self.reward, axis=1))
+
+    def holding_cost(self, cost: ArrayLike | None = None) -> Array:
+        """Return sum_i c_i Q_i of every slot (R, T), Eq. (4); `cost` is the problem's unless given."""
+        given = self.holding_costs if cost is None else non_negative("cost", cost)
+        c = shaped("cost", given, (self.replications, self.queue.shape[2]))
+        return np.asarray(np.einsum("rti,ri->rt", self.queue, c))
+
+    def summary(self) -> dict[str, Interval]:
+        """Return means with 95 % intervals: final regret, time averages of queue, cost and reward, waiting times."""
+        parts = {
+            "regret": self.regret[:, -1],
+            "queue": self.queue.sum(axis=2).mean(axis=1),
+            "holding_cost": self.holding_cost().mean(axis=1),
+            "reward": self.reward.mean(axis=1),
+            "observed": self.observed.mean(axis=1),
+        }
+        if self.jobs is not None:
+            parts |= self._times("wait", self.jobs.wait) | self._times("sojourn", self.jobs.sojourn)
+        return {name: interval(values) for name, values in parts.items()}
+
+    def _times(self, name: str, values: IntArray) -> dict[str, Array]:
+        assert self.jobs is not None
+        table = np.full((4, self.replications), np.nan)
+        for r in range(self.replications):
+            mine = values[self.jobs.replication == r]
+            if mine.size:
+                table[:, r] = mine.mean(), *np.percentile(mine, (50, 95, 99))
+        return {f"{name}{suffix}": row for suffix, row in zip(("", "_p50", "_p95", "_p99"), table, strict=True)}
+
+
+def interval(values: Array) -> Interval:
+    """Return mean and 95 % interval of values (R,), NaN ones left out."""
+    kept: BoolArray = ~np.isnan(values)
+    values = values[kept]
+    if not values.size:
+        return Interval(np.nan, np.nan, np.nan)
+    mean = float(values.mean())
+    if values.size == 1:
+        return Interval(mean, np.nan, np.nan)
+    from scipy.special import stdtrit
+
+    half = float(stdtrit(values.size - 1, 0.975)) * float(values.std(ddof=1)) / np.sqrt(values.size)
+    return Interval(mean, mean - half, mean + half)

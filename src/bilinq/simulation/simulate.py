@@ -1,0 +1,195 @@
+"""The simulator: slotted time exactly as in the paper, a batch of replications at once."""
+
+import platform
+import time
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bilinq.arrays import Array, count, one_of, short
+from bilinq.assignment import METHODS
+from bilinq.errors import BadInput
+from bilinq.instances import Instances, stack
+from bilinq.oracle import oracle_values
+from bilinq.policies.policy import Policy
+from bilinq.problem import Problem
+from bilinq.simulation.arrivals import Arrivals, Bernoulli
+from bilinq.simulation.records import Jobs, Runs
+from bilinq.simulation.services import SERVICES, AllUp, Capacity
+
+BLOCK = 256
+"""Slots of arrivals and capacities drawn at a time."""
+
+Progress = Callable[[int, int], None]
+"""Called as progress(slots done, slots in all) every now and then."""
+
+
+def simulate(
+    problem: Problem | Sequence[Problem],
+    policy: Policy,
+    *,
+    slots: int,
+    replications: int | None = None,
+    seed: int = 0,
+    arrivals: Arrivals | None = None,
+    service: str = "geometric",
+    capacity: Capacity | None = None,
+    record_allocation: bool = False,
+    record_jobs: bool = True,
+    progress: Progress | None = None,
+) -> Runs:
+    """Run a policy and return the record.
+
+    In each slot jobs arrive, the queue is recorded, the policy decides, servers pick jobs, rewards are seen, jobs
+    complete and leave, and the policy learns, Eq. (31). Replication k depends on `seed` and k alone, not on how many
+    there are; arrivals, capacities, services, rewards and the policy draw from streams of their own, so that two policies
+    meet the same arrivals.
+
+    Parameters
+    ----------
+    problem : Problem, or a sequence with one for each replication
+    policy : Policy
+    slots : int
+        Number of slots, T; also the horizon that policies are told.
+    replications : int, optional
+        1, or as many as there are problems.
+    seed : int
+    arrivals : Arrivals, optional
+        `Bernoulli()`, the paper's, unless given.
+    service : "geometric" or "units"
+        A service completes a job with the problem's probability, or takes one of the units it arrived with.
+    capacity : Capacity, optional
+        All servers up, unless given.
+    record_allocation, record_jobs : bool
+        Whether to keep expected allocations (summed over jobs of a class) and the jobs' times.
+    progress : callable, optional
+        Told slots done and slots in all, about ten times a second.
+
+    Returns
+    -------
+    Runs
+        Ctrl-C ends the run early and returns what was simulated, with `complete` False.
+
+    Examples
+    --------
+    >>> problem = Problem.synthetic(seed=7)
+    >>> from bilinq.policies import KnownRewards
+    >>> runs = simulate(problem, KnownRewards(V=20.0), slots=50, replications=2, seed=1)
+    >>> runs.queue.shape
+    (2, 50, 10)
+    """
+    count("slots", slots)
+    count("seed", seed, least=0)
+    instances = _instances(problem, replications)
+    one_of("service", service, SERVICES)
+    if not isinstance(policy, Policy):
+        raise BadInput(f"policy must be a Policy; got {short(policy)}")
+    one_of("assignment", policy.assignment, METHODS)
+    run = _Run(instances, policy, slots, seed, arrivals or Bernoulli(), service, capacity or AllUp(),
+               record_allocation, record_jobs)  # fmt: skip
+    began = time.perf_counter()
+    done = run.go(progress)
+    return run.record(done, time.perf_counter() - began)
+
+
+def _instances(problem: Problem | Sequence[Problem], replications: int | None) -> Instances:
+    if isinstance(problem, Problem):
+        return stack([problem] * count("replications", 1 if replications is None else replications))
+    instances = stack(problem)
+    if replications not in (None, instances.count):
+        raise BadInput(f"replications must be the number of problems, {instances.count}; got {replications}")
+    return instances
+
+
+class _Run:
+    """One call of `simulate`: the world, the policy's state and the growing record."""
+
+    def __init__(
+        self, instances: Instances, policy: Policy, slots: int, seed: int, arrivals: Arrivals, service: str,
+        capacity: Capacity, record_allocation: bool, record_jobs: bool,
+    ) -> None:  # fmt: skip
+        from bilinq.simulation.world import World
+
+        streams = [[np.random.default_rng(child) for child in np.random.SeedSequence((seed, k)).spawn(5)]
+                   for k in range(instances.count)]  # fmt: skip
+        arrival_rngs, capacity_rngs, service_rngs, reward_rngs, policy_rngs = zip(*streams, strict=True)
+        self.instances, self.policy, self.slots = instances, policy, slots
+        self.by_job = policy.rows == "job"
+        self.world = World(instances, self.by_job, policy.assignment == "distinct", service == "geometric",
+                           record_jobs, service_rngs, reward_rngs)  # fmt: skip
+        self.blocks = arrivals.blocks(instances, BLOCK, arrival_rngs)
+        self.capacities = capacity.blocks(instances, BLOCK, capacity_rngs)
+        self.state = policy.start(instances, slots, policy_rngs)
+        R, I, J = instances.mean_reward.shape
+        self.queue = np.empty((R, slots, I), np.int32)
+        self.reward, self.observed = np.empty((R, slots)), np.empty((R, slots))
+        self.allocation: NDArray[np.float32] | None = None
+        if record_allocation:
+            self.allocation = np.empty((R, slots, I, J), np.float32)
+        self.settings: dict[str, Any] = {
+            "policy": repr(policy), "slots": slots, "replications": R, "seed": seed, "arrivals": repr(arrivals),
+            "service": service, "capacity": repr(capacity), "python": platform.python_version(),
+            "versions": {name: version(name) for name in ("bilinq", "numpy", "numba", "scipy")},
+        }  # fmt: skip
+
+    def go(self, progress: Progress | None) -> int:
+        """Run all slots, or until Ctrl-C; return how many were run."""
+        done, told = 0, time.monotonic()
+        try:
+            while done < self.slots:
+                block, capacity = next(self.blocks), next(self.capacities)
+                for b in range(min(BLOCK, self.slots - done)):
+                    self.step(done, block, np.ascontiguousarray(capacity[:, b]), b)
+                    done += 1
+                    if progress and (done == self.slots or time.monotonic() - told > 0.1):
+                        told = time.monotonic()
+                        progress(done, self.slots)
+        except KeyboardInterrupt:
+            if not done:
+                raise
+        return done
+
+    def step(self, t: int, block: Any, capacity: Array, b: int) -> None:
+        """Run slot t + 1."""
+        world = self.world
+        world.arrive(t + 1, block, b)
+        self.queue[:, t] = world.queue
+        waiting = world.waiting()
+        y = self.policy.decide(self.state, waiting, capacity)
+        if y.shape != (*waiting.shape, capacity.shape[1]):
+            raise BadInput(f"decide must return shape {(*waiting.shape, capacity.shape[1])}; got {y.shape}")
+        self.reward[:, t] = world.expected_reward(y)
+        if self.allocation is not None:
+            self.allocation[:, t] = self._by_class(y)
+        outcome = world.serve(t + 1, y, waiting, capacity)
+        self.observed[:, t] = world.observed
+        self.state = self.policy.learn(self.state, outcome)
+
+    def _by_class(self, y: Array) -> Array:
+        """Return y summed over the jobs of each class."""
+        if not self.by_job:
+            return y
+        kinds = self.world.job[0][:, :, None] == np.arange(self.world.classes)
+        return np.asarray(np.einsum("rkj,rki->rij", y, kinds))
+
+    def record(self, done: int, seconds: float) -> Runs:
+        """Return the record of the first `done` slots."""
+        rho, n = self.instances.traffic.sum(axis=1), self.instances.servers.sum(axis=1)
+        stable = bool((rho <= n).all())
+        return Runs(
+            queue=self.queue[:, :done], reward=self.reward[:, :done], observed=self.observed[:, :done],
+            oracle=oracle_values(self.instances) if stable else np.full(self.instances.count, np.nan),
+            holding_costs=self.instances.holding_cost, jobs=self._jobs(done),
+            allocation=None if self.allocation is None else self.allocation[:, :done],
+            settings=self.settings, seconds=seconds, complete=done == self.slots,
+        )  # fmt: skip
+
+    def _jobs(self, done: int) -> Jobs | None:
+        log, sizes = self.world.log, self.world.n_log
+        if not log.shape[2]:
+            return None
+        parts = [np.concatenate([log[r, field, : sizes[r]] for r in range(len(sizes))]) for field in range(4)]
+        return Jobs(np.repeat(np.arange(len(sizes)), sizes), *parts)

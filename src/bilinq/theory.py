@@ -1,0 +1,253 @@
+"""The paper's bounds with their constants, the stationary queue, and rules for choosing V.
+
+The bounds are worst-case and far above what runs show: on the paper's synthetic instance (traffic 1, 4 servers, V = 58)
+the total queue is bounded by 513 where simulations find about 20. They tell how things scale, not what to expect;
+`stationary_queue` does the latter.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bilinq.arrays import Array, count, non_negative, one_of, positive, require, scalar, shaped
+from bilinq.errors import BadInput
+from bilinq.problem import Problem
+
+Constants = Literal["appendix", "theorem"]
+
+
+@dataclass(frozen=True)
+class RegretBound:
+    """The four terms of the regret bound, Eq. (26).
+
+    The paper proves the sum only up to constants and factors logarithmic in the horizon, so `total` is an order of
+    magnitude, not a number that regret stays below.
+
+    Attributes
+    ----------
+    alpha1, alpha2, alpha3, alpha4 : float
+        The coefficients of V, of 1 / slack, of horizon / V and of sqrt(horizon).
+    queue_term, slack_term, service_term, learning_term : float
+        Each coefficient times its factor: the queue left at the end (two terms), random service, learning.
+    constants : str
+        Which printing of `alpha1` and `alpha2` was used; see `regret_bound`.
+    """
+
+    alpha1: float
+    alpha2: float
+    alpha3: float
+    alpha4: float
+    queue_term: float
+    slack_term: float
+    service_term: float
+    learning_term: float
+    constants: Constants
+
+    @property
+    def total(self) -> float:
+        """Sum of the four terms."""
+        return self.queue_term + self.slack_term + self.service_term + self.learning_term
+
+
+def regret_bound(
+    problem: Problem,
+    V: float,
+    horizon: int,
+    gamma: float = 1.2,
+    weight: ArrayLike | None = None,
+    constants: Constants = "appendix",
+) -> RegretBound:
+    """Return the regret bound of the weighted proportional-fair policy, term by term; Eq. (26).
+
+    Parameters
+    ----------
+    problem : Problem
+        Equal service rates, arrivals in every class, at most one arrival per slot, load below capacity, rewards in
+        [-1, 1]: what the proof assumes.
+    V : float
+        Weight of rewards against queues.
+    horizon : int
+        Number of slots, T.
+    gamma : float
+        Offset of the rewards, above one.
+    weight : (I,) array, optional
+        Weights of the job classes, ones unless given.
+    constants : {"appendix", "theorem"}
+        The theorem and the appendix print different coefficients: the appendix has gamma (gamma + 1) more in `alpha1`
+        and gamma more in `alpha2`. Only the appendix's follow from the proof; the theorem's count gamma as a constant.
+
+    Notes
+    -----
+    The paper has d1 = d2 = d; here d is sqrt(d1 d2), the same where they are equal.
+    """
+    s = _bound_setting(problem, gamma, weight)
+    if not problem.bounded:
+        raise BadInput("mean_reward must be in [-1, 1] for the regret bound; scale the table")
+    v, slots = scalar("V", V, positive), count("horizon", horizon)
+    kind = _constants(constants)
+    a1, a3 = _alpha1(s, kind), _alpha3(s)
+    a2 = (s.gamma if kind == "appendix" else 1.0) / s.mu * (s.n + s.rho + 2 * s.c * s.n**3 * s.spread)
+    d = np.sqrt(problem.job_features.shape[1] * problem.server_features.shape[1])
+    a4 = float(d**2 * np.sqrt(s.n) + d * s.n)
+    terms = (a1 * v, a2 / (s.n - s.rho), a3 * slots / v, a4 * slots**0.5)
+    return RegretBound(a1, a2, a3, a4, *terms, kind)
+
+
+def queue_bound(problem: Problem, V: float, gamma: float = 1.2, weight: ArrayLike | None = None) -> float:
+    """Return a bound on the expected total queue at any time, from an empty start; Eq. (27).
+
+    It is (n + rho) / slack + B + 1 with B the larger of (gamma + 1) V n / w_min and 2 c n^3 w_max / (w_min slack),
+    c = (gamma + 1) / (gamma - 1).
+    """
+    s = _bound_setting(problem, gamma, weight)
+    slack = s.n - s.rho
+    full = (s.gamma + 1) * scalar("V", V, positive) * s.n / s.w.min()
+    distinct = 2 * s.c * s.n**3 / slack * s.spread
+    return float((s.n + s.rho) / slack + max(full, distinct) + 1)
+
+
+def holding_cost_bound(
+    problem: Problem, V: float, gamma: float = 1.2, weight: ArrayLike | None = None, cost: ArrayLike | None = None
+) -> float:
+    """Return a bound on the time-average expected holding cost up to any time, from an empty start; Eq. (28).
+
+    It is max_i(cost_i / w_i) times the constant of the drift over its rate mu slack / (2 rho). `cost` (I,) is the
+    problem's own unless given.
+    """
+    s = _bound_setting(problem, gamma, weight)
+    c = problem.holding_cost if cost is None else shaped("cost", non_negative("cost", cost), s.w.shape)
+    spare = (s.n + s.rho) / (2 * s.rho)
+    drift = s.mu * (_alpha3(s) + spare * s.n * (s.gamma + 1) * scalar("V", V, positive))
+    rate = s.mu * (s.n - s.rho) / (2 * s.rho)
+    return float((c / s.w).max() * drift / rate)
+
+
+def stationary_queue(problem: Problem, V: float, gamma: float = 1.2, weight: ArrayLike | None = None) -> Array:
+    """Return the queue of each job class (I,) in equilibrium, traffic_i V (gamma - best reward_i) / w_i; Eq. (21).
+
+    A rule of thumb, not a bound: it holds where rewards are known and no server class is full, so that every job
+    class uses its best server class. Service rates may differ.
+    """
+    best = problem.mean_reward[:, problem.servers > 0].max(axis=1)
+    price = scalar("gamma", gamma) - best
+    if price.min() <= 0:
+        raise BadInput(f"gamma must exceed every best reward; got gamma = {gamma:g}, reward {best.max():g}")
+    queue: Array = problem.traffic * scalar("V", V, positive) * price / _weights(problem, weight)
+    return queue
+
+
+def V_order(problem: Problem, horizon: int) -> float:
+    """Return sqrt(I T), Eq. (23), the order of V that balances the bound; 70.7 on the paper's synthetic instance."""
+    return float(np.sqrt(problem.job_classes * count("horizon", horizon)))
+
+
+def V_minimiser(
+    problem: Problem,
+    horizon: int,
+    gamma: float = 1.2,
+    weight: ArrayLike | None = None,
+    constants: Constants = "appendix",
+) -> float:
+    """Return sqrt(alpha3 T / alpha1), where the regret bound is least; Eq. (24).
+
+    Far too large for short horizons: 680 (appendix) or 1105 (theorem) on the paper's synthetic instance with T = 500,
+    where the queue would still be filling at the end.
+    """
+    s = _setting(problem, gamma, weight)
+    return float(np.sqrt(_alpha3(s) * count("horizon", horizon) / _alpha1(s, _constants(constants))))
+
+
+def V_published(problem: Problem, gamma: float = 1.2, weight: ArrayLike | None = None) -> float:
+    """Return the V of the authors' public code, which has no horizon in it; Eq. (25).
+
+    It is sqrt((a3 / min_i(rho_i / w_i) + sum w) mu w_min / a1) with a1 = gamma^2 n and a3 = (c n)^2: 57.99 on the
+    paper's synthetic instance, 38.35 with weights 7/4 and 1/4 on half of the classes each.
+    """
+    s = _setting(problem, gamma, weight)
+    a1, a3 = s.gamma**2 * s.n, (s.c * s.n) ** 2
+    return float(np.sqrt((a3 * s.rarity + s.w.sum()) * s.mu * s.w.min() / a1))
+
+
+def V_target_wait(
+    target_wait: float, reward: float, gamma: float = 1.2, service_rate: float = 1.0, weight: float = 1.0
+) -> float:
+    """Return the V at which jobs that earn `reward` wait about `target_wait` slots: Eq. (21) turned round, Eq. (22).
+
+    Examples
+    --------
+    >>> round(V_target_wait(target_wait=20.0, reward=0.7), 6)
+    40.0
+    """
+    price = scalar("gamma", gamma) - scalar("reward", reward)
+    if price <= 0:
+        raise BadInput(f"gamma must exceed reward; got gamma = {gamma:g}, reward = {reward:g}")
+    rate, w = scalar("service_rate", service_rate, positive), scalar("weight", weight, positive)
+    return scalar("target_wait", target_wait, positive) * rate * w / price
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """What the formulas share: n, rho, the common mu, gamma, the weights w (I,) and the traffic rho_i (I,)."""
+
+    n: float
+    rho: float
+    mu: float
+    gamma: float
+    w: Array
+    traffic: Array
+
+    @property
+    def c(self) -> float:
+        """How far apart two rewards can pull two allocations."""
+        return (self.gamma + 1) / (self.gamma - 1)
+
+    @property
+    def spread(self) -> float:
+        """Largest weight over smallest."""
+        return float(self.w.max() / self.w.min())
+
+    @property
+    def rarity(self) -> float:
+        """Largest weight over traffic."""
+        return float((self.w / self.traffic).max())
+
+
+def _setting(problem: Problem, gamma: float, weight: ArrayLike | None) -> _Setting:
+    require("arrival_rate", problem.arrival_rate, lambda x: x > 0, "positive in every class for this formula")
+    rate = problem.service_rate
+    require("service_rate", rate, lambda x: x == rate[0], f"equal in all classes for this formula ({rate[0]:g})")
+    g = scalar("gamma", gamma)
+    if g <= 1:
+        raise BadInput(f"gamma must be above 1; got {g:g}")
+    n, rho = float(problem.servers.sum()), float(problem.traffic.sum())
+    if rho >= n:
+        raise BadInput(f"the load must be below capacity for this formula; got rho = {rho:g}, n = {n:g}")
+    return _Setting(n, rho, float(rate[0]), g, _weights(problem, weight), problem.traffic)
+
+
+def _bound_setting(problem: Problem, gamma: float, weight: ArrayLike | None) -> _Setting:
+    """Return the setting if also at most one job arrives in a slot, as the proofs assume."""
+    total = float(problem.arrival_rate.sum())
+    if total > 1 + 1e-9:
+        raise BadInput(f"arrival_rate must sum to at most 1 (one arrival per slot) for the bounds; got {total:g}")
+    return _setting(problem, gamma, weight)
+
+
+def _weights(problem: Problem, weight: ArrayLike | None) -> Array:
+    return shaped("weight", positive("weight", 1.0 if weight is None else weight), (problem.job_classes,))
+
+
+def _constants(constants: Constants) -> Constants:
+    one_of("constants", constants, ("appendix", "theorem"))
+    return constants
+
+
+def _alpha1(s: _Setting, constants: Constants) -> float:
+    factor = s.gamma * (s.gamma + 1) if constants == "appendix" else 1.0
+    return float(factor * s.n / (s.mu * s.w.min()))
+
+
+def _alpha3(s: _Setting) -> float:
+    return float(s.n**2 / 2 * (1 + s.c**2 * s.mu) * s.rarity + s.w.sum() / 2)

@@ -1,0 +1,20 @@
+"""Compile the kernels ahead of first use: `python -m bilinq.warm`. Numba keeps the result next to the sources."""
+
+import time
+
+from bilinq import Greedy, Problem, Sabr, UgdaOl, simulate
+from bilinq.allocation import allocate
+
+
+def main() -> None:
+    """Call every kernel once, on the array types that the package passes."""
+    began = time.perf_counter()
+    problem = Problem.synthetic(seed=1)
+    allocate([9.0, 9.0], [[0.2, 0.9], [0.5, 0.4]], [1.0, 1.0], V=1.0)
+    for policy in (Sabr(), Sabr(noise="estimate"), UgdaOl(), Greedy()):
+        simulate(problem, policy, slots=3)
+    print(f"kernels ready after {time.perf_counter() - began:.1f} s")
+
+
+if __name__ == "__main__":
+    main()
