@@ -6,7 +6,7 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bilinq.arrays import Array, as_floats, non_negative, positive, require, scalar
+from bilinq.arrays import Array, as_floats, non_negative, positive, require, short
 from bilinq.errors import BadInput, NotSolved
 
 TOLERANCE = 1e-9
@@ -86,9 +86,6 @@ def allocate(
     >>> answer.price.round(3).tolist()
     [0.0, 0.0]
     """
-    from bilinq.allocation.prepare import prepare
-    from bilinq.allocation.solve import solve_batch
-
     given = [
         as_floats(name, value)
         for name, value in (
@@ -102,25 +99,50 @@ def allocate(
         )
     ]
     batch, arrays = align(*given)
-    Q, r, n, v, g, w, u = arrays
-    a = np.empty(Q.shape)
-    c = np.empty(r.shape)
-    if not prepare(Q, r, n, v, g, w, u, a, c):
+    warm = None if start is None else warm_prices(start, batch, arrays[2].shape)
+    try:
+        found = allocate_batch(*arrays, start=warm)
+    except BadInput:
         explain(*given)
-    y = np.empty(r.shape)
-    q = np.empty(n.shape)
-    residual = np.empty(Q.shape[0])
-    warm = np.full(n.shape, np.nan) if start is None else warm_prices(start, batch, n.shape)
-    steps = solve_batch(a, c, n, u, warm, AIM, y, q, residual)
+    y, q, residual = found.expected, found.price, np.asarray(found.residual)
+    if not batch:
+        return Allocation(y[0], q[0], float(residual[0]), found.steps)
+    return Allocation(
+        y.reshape(*batch, *y.shape[1:]), q.reshape(*batch, q.shape[1]), residual.reshape(batch), found.steps
+    )
+
+
+def allocate_batch(
+    queue: Array,
+    reward: Array,
+    capacity: Array,
+    V: Array,
+    gamma: Array,
+    weight: Array,
+    limit: Array,
+    *,
+    start: Array | None = None,
+) -> Allocation:
+    """Return the optimal allocations of a batch whose arrays have just the right shapes; for policies.
+
+    queue, weight, limit (B, I); reward (B, I, J); capacity (B, J); V, gamma (B,); start, prices (B, J).
+    """
+    from bilinq.allocation.prepare import prepare
+    from bilinq.allocation.solve import solve_batch
+
+    a, c, y = np.empty(queue.shape), np.empty(reward.shape), np.empty(reward.shape)
+    if not prepare(queue, reward, capacity, V, gamma, weight, limit, a, c):
+        explain(queue, reward, capacity, V, gamma, weight, limit)
+    q, residual = np.empty(capacity.shape), np.empty(len(queue))
+    warm = np.full(capacity.shape, np.nan) if start is None else start
+    steps = solve_batch(a, c, capacity, limit, warm, AIM, y, q, residual)
     worst = max(residual.tolist(), default=0.0)
     if worst > TOLERANCE:
         raise NotSolved(
             f"allocation not certified: residual {worst:.1e} after {steps} steps; "
             "rescale queue / V or capacity so that they span fewer orders of magnitude"
         )
-    if not batch:
-        return Allocation(y[0], q[0], worst, steps)
-    return Allocation(y.reshape(*batch, *y.shape[1:]), q.reshape(*batch, -1), residual.reshape(batch), steps)
+    return Allocation(y, q, residual, steps)
 
 
 def align(
@@ -139,7 +161,7 @@ def align(
     for name, value in (("weight", weight), ("limit", limit)):
         if value.ndim and value.shape[-1] not in (1, rows):
             raise BadInput(f"{name} must have shape (..., {rows}) to fit reward {reward.shape}; got {value.shape}")
-    if reward.ndim == 2 and queue.ndim == 1 and capacity.ndim == 1 and not (V.ndim or gamma.ndim):
+    if reward.ndim == 2 and max(queue.ndim, capacity.ndim, weight.ndim, limit.ndim) == 1 and not (V.ndim or gamma.ndim):
         batch: tuple[int, ...] = ()
     else:
         batch = batch_shape(queue, reward, capacity, V, gamma, weight, limit)
@@ -178,6 +200,8 @@ def batch_shape(
 
 def warm_prices(start: Allocation, batch: tuple[int, ...], shape: tuple[int, ...]) -> Array:
     """Return the prices to start from."""
+    if not isinstance(start, Allocation):
+        raise BadInput(f"start must be an Allocation; got {short(start)}")
     if start.price.shape != (*batch, shape[-1]):
         raise BadInput(f"start must hold prices of shape {(*batch, shape[-1])}; got {start.price.shape}")
     return np.ascontiguousarray(start.price.reshape(shape))
@@ -194,10 +218,12 @@ def explain(
     positive("weight", weight)
     require("limit", limit, lambda x: x >= 0.0, "non-negative")
     require("reward", reward, np.isfinite, "finite")
-    require("reward", reward, lambda x: x < gamma[..., None, None], f"below gamma = {scalar_or_array(gamma)}")
+    below = np.broadcast_to(reward, np.broadcast_shapes(reward.shape, (*gamma.shape, 1, 1)))
+    require("reward", below, lambda x: x < gamma[..., None, None], f"below gamma = {shown(gamma)}")
+    require("gamma - reward", gamma[..., None, None] - reward, np.isfinite, "finite")
     raise BadInput("weight * queue / V must be finite; it overflows")
 
 
-def scalar_or_array(value: Array) -> str:
+def shown(value: Array) -> str:
     """Show a number plainly."""
-    return f"{scalar('value', float(value)):g}" if not value.ndim else "its batch's gamma"
+    return "its own gamma" if value.ndim else f"{value:g}"

@@ -34,8 +34,11 @@ def start_cold(pair: Array, row: Array, col: Array, cols: IntArray, width: IntAr
     for j in range(col.shape[1]):
         col[Q, j] = 2.0 * base
         col[T, j] = col[N, j]
+        col[DQ, j] = 0.0
+        col[DT, j] = 0.0
     for i in range(row.shape[1]):
-        price = base
+        row[M:, i] = 0.0
+        row[E, i] = 1.0
         least = np.inf
         for k in range(width[i]):
             least = min(least, pair[C, i, k])

@@ -30,7 +30,7 @@ def residual(a: Array, c: Array, n: Array, u: Array, y: Array, q: Array) -> floa
         for j in range(n.size):
             cheapest[j] = min(cheapest[j], c[i, j])
     for j in range(n.size):
-        if not q[j] >= 0.0:
+        if not q[j] >= 0.0 or (n[j] > 0.0 and q[j] == np.inf):
             return np.inf
         if n[j] > 0.0:
             idle = 1.0 - load[j] / n[j]

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bilinq.allocation.interior import A, C, E, N, Q, U, advance, start_cold, start_warm
+from bilinq.allocation.interior import A, C, N, Q, U, advance, start_cold, start_warm
 from bilinq.allocation.packing import pack, take_in, widen
 from bilinq.allocation.polish import exact_prices, guess
 from bilinq.allocation.residual import residual
@@ -34,12 +34,13 @@ STEPS = 60
 def solve_batch(a: Array, c: Array, n: Array, u: Array, warm: Array, tol: float, y: Array, q: Array, r: Array) -> int:
     """Fill y (B, I, J), prices q (B, J) and certificates r (B,) of a batch of programs; return the steps it took.
 
-    `warm` (B, J) holds prices to start from, or NaN.
+    `warm` (B, J) holds prices to start from; where they are not finite the start is cold.
     """
     steps = 0
     for b in range(a.shape[0]):
         if not unsaturated(a[b], c[b], n[b], u[b], y[b], q[b]):
             steps += saturated(a[b], c[b], n[b], u[b], warm[b], tol, y[b], q[b])
+        price_absent(a[b], c[b], n[b], u[b], q[b])
         r[b] = residual(a[b], c[b], n[b], u[b], y[b], q[b])
     return steps
 
@@ -94,25 +95,31 @@ def saturated(a: Array, c: Array, n: Array, u: Array, warm: Array, tol: float, y
     col = np.zeros((8, n_columns))
     dense = np.empty((n_rows, n_columns))
     start = np.empty(n_columns)
+    usable = True
     for j in range(n_columns):
         col[N, j] = n[columns[j]]
         start[j] = warm[columns[j]]
+        usable = usable and 0.0 <= start[j] < np.inf
+    if not usable:
+        start[0] = np.nan
     for i in range(n_rows):
         row[A, i] = a[rows[i]]
         row[U, i] = u[rows[i]]
-        row[E, i] = 1.0
         for j in range(n_columns):
             dense[i, j] = c[rows[i], columns[j]]
     found = np.zeros((n_rows, n_columns))
     prices = np.empty(n_columns)
     true = row[A].copy()
     tame(row, col, dense)
-    steps = search(row, col, true, dense, start, tol, found, prices)
+    steps, r = search(row, col, true, dense, start, tol, found, prices)
+    if r > ENOUGH and not np.isnan(start[0]):
+        start[0] = np.nan
+        more, r = search(row, col, true, dense, start, tol, found, prices)
+        steps += more
     for j in range(n_columns):
         q[columns[j]] = prices[j]
         for i in range(n_rows):
             y[rows[i], columns[j]] = found[i, j]
-    price_absent(a, c, n, u, y, q)
     return steps
 
 
@@ -143,8 +150,10 @@ def tame(row: Array, col: Array, c: Array) -> None:
 
 
 @kernel
-def search(row: Array, col: Array, a: Array, c: Array, warm: Array, tol: float, y: Array, q: Array) -> int:
-    """Fill y (I, J) and q (J,): interior point steps until the guessed support certifies; return how many.
+def search(
+    row: Array, col: Array, a: Array, c: Array, warm: Array, tol: float, y: Array, q: Array
+) -> tuple[int, float]:
+    """Fill y (I, J) and q (J,): interior point steps until the guessed support certifies; return how many, and how well.
 
     The steps see row[A], a (I,) as `tame` leaves it; the certificate sees the true `a`.
     """
@@ -159,16 +168,17 @@ def search(row: Array, col: Array, a: Array, c: Array, warm: Array, tol: float, 
         start_cold(pair, row, col, cols, width)
     else:
         start_warm(pair, row, col, cols, width, warm, WARM_GAP)
+    r = np.inf
     for k in range(STEPS):
         mu = advance(pair, row, col, cols, width, schur)
         if mu < POLISH_FROM:
             r = polish(pair, row, col, cols, width, a, c, mu, y, q)
             if r <= tol or (r <= ENOUGH and mu < LATE) or not mu > 1e-22:
-                return k + 1
+                return k + 1, r
         if cols.shape[1] < columns and mu < TAKE_IN_FROM:
             while take_in(pair, row, col, cols, width, c, member, mu) > 0:
                 pair, cols = widen(pair, cols, columns)
-    return STEPS
+    return STEPS, r
 
 
 @kernel
@@ -217,13 +227,16 @@ def polish(
 
 
 @kernel
-def price_absent(a: Array, c: Array, n: Array, u: Array, y: Array, q: Array) -> None:
+def price_absent(a: Array, c: Array, n: Array, u: Array, q: Array) -> None:
     """Give a class without servers the lowest price at which nobody wants it."""
     for j in range(n.size):
         if n[j] > 0.0:
             continue
         q[j] = 0.0
         for i in range(a.size):
-            s = y[i].sum()
-            if 0.0 < s < u[i]:
-                q[j] = max(q[j], a[i] / s - c[i, j])
+            if a[i] > 0.0 and u[i] > 0.0:
+                price = np.inf
+                for k in range(n.size):
+                    if n[k] > 0.0:
+                        price = min(price, q[k] + c[i, k])
+                q[j] = max(q[j], price - c[i, j])

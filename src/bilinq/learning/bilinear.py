@@ -1,8 +1,8 @@
 """The bilinear learner: ridge regression on z_ij = u_i (x) v_j, with a confidence radius or Thompson samples."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -22,8 +22,7 @@ Radius = Literal["calibrated", "paper", "published"]
 Exploration = Literal["thompson", "ucb", "none"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class BilinearState:
+class BilinearState(NamedTuple):
     """What the bilinear learner knows: features, ridge statistics of R replications, and the parameter to act on.
 
     `gram` is Lambda, `inverse` its inverse, `moment` b, `estimate` theta_hat, `drawn` what the next index uses as theta
@@ -113,7 +112,9 @@ class Bilinear(Learner):
                 log_det, seen, square)  # fmt: skip
         if (state.slot + 1) % REFRESH == 0:
             inverse, log_det = _from_scratch(gram, state.ridge)
-        return self._explore(replace(state, slot=state.slot + 1, gram=gram, inverse=inverse, moment=moment,
+        return self._explore(
+            state._replace(
+                slot=state.slot + 1, gram=gram, inverse=inverse, moment=moment,
                                      log_det=log_det, seen=seen, square=square))  # fmt: skip
 
     def width(self, state: BilinearState) -> Array:
@@ -141,7 +142,7 @@ class Bilinear(Learner):
             kernels.sample(state.inverse, theta, normals, state.slot % BLOCK, noise, drawn)
         elif self.exploration == "ucb":
             radius = self._radius(state, noise)
-        return replace(state, estimate=theta, noise=noise, drawn=drawn, radius=radius, normals=normals)
+        return state._replace(estimate=theta, noise=noise, drawn=drawn, radius=radius, normals=normals)
 
     def _radius(self, state: BilinearState, noise: Array) -> Array:
         """Return beta for the next slot, Eq. (13) to (15)."""

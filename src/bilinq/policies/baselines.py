@@ -1,8 +1,8 @@
 """Simple policies to compare with: MaxWeight, greedy, random, and a static split by the oracle."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,8 +13,7 @@ from bilinq.oracle import oracle_shares
 from bilinq.policies.policy import Policy
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LearnerAndCost:
+class LearnerAndCost(NamedTuple):
     """A learner's state and nothing else that changes; `service_rate` (R, I) weighs queues."""
 
     learnt: Any
@@ -30,7 +29,7 @@ class _Ranked(Policy):
 
     def learn(self, state: LearnerAndCost, outcome: Outcome) -> LearnerAndCost:
         """Return the state after a slot."""
-        return replace(state, learnt=Bilinear().learn(state.learnt, outcome))
+        return state._replace(learnt=Bilinear().learn(state.learnt, outcome))
 
 
 @dataclass(frozen=True)

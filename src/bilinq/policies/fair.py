@@ -2,13 +2,13 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bilinq.allocation import allocate
+from bilinq.allocation.allocate import allocate_batch
 from bilinq.arrays import Array, count, one_of, positive, require, scalar, shaped
 from bilinq.errors import BadInput
 from bilinq.instances import Instances
@@ -17,8 +17,7 @@ from bilinq.learning.learner import State as LearnerState
 from bilinq.policies.policy import Policy
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FairState:
+class FairState(NamedTuple):
     """What a fair policy knows: the learner's state, V (R,), weights (R, I), and mu averaged over classes (R,)."""
 
     learnt: LearnerState
@@ -53,7 +52,7 @@ class FairPolicy(Policy):
         return FairState(
             learnt=self.learner().start(instances, self.horizon or horizon, rngs),
             V=np.full(instances.count, V),
-            weight=shaped("weight", weight, instances.arrival_rate.shape),
+            weight=shaped("weight", weight, instances.arrival_rate.shape).copy(),
             service_rate=instances.service_rate.mean(axis=1),
         )
 
@@ -61,12 +60,17 @@ class FairPolicy(Policy):
         """Return the solution of Eq. (5)."""
         index = self.learner().index(state.learnt)
         V = state.V if self.target_wait is None else self._waiting_V(state, index)
-        limit = queue if self.limit == "queue" else np.inf
-        return allocate(queue, index, capacity, V, self.gamma, weight=state.weight, limit=limit).expected
+        return self.share(queue, index, capacity, V, state.weight)
+
+    def share(self, queue: Array, index: Array, capacity: Array, V: Array, weight: Array) -> Array:
+        """Return the solution of Eq. (5) for rows of any kind: (R, rows), (R, rows, J), (R, J), (R,), (R, rows)."""
+        gamma = np.full(len(V), self.gamma)
+        limit = queue if self.limit == "queue" else np.full(queue.shape, np.inf)
+        return allocate_batch(queue, index, capacity, V, gamma, weight, limit).expected
 
     def learn(self, state: FairState, outcome: Outcome) -> FairState:
         """Return the state with the learner's new state."""
-        return replace(state, learnt=self.learner().learn(state.learnt, outcome))
+        return state._replace(learnt=self.learner().learn(state.learnt, outcome))
 
     def _waiting_V(self, state: FairState, index: Array) -> Array:
         assert self.target_wait is not None
@@ -203,5 +207,4 @@ class UgdaOl(FairPolicy):
         """Return the solution of Eq. (5), with a row for each job where indices are kept per job, Eq. (19)."""
         learner = self.learner()
         learnt = learner.grown(state.learnt, queue.shape[1]) if isinstance(learner, PerJob) else state.learnt
-        limit = queue if self.limit == "queue" else np.inf
-        return allocate(queue, learner.index(learnt), capacity, state.V, self.gamma, limit=limit).expected
+        return self.share(queue, learner.index(learnt), capacity, state.V, np.ones(queue.shape))

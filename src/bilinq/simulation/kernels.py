@@ -6,6 +6,7 @@ left. `member` (R, I, ranks) lists the places of each class, `spare` (R, places)
 """
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bilinq.arrays import Array, BoolArray, IntArray
 from bilinq.compiled import kernel
@@ -101,8 +102,8 @@ def serve(
     squares: Array,
     observed: Array,
     done: IntArray,
-) -> int:
-    """Serve `picks` (R, rows, J): choose jobs, draw rewards and completions; return the furthest uniform cursor.
+) -> tuple[int, int]:
+    """Serve `picks` (R, rows, J): choose jobs, draw rewards and completions; return the furthest cursors.
 
     Fills the sums of rewards and of their squares, the observed reward (R,), and marks places whose job is complete in
     `done` (R, 1 + places): their number, then the places.
@@ -149,7 +150,7 @@ def serve(
                         done[r, gone] = k
         done[r, 0] = gone
         cursor[r] = at
-    return int(max(cursor.max(), normal_cursor.max()))
+    return int(cursor.max()), int(normal_cursor.max())
 
 
 @kernel
@@ -174,7 +175,7 @@ def leave(
     queue: IntArray,
     left: BoolArray,
     by_job: bool,
-    log: IntArray,
+    log: NDArray[np.int32],
     n_log: IntArray,
 ) -> int:
     """Remove the jobs in `done`, log class, arrival, first service and departure; return the longest log (of R)."""

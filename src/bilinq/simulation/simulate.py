@@ -141,6 +141,7 @@ class _Run:
         try:
             while done < self.slots:
                 block, capacity = next(self.blocks), next(self.capacities)
+                self.world.wind(capacity.max(axis=1))
                 for b in range(min(BLOCK, self.slots - done)):
                     self.step(done, block, np.ascontiguousarray(capacity[:, b]), b)
                     done += 1

@@ -1,8 +1,10 @@
 """The simulated system: queues, jobs and random numbers of a batch of replications, moved slot by slot."""
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bilinq.arrays import Array, BoolArray, IntArray
 from bilinq.assignment import draws_needed
@@ -10,6 +12,8 @@ from bilinq.instances import Instances
 from bilinq.learning import Outcome
 from bilinq.simulation import kernels
 from bilinq.simulation.arrivals import Block
+
+T = TypeVar("T", bound=np.generic)
 
 
 class Tape:
@@ -56,12 +60,12 @@ class World:
         self.member: IntArray = np.zeros((count, self.classes, 0), np.int64)
         self.spare: IntArray = np.zeros((count, 0), np.int64)
         self.n_spare: IntArray = np.zeros(count, np.int64)
-        self.log: IntArray = np.zeros((count, 4, 64 if keep_log else 0), np.int64)
+        self.log: NDArray[np.int32] = np.zeros((count, 4, 64 if keep_log else 0), np.int32)
         self.n_log: IntArray = np.zeros(count, np.int64)
         self.observed: Array = np.zeros(count)
         self._uniform, self._normal = Tape(service, 0, normal=False), Tape(reward, 0, normal=True)
         self._streams = service, reward
-        self._need = -1
+        self._most_servers: Array = np.zeros(instances.servers.shape)
         self._make_room(8, 32)
 
     def arrive(self, slot: int, block: Block, b: int) -> None:
@@ -89,33 +93,33 @@ class World:
         """Assign jobs to servers, draw rewards and completions, let complete jobs leave; return what was seen."""
         from bilinq.assignment_kernels import draw_distinct, draw_independent
 
-        self._wind(capacity, y.shape[1])
-        tape = self._uniform
-        picks = np.empty(y.shape, np.int64)
+        uniform, normal = self._uniform, self._normal
+        picks, total, squares = np.empty(y.shape, np.int64), np.empty(y.shape), np.empty(y.shape)
         if self.distinct:
-            draw_distinct(y, waiting, tape.numbers, tape.cursor, picks)
+            draw_distinct(y, waiting, uniform.numbers, uniform.cursor, picks)
         else:
-            draw_independent(y, capacity, tape.numbers, tape.cursor, picks)
-        total, squares = np.empty(y.shape), np.empty(y.shape)
-        kernels.serve(slot, picks, self.by_job, self.distinct, self.geometric, self.mean, self.noise, self.rate,
-                      self.job, self.member, self.queue, tape.numbers, tape.cursor, self._normal.numbers,
-                      self._normal.cursor, total, squares, self.observed, self.done)  # fmt: skip
+            draw_independent(y, capacity, uniform.numbers, uniform.cursor, picks)
+        used, used_normal = kernels.serve(
+            slot, picks, self.by_job, self.distinct, self.geometric, self.mean, self.noise, self.rate, self.job,
+            self.member, self.queue, uniform.numbers, uniform.cursor, normal.numbers, normal.cursor, total, squares,
+            self.observed, self.done,
+        )  # fmt: skip
+        uniform.refill(used)
+        normal.refill(used_normal)
         left: BoolArray = np.zeros(y.shape[:2], np.bool_)
-        if self.log.shape[2] and self.n_log.max() + self.done[:, 0].max() >= self.log.shape[2]:
-            self.log = np.concatenate([self.log, np.empty_like(self.log)], axis=2)
-        kernels.leave(slot, self.done, self.job, self.member, self.spare, self.n_spare, self.queue, left, self.by_job,
-                      self.log, self.n_log)  # fmt: skip
+        longest = kernels.leave(slot, self.done, self.job, self.member, self.spare, self.n_spare, self.queue, left,
+                                self.by_job, self.log, self.n_log)  # fmt: skip
+        if self.log.shape[2] and longest + self.done.shape[1] > self.log.shape[2]:
+            self.log = _wider(self.log, 2 * self.log.shape[2] + self.done.shape[1])
         return Outcome(slot, picks, total, squares, left)
 
-    def _wind(self, capacity: Array, rows: int) -> None:
-        """Make sure that the tapes hold what one slot may take."""
-        need = 2 * draws_needed(capacity, rows)
-        if need > self._need:
-            self._need = 2 * need
-            self._uniform = _longer(self._uniform, self._streams[0], self._need, normal=False)
-            self._normal = _longer(self._normal, self._streams[1], self._need, normal=True)
-        self._uniform.refill(int(self._uniform.cursor.max()))
-        self._normal.refill(int(self._normal.cursor.max()))
+    def wind(self, capacity: Array) -> None:
+        """Make sure that the tapes hold what one slot with up to `capacity` (R, J) servers may take."""
+        self._most_servers = np.maximum(self._most_servers, capacity)
+        need = 2 * draws_needed(self._most_servers, self.job.shape[2] if self.by_job else self.classes)
+        if need > self._uniform.need:
+            self._uniform = _longer(self._uniform, self._streams[0], 2 * need, normal=False)
+            self._normal = _longer(self._normal, self._streams[1], 2 * need, normal=True)
 
     def _make_room(self, most: int, total: int) -> None:
         """Grow the tables so that a class may have `most` members and a replication `total` jobs."""
@@ -131,9 +135,11 @@ class World:
                 self.spare[r, self.n_spare[r] : self.n_spare[r] + fresh.size] = fresh
             self.n_spare += fresh.size
             self.done: IntArray = np.zeros((len(self.queue), size + 1), np.int64)
+            if self.by_job:
+                self.wind(self._most_servers)
 
 
-def _wider(array: IntArray, size: int) -> IntArray:
+def _wider(array: NDArray[T], size: int) -> NDArray[T]:
     """Return `array` with its last axis grown to `size`."""
     wide = np.zeros((*array.shape[:-1], size), array.dtype)
     wide[..., : array.shape[-1]] = array
@@ -147,4 +153,5 @@ def _longer(tape: Tape, rngs: Sequence[np.random.Generator], need: int, normal: 
         left = tape.numbers[r, tape.cursor[r] :]
         longer.cursor[r] -= left.size
         longer.numbers[r, longer.cursor[r] :] = left
+    longer.refill(longer.numbers.shape[1])
     return longer

@@ -1,0 +1,152 @@
+"""Running a sweep: cells in chunks of replications over all cores, every finished cell stored at once.
+
+Replication k of a cell belongs to chunk c = k // 50, which is one call of `simulate` with seed `seed` * 1000003 + c;
+its problem is drawn with the problem's `seed` + k. So k alone decides what it is: neither the number of workers nor
+the number of replications changes it, and more replications extend fewer.
+"""
+
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from os import PathLike
+from pathlib import Path
+from typing import NamedTuple
+
+from bilinq.arrays import Array, count
+from bilinq.errors import BadInput
+from bilinq.settings import make_arrivals, make_problems
+from bilinq.simulation import simulate
+from bilinq.sweep import results
+from bilinq.sweep.plan import Cell, Sweep
+from bilinq.sweep.results import Result
+
+CHUNK = 50
+"""Replications in one call of `simulate`; part of what a replication is, so not a setting."""
+SEED_STEP = 1_000_003
+"""Distance between the seeds of two sweeps in seeds of chunks: more chunks than any cell has."""
+
+Progress = Callable[[int, int], None]
+"""Called as progress(replications done, replications in all)."""
+
+
+class Chunk(NamedTuple):
+    """A part of a cell: which one, what it measured, and the seconds it took."""
+
+    number: int
+    samples: dict[str, Array]
+    seconds: float
+
+
+def run(
+    sweep: Sweep,
+    out: str | PathLike[str],
+    workers: int | None = None,
+    progress: Progress | None = None,
+    *,
+    fresh: bool = False,
+) -> list[Result]:
+    """Run the cells that `out` does not hold yet and return the results of all, in the order of `sweep.cells()`.
+
+    Parameters
+    ----------
+    sweep : Sweep
+    out : path
+        Folder for one JSON file per finished cell. A cell is found again by its settings and bilinq's version.
+    workers : int, optional
+        Processes, one for each core unless given; with 1 everything runs in this process. With more, a script must
+        guard its own start with ``if __name__ == "__main__":``, as for all of `multiprocessing`.
+    progress : callable, optional
+        Told replications done and in all.
+    fresh : bool
+        Run all cells, even finished ones.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        On Ctrl-C; the cells finished by then are stored.
+    """
+    folder = Path(out)
+    wanted = os.process_cpu_count() if hasattr(os, "process_cpu_count") else os.cpu_count()
+    processes = count("workers", (wanted or 1) if workers is None else workers)
+    cells = sweep.cells()
+    done = {} if fresh else {cell.key: found for cell in cells if (found := results.find(cell, folder))}
+    todo = [cell for cell in cells if cell.key not in done]
+    tasks = [(cell, number) for cell in todo for number in range(n_chunks(cell))]
+    total = sum(cell.settings["replications"] for cell in todo)
+    finished = 0
+    parts: dict[str, dict[int, Chunk]] = {cell.key: {} for cell in todo}
+    for cell, chunk in _work(tasks, min(processes, len(tasks))):
+        mine = parts[cell.key]
+        mine[chunk.number] = chunk
+        if len(mine) == n_chunks(cell):
+            done[cell.key] = _finish(cell, parts.pop(cell.key))
+            results.save(done[cell.key], folder)
+        finished += len(chunk.samples["regret"])
+        if progress:
+            progress(finished, total)
+    return [done[cell.key] for cell in cells]
+
+
+def n_chunks(cell: Cell) -> int:
+    """Return the number of chunks of a cell."""
+    replications: int = cell.settings["replications"]
+    return -(-replications // CHUNK)
+
+
+def run_chunk(cell: Cell, number: int) -> Chunk:
+    """Run replications 50 `number` to 50 `number` + 49 of a cell, as far as it has them."""
+    began = time.perf_counter()
+    settings = cell.settings
+    mine = range(number * CHUNK, min((number + 1) * CHUNK, settings["replications"]))
+    problems = make_problems(settings["problem"], mine)
+    try:
+        runs = simulate(problems, cell.make_policy(), slots=settings["slots"], replications=len(mine),
+                        seed=settings["seed"] * SEED_STEP + number,
+                        arrivals=make_arrivals(settings["arrivals"]))  # fmt: skip
+    except BadInput as error:
+        raise BadInput(f"{cell.label}: {error}") from None
+    if not runs.complete:
+        raise KeyboardInterrupt  # `simulate` returned what it had; half a chunk is no chunk
+    return Chunk(number, results.measure(runs), time.perf_counter() - began)
+
+
+def _finish(cell: Cell, parts: dict[int, Chunk]) -> Result:
+    samples = results.combine({number: chunk.samples for number, chunk in parts.items()})
+    return Result(cell, samples, sum(chunk.seconds for chunk in parts.values()), found=False)
+
+
+def _work(tasks: list[tuple[Cell, int]], workers: int) -> Iterator[tuple[Cell, Chunk]]:
+    """Yield finished chunks, in any order."""
+    if workers <= 1:
+        for cell, number in tasks:
+            yield cell, run_chunk(cell, number)
+        return
+    with _pool(workers) as pool:
+        futures: dict[Future[Chunk], Cell] = {pool.submit(run_chunk, *task): task[0] for task in tasks}
+        for future in as_completed(futures):
+            yield futures.pop(future), future.result()
+
+
+@contextmanager
+def _pool(workers: int) -> Iterator[Executor]:
+    """Give a pool of processes; on any error, Ctrl-C too, they end at once."""
+    others = multiprocessing.active_children()
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _ignore_interrupt)
+    try:
+        yield pool
+        pool.shutdown()
+    except BaseException:
+        mine = [child for child in multiprocessing.active_children() if child not in others]
+        pool.shutdown(wait=False, cancel_futures=True)
+        for child in mine:
+            child.terminate()
+        raise
+
+
+def _ignore_interrupt() -> None:
+    """Leave Ctrl-C, which the terminal sends to every process, to the one that started the others."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
