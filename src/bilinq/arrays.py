@@ -15,6 +15,8 @@ BoolArray: TypeAlias = NDArray[np.bool_]
 
 def as_floats(name: str, value: ArrayLike) -> Array:
     """Return `value` as a C-ordered float64 array, or say that it is not numeric."""
+    if type(value) is np.ndarray and value.dtype == np.float64 and value.flags.c_contiguous:
+        return value
     try:
         raw = np.asarray(value)
         if raw.dtype.kind not in "biufO":

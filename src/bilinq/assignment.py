@@ -1,5 +1,7 @@
 """From an expected allocation to services: how many servers of each class serve each row in this slot."""
 
+from __future__ import annotations
+
 import numpy as np
 from numpy.typing import ArrayLike
 

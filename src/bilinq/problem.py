@@ -1,5 +1,7 @@
 """The problem: job and server classes, their features, rates, rewards, capacities and costs."""
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -146,7 +148,7 @@ class Problem:
         )
 
     @classmethod
-    def load(cls, path: str | PathLike[str]) -> "Problem":
+    def load(cls, path: str | PathLike[str]) -> Problem:
         """Read a problem from a `.json` or `.toml` file whose keys are the constructor's arguments."""
         from bilinq import files
 
@@ -194,7 +196,7 @@ class Problem:
         del values["theta" if self.theta is None else "mean_reward"]
         return values
 
-    def replace(self, **changes: Any) -> "Problem":
+    def replace(self, **changes: Any) -> Problem:
         """Return a new, checked problem with some constructor arguments changed.
 
         A new `theta` takes the place of a `mean_reward` table and the other way round; features stay as they are.

@@ -79,6 +79,8 @@ def make_problems(settings: Mapping[str, Any], replications: range) -> Problem |
             raise BadInput(f"file and {next(iter(given))} exclude each other: a problem is read or drawn")
         if instances == "random":
             raise BadInput("instances must be 'fixed' where the problem is read from a file; got 'random'")
+        if not isinstance(settings["file"], str):
+            raise BadInput(f"file must be the name of a problem file; got {short(settings['file'])}")
         return Problem.load(settings["file"])
     seed = count("seed", given.pop("seed", 0), least=0)
     if instances == "fixed":

@@ -11,6 +11,8 @@ from bilinq.errors import BadInput, NotSolved
 
 TOLERANCE = 1e-9
 """The largest residual that is returned."""
+NO_ALLOCATION, NO_PRICE = np.empty((0, 0, 0)), np.empty((0, 0))
+"""What a cold start starts from."""
 AIM = 1e-11
 """The residual at which the search stops; what it returns is usually exact to rounding."""
 
@@ -99,7 +101,7 @@ def allocate(
         )
     ]
     batch, arrays = align(*given)
-    warm = None if start is None else warm_prices(start, batch, arrays[2].shape)
+    warm = None if start is None else flattened(start, batch, arrays[1].shape)
     try:
         found = allocate_batch(*arrays, start=warm)
     except BadInput:
@@ -121,11 +123,11 @@ def allocate_batch(
     weight: Array,
     limit: Array,
     *,
-    start: Array | None = None,
+    start: Allocation | None = None,
 ) -> Allocation:
     """Return the optimal allocations of a batch whose arrays have just the right shapes; for policies.
 
-    queue, weight, limit (B, I); reward (B, I, J); capacity (B, J); V, gamma (B,); start, prices (B, J).
+    queue, weight, limit (B, I); reward (B, I, J); capacity (B, J); V, gamma (B,).
     """
     from bilinq.allocation.prepare import prepare
     from bilinq.allocation.solve import solve_batch
@@ -134,8 +136,8 @@ def allocate_batch(
     if not prepare(queue, reward, capacity, V, gamma, weight, limit, a, c):
         explain(queue, reward, capacity, V, gamma, weight, limit)
     q, residual = np.empty(capacity.shape), np.empty(len(queue))
-    warm = np.full(capacity.shape, np.nan) if start is None else start
-    steps = solve_batch(a, c, capacity, limit, warm, AIM, y, q, residual)
+    y_last, q_last = (NO_ALLOCATION, NO_PRICE) if start is None else (start.expected, start.price)
+    steps = solve_batch(a, c, capacity, limit, y_last, q_last, AIM, y, q, residual)
     worst = max(residual.tolist(), default=0.0)
     if worst > TOLERANCE:
         raise NotSolved(
@@ -198,13 +200,16 @@ def batch_shape(
         raise BadInput(f"leading axes must broadcast; got {shown}") from None
 
 
-def warm_prices(start: Allocation, batch: tuple[int, ...], shape: tuple[int, ...]) -> Array:
-    """Return the prices to start from."""
+def flattened(start: Allocation, batch: tuple[int, ...], shape: tuple[int, ...]) -> Allocation:
+    """Return the allocation to start from with one leading axis."""
     if not isinstance(start, Allocation):
         raise BadInput(f"start must be an Allocation; got {short(start)}")
-    if start.price.shape != (*batch, shape[-1]):
-        raise BadInput(f"start must hold prices of shape {(*batch, shape[-1])}; got {start.price.shape}")
-    return np.ascontiguousarray(start.price.reshape(shape))
+    if start.price.shape != (*batch, shape[2]):
+        raise BadInput(f"start must hold prices of shape {(*batch, shape[2])}; got {start.price.shape}")
+    if start.expected.shape != (*batch, *shape[1:]):
+        raise BadInput(f"start must hold an allocation of shape {(*batch, *shape[1:])}; got {start.expected.shape}")
+    y, q = start.expected.reshape(shape), start.price.reshape(shape[0], shape[2])
+    return Allocation(np.ascontiguousarray(y), np.ascontiguousarray(q), start.residual, start.steps)
 
 
 def explain(

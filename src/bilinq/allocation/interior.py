@@ -54,24 +54,46 @@ def start_cold(pair: Array, row: Array, col: Array, cols: IntArray, width: IntAr
 
 
 @fast_kernel
-def start_warm(pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, q: Array, mu: float) -> None:
-    """Set a point near the central path at relative gap `mu`, with prices near `q` (J,)."""
-    lift = mu * row[A].sum() / col[N].sum()
+def start_warm(
+    pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, y: Array, q: Array, mu: float
+) -> None:
+    """Set a centred point at relative gap `mu` near the allocation `y` (I, J) and the prices `q` (J,) of another program."""
+    per_server = mu / col[N].sum()
+    level = per_server * row[A].sum()
     for j in range(col.shape[1]):
-        col[Q, j] = q[j] + lift
+        col[Q, j] = max(q[j], level)
         col[T, j] = col[N, j]
+        col[DQ, j] = 0.0
+        col[DT, j] = 0.0
     for i in range(row.shape[1]):
+        row[M:, i] = 0.0
+        row[E, i] = 1.0
         price = np.inf
+        before = 0.0
         for k in range(width[i]):
             price = min(price, pair[C, i, k] + col[Q, cols[i, k]])
+            before += y[i, cols[i, k]]
+        service = min(row[A, i] / price, 0.999 * row[U, i])
         total = 0.0
         for k in range(width[i]):
-            pair[Z, i, k] = pair[C, i, k] + col[Q, cols[i, k]] - price * (1.0 - mu)
-            pair[Y, i, k] = col[N, cols[i, k]] / pair[Z, i, k]
+            j = cols[i, k]
+            weight = per_server * row[A, i] * col[N, j]
+            slack = max(pair[C, i, k] + col[Q, j] - price, mu * price)
+            kept = y[i, j] * service / before if before > 0.0 else 0.0
+            pair[Y, i, k] = max(kept, weight / slack)
             total += pair[Y, i, k]
-        settle_row(pair, row, col, cols, width, i, price, max(price, row[A, i] / (0.999 * row[U, i])), total)
+        for k in range(width[i]):
+            j = cols[i, k]
+            pair[Y, i, k] *= service / total
+            pair[Z, i, k] = per_server * row[A, i] * col[N, j] / pair[Y, i, k]
+            col[T, j] -= pair[Y, i, k]
+        if row[U, i] < np.inf:
+            row[E, i] = max(row[U, i] - service, 0.001 * row[U, i])
+            row[M, i] = mu * row[A, i] / row[E, i]
+            if service < row[A, i] / price:
+                row[M, i] = max(row[A, i] / service - price, row[M, i])
     for j in range(col.shape[1]):
-        col[T, j] = max(col[T, j], lift * col[N, j] / col[Q, j])
+        col[T, j] = max(col[T, j], level * col[N, j] / col[Q, j])
 
 
 @inlined_kernel

@@ -12,18 +12,16 @@ from bilinq.compiled import fast_kernel
 
 ALL_BELOW = 24
 """Up to this many columns every pair is taken."""
-FIRST = 12
-"""Pairs per row at the start, above that."""
 REACH = 10.0
 """How much dearer than the row's price a pair may be to be taken in, in units of the gap."""
 
 
 @fast_kernel
-def pack(c: Array, q: Array, member: BoolArray) -> tuple[Array, IntArray, IntArray]:
-    """Return `pair`, `cols` and `width` for the pairs that are cheapest at prices `q` (J,); mark them in `member`."""
+def pack(c: Array, q: Array, some: int, member: BoolArray) -> tuple[Array, IntArray, IntArray]:
+    """Return `pair`, `cols` and `width` for the `some` cheapest pairs of each row at prices `q` (J,); mark them."""
     rows, columns = c.shape
-    first = columns if columns <= ALL_BELOW else FIRST
-    room = columns if columns <= ALL_BELOW else min(columns, 3 * FIRST)
+    first = columns if columns <= ALL_BELOW else some
+    room = columns if columns <= ALL_BELOW else min(columns, 3 * some)
     pair = np.zeros((8, rows, room))
     cols = np.zeros((rows, room), np.int64)
     width = np.empty(rows, np.int64)

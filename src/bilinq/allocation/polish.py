@@ -63,12 +63,25 @@ def by_column(cols: IntArray, width: IntArray, tight: BoolArray, start: IntArray
 
 @kernel
 def exact_prices(
-    pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, tight: BoolArray, free: BoolArray, q: Array
+    pair: Array,
+    a: Array,
+    row: Array,
+    col: Array,
+    cols: IntArray,
+    width: IntArray,
+    tight: BoolArray,
+    free: BoolArray,
+    q: Array,
+    price: Array,
 ) -> None:
-    """Overwrite `q` (J,), nearly right, with the prices that the tight pairs and the idle columns imply."""
+    """Overwrite `q` (J,), nearly right, and fill `price` (I,) with what the tight pairs and the idle columns imply.
+
+    A wrong guess shows: in a negative price, a negative flow, a full idle column or a pair below the row's price.
+    """
+    seen = free.copy()
     start = np.empty(q.size + 1, np.int64)
     where = by_column(cols, width, tight, start)
-    price = np.full(width.size, np.nan)
+    price[:] = np.nan
     columns = np.empty(q.size, np.int64)
     members = np.empty(width.size, np.int64)
     n_columns = 0
@@ -93,30 +106,30 @@ def exact_prices(
                 n_rows += 1
                 for k in range(width[i]):
                     other = cols[i, k]
-                    if tight[i, k] and not free[other]:
-                        free[other] = True
+                    if tight[i, k] and not seen[other]:
+                        seen[other] = True
                         q[other] = price[i] - pair[C, i, k]
                         columns[n_columns] = other
                         n_columns += 1
         if root >= 0 and n_rows > 0:
-            shift = settling_shift(row, col, price, members, n_rows, columns, n_columns)
+            shift = settling_shift(a, row, col, price, members, n_rows, columns, n_columns)
             for g in range(n_columns):
                 q[columns[g]] += shift
+            for g in range(n_rows):
+                price[members[g]] += shift
         root += 1
-        while root < q.size and free[root]:
+        while root < q.size and seen[root]:
             root += 1
         if root == q.size:
             break
-        free[root] = True
+        seen[root] = True
         columns[0] = root
         n_columns = 1
-    for j in range(q.size):
-        q[j] = max(q[j], 0.0)
 
 
 @kernel
 def settling_shift(
-    row: Array, col: Array, price: Array, members: IntArray, n_rows: int, columns: IntArray, n_columns: int
+    a: Array, row: Array, col: Array, price: Array, members: IntArray, n_rows: int, columns: IntArray, n_columns: int
 ) -> float:
     """Return the change of all prices at which a component's rows want just its capacity, by safeguarded Newton."""
     capacity = 0.0
@@ -134,13 +147,13 @@ def settling_shift(
         uncap = np.inf
         for g in range(n_rows):
             i = members[g]
-            v = row[A, i] / (price[i] + shift)
+            v = a[i] / (price[i] + shift)
             if v < row[U, i]:
                 demand += v
                 slope += v / (price[i] + shift)
             else:
                 demand += row[U, i]
-                uncap = min(uncap, row[A, i] / row[U, i] - price[i])
+                uncap = min(uncap, a[i] / row[U, i] - price[i])
         excess = demand - capacity
         if slope == 0.0 and excess <= ROUNDING * capacity:
             break
@@ -155,3 +168,44 @@ def settling_shift(
         if not low < shift < high:
             shift = 0.5 * (low + high) if high < np.inf else 2.0 * low + lowest
     return shift
+
+
+@kernel
+def revise(
+    pair: Array,
+    col: Array,
+    cols: IntArray,
+    width: IntArray,
+    tight: BoolArray,
+    free: BoolArray,
+    q: Array,
+    price: Array,
+    y: Array,
+    tie: float,
+) -> bool:
+    """Change the guess where its implied prices `q` and `price` or flows `y` (I, K) contradict it; return whether it did."""
+    changed = False
+    load = np.zeros(q.size)
+    worst = 0.0
+    drop_row, drop_place = -1, -1
+    for i in range(width.size):
+        best = 0
+        for k in range(width[i]):
+            j = cols[i, k]
+            load[j] += y[i, k]
+            if tight[i, k] and y[i, k] < worst * col[N, j]:
+                worst = y[i, k] / col[N, j]
+                drop_row, drop_place = i, k
+            if q[j] + pair[C, i, k] < q[cols[i, best]] + pair[C, i, best]:
+                best = k
+        if q[cols[i, best]] + pair[C, i, best] < price[i] * (1.0 - tie) and not tight[i, best]:
+            tight[i, best] = True
+            changed = True
+    for j in range(q.size):
+        if q[j] < 0.0 or (free[j] and load[j] > col[N, j] * (1.0 + tie)):
+            free[j] = q[j] < 0.0
+            changed = True
+    if worst < -tie:
+        tight[drop_row, drop_place] = False
+        changed = True
+    return changed

@@ -4,7 +4,7 @@ import numpy as np
 
 from bilinq.allocation.interior import A, C, N, Q, U, advance, start_cold, start_warm
 from bilinq.allocation.packing import pack, take_in, widen
-from bilinq.allocation.polish import exact_prices, guess
+from bilinq.allocation.polish import exact_prices, guess, revise
 from bilinq.allocation.residual import residual
 from bilinq.allocation.split import OVER, split
 from bilinq.arrays import Array, IntArray
@@ -20,26 +20,35 @@ LATE, ENOUGH = 1e-10, 1e-9
 """From this relative gap on, this residual will do: the extremes of floating point rarely give a better one."""
 TAKE_IN_FROM = 1e-2
 """Relative gap from which prices are good enough to look for further pairs."""
+COLD_PAIRS, WARM_PAIRS = 12, 6
+"""Pairs of each row to begin with in large programs, from nothing and from good prices."""
+WARM_STEPS = 15
+"""Steps after which a warm start was none, and the search begins anew."""
 WARM_GAP = 1e-3
 """Relative gap at which a warm start begins."""
 TIE = 1e-11
 """Reduced costs below this part of the row price count as zero."""
 COARSE_TIE = 3e-10
 """What counts as zero where prices are so high that the finer rule is lost in rounding."""
+REPAIRS = 6
+"""How often a guessed support is mended where its flows or prices contradict it."""
 STEPS = 60
 """Interior point steps before giving up; eight to twenty-five are usual."""
 
 
 @kernel
-def solve_batch(a: Array, c: Array, n: Array, u: Array, warm: Array, tol: float, y: Array, q: Array, r: Array) -> int:
+def solve_batch(
+    a: Array, c: Array, n: Array, u: Array, y_last: Array, q_last: Array, tol: float, y: Array, q: Array, r: Array
+) -> int:
     """Fill y (B, I, J), prices q (B, J) and certificates r (B,) of a batch of programs; return the steps it took.
 
-    `warm` (B, J) holds prices to start from; where they are not finite the start is cold.
+    `y_last` and `q_last` hold nearby solutions to start from, or have length zero; where prices are not finite the start
+    is cold.
     """
     steps = 0
     for b in range(a.shape[0]):
         if not unsaturated(a[b], c[b], n[b], u[b], y[b], q[b]):
-            steps += saturated(a[b], c[b], n[b], u[b], warm[b], tol, y[b], q[b])
+            steps += saturated(a[b], c[b], n[b], u[b], y_last, q_last, b, tol, y[b], q[b])
         price_absent(a[b], c[b], n[b], u[b], q[b])
         r[b] = residual(a[b], c[b], n[b], u[b], y[b], q[b])
     return steps
@@ -75,7 +84,9 @@ def unsaturated(a: Array, c: Array, n: Array, u: Array, y: Array, q: Array) -> b
 
 
 @kernel
-def saturated(a: Array, c: Array, n: Array, u: Array, warm: Array, tol: float, y: Array, q: Array) -> int:
+def saturated(
+    a: Array, c: Array, n: Array, u: Array, y_last: Array, q_last: Array, b: int, tol: float, y: Array, q: Array
+) -> int:
     """Solve where prices matter: leave out empty rows and columns, search, put the answer back; return the steps."""
     rows = np.empty(a.size, np.int64)
     columns = np.empty(n.size, np.int64)
@@ -95,10 +106,10 @@ def saturated(a: Array, c: Array, n: Array, u: Array, warm: Array, tol: float, y
     col = np.zeros((8, n_columns))
     dense = np.empty((n_rows, n_columns))
     start = np.empty(n_columns)
-    usable = True
+    usable = b < q_last.shape[0]
     for j in range(n_columns):
         col[N, j] = n[columns[j]]
-        start[j] = warm[columns[j]]
+        start[j] = q_last[b, columns[j]] if usable else np.nan
         usable = usable and 0.0 <= start[j] < np.inf
     if not usable:
         start[0] = np.nan
@@ -108,6 +119,9 @@ def saturated(a: Array, c: Array, n: Array, u: Array, warm: Array, tol: float, y
         for j in range(n_columns):
             dense[i, j] = c[rows[i], columns[j]]
     found = np.zeros((n_rows, n_columns))
+    for i in range(n_rows):
+        for j in range(n_columns):
+            found[i, j] = y_last[b, rows[i], columns[j]] if usable else 0.0
     prices = np.empty(n_columns)
     true = row[A].copy()
     tame(row, col, dense)
@@ -163,22 +177,24 @@ def search(
     cold = np.isnan(warm[0])
     for j in range(columns):
         q[j] = 0.0 if cold else warm[j]
-    pair, cols, width = pack(c, q, member)
+    pair, cols, width = pack(c, q, COLD_PAIRS if cold else WARM_PAIRS, member)
     if cold:
         start_cold(pair, row, col, cols, width)
     else:
-        start_warm(pair, row, col, cols, width, warm, WARM_GAP)
+        start_warm(pair, row, col, cols, width, y, warm, WARM_GAP)
     r = np.inf
-    for k in range(STEPS):
+    look = TAKE_IN_FROM
+    for k in range(STEPS if cold else WARM_STEPS):
         mu = advance(pair, row, col, cols, width, schur)
         if mu < POLISH_FROM:
             r = polish(pair, row, col, cols, width, a, c, mu, y, q)
             if r <= tol or (r <= ENOUGH and mu < LATE) or not mu > 1e-22:
                 return k + 1, r
-        if cols.shape[1] < columns and mu < TAKE_IN_FROM:
+        if cols.shape[1] < columns and (mu < look or tol < r < np.inf):
+            look = min(look, 0.1 * mu)
             while take_in(pair, row, col, cols, width, c, member, mu) > 0:
                 pair, cols = widen(pair, cols, columns)
-    return STEPS, r
+    return STEPS if cold else WARM_STEPS, r
 
 
 @kernel
@@ -203,27 +219,39 @@ def polish(
     surplus = guess(pair, row, col, cols, width, tight, free) - width.size - q.size
     if surplus > 0 and cols.size > SMALL and mu > CLEAR:
         return np.inf
-    q[:] = col[Q]
-    exact_prices(pair, row, col, cols, width, tight, free, q)
+    price = np.empty(width.size)
     s = np.empty(width.size)
-    for i in range(width.size):
-        price = np.inf
-        for k in range(width[i]):
-            price = min(price, q[cols[i, k]] + pair[C, i, k])
-        s[i] = min(a[i] / price, row[U, i])
     packed = np.empty(cols.shape)
-    r = np.inf
-    for tie in (TIE, COARSE_TIE):
-        split(pair, col, cols, width, q, s, tie, packed)
+    raw = col[Q].copy()
+    for _ in range(REPAIRS):
+        exact_prices(pair, a, row, col, cols, width, tight, free, raw, price)
+        for j in range(q.size):
+            q[j] = max(raw[j], 0.0)
         for i in range(width.size):
-            for j in range(q.size):
-                y[i, j] = 0.0
+            least = np.inf
             for k in range(width[i]):
-                y[i, cols[i, k]] = packed[i, k]
-        r = residual(a, c, col[N], row[U], y, q)
-        if r <= TIE or mu > CLEAR:
-            break
-    return r
+                least = min(least, q[cols[i, k]] + pair[C, i, k])
+            s[i] = min(a[i] / least, row[U, i])
+        split(pair, col, cols, width, q, s, TIE, packed)
+        if not revise(pair, col, cols, width, tight, free, raw, price, packed, TIE):
+            return unpack(a, c, row, col, cols, width, packed, q, y)
+    if mu > CLEAR:
+        return np.inf
+    split(pair, col, cols, width, q, s, COARSE_TIE, packed)
+    return unpack(a, c, row, col, cols, width, packed, q, y)
+
+
+@kernel
+def unpack(
+    a: Array, c: Array, row: Array, col: Array, cols: IntArray, width: IntArray, packed: Array, q: Array, y: Array
+) -> float:
+    """Fill y (I, J) from packed pairs; return its certificate."""
+    for i in range(width.size):
+        for j in range(q.size):
+            y[i, j] = 0.0
+        for k in range(width[i]):
+            y[i, cols[i, k]] = max(packed[i, k], 0.0)
+    return residual(a, c, col[N], row[U], y, q)
 
 
 @kernel

@@ -85,7 +85,7 @@ def peel(
             i = where[0, g]
             k = where[1, g]
         j = cols[i, k]
-        y[i, k] = max(demand[i] if v < rows else supply[j], 0.0)
+        y[i, k] = demand[i] if v < rows else supply[j]
         demand[i] -= y[i, k]
         supply[j] -= y[i, k]
         loose[i, k] = False

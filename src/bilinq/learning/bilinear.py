@@ -1,5 +1,7 @@
 """The bilinear learner: ridge regression on z_ij = u_i (x) v_j, with a confidence radius or Thompson samples."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple

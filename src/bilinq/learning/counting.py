@@ -1,5 +1,7 @@
 """Learners that share nothing between pairs: counters per class pair, or per job (Hsu et al.), and known rewards."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -1,5 +1,7 @@
 """What every learner offers: from outcomes to optimistic (or sampled) reward indices."""
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass

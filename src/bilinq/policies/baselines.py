@@ -1,5 +1,7 @@
 """Simple policies to compare with: MaxWeight, greedy, random, and a static split by the oracle."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple

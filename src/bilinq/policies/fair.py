@@ -1,5 +1,7 @@
 """Policies that share servers by the fair program, Eq. (5), and differ in how they come to know the rewards."""
 
+from __future__ import annotations
+
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,5 +1,7 @@
 """What a policy is: settings in the object, everything learnt in a state value."""
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Literal

@@ -1,10 +1,12 @@
 """Arrival processes, drawn a block of slots ahead and independently of what the policy does."""
 
+from __future__ import annotations
+
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,7 +15,7 @@ from bilinq.arrays import Array, IntArray, as_floats, non_negative, require
 from bilinq.errors import BadInput
 from bilinq.instances import Instances
 
-Rngs = Sequence[np.random.Generator]
+Rngs: TypeAlias = "Sequence[np.random.Generator]"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,5 +1,7 @@
 """What one service does to a job, and how many servers are up."""
 
+from __future__ import annotations
+
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence

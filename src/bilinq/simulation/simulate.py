@@ -1,9 +1,10 @@
 """The simulator: slotted time exactly as in the paper, a batch of replications at once."""
 
+from __future__ import annotations
+
 import platform
 import time
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -111,6 +112,8 @@ class _Run:
         self, instances: Instances, policy: Policy, slots: int, seed: int, arrivals: Arrivals, service: str,
         capacity: Capacity, record_allocation: bool, record_jobs: bool,
     ) -> None:  # fmt: skip
+        from importlib.metadata import version
+
         from bilinq.simulation.world import World
 
         streams = [[np.random.default_rng(child) for child in np.random.SeedSequence((seed, k)).spawn(5)]

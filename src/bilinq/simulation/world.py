@@ -1,5 +1,7 @@
 """The simulated system: queues, jobs and random numbers of a batch of replications, moved slot by slot."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import TypeVar
 

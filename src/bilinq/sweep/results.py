@@ -1,10 +1,7 @@
 """Finished cells on disk: one JSON file each, written whole or not at all."""
 
 import json
-import math
 import os
-import tempfile
-from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -14,6 +11,7 @@ import numpy as np
 
 from bilinq.arrays import Array
 from bilinq.errors import BadInput
+from bilinq.plain import to_json
 from bilinq.simulation.records import Interval, Runs, interval
 from bilinq.sweep.plan import Cell
 
@@ -43,10 +41,9 @@ class Result:
         return {name: interval(values) for name, values in self.samples.items()}
 
     def document(self) -> dict[str, Any]:
-        """Return plain values for JSON, without the samples; what is not a number is None."""
-        means = {name: plain_interval(value) for name, value in self.summary().items()}
+        """Return what programs read, without the samples."""
         about = {"policy": self.cell.policy, "varied": self.cell.varied, "settings": self.cell.settings}
-        return {"key": self.cell.key, **about, **means, "seconds": self.seconds, "found": self.found}
+        return {"key": self.cell.key, **about, **self.summary(), "seconds": self.seconds, "found": self.found}
 
 
 def measure(runs: Runs) -> dict[str, Array]:
@@ -62,15 +59,14 @@ def measure(runs: Runs) -> dict[str, Array]:
 
 def save(result: Result, folder: Path) -> Path:
     """Write the result into `folder` under its cell's key; the file appears complete or not at all."""
-    samples = {name: [plain_number(x) for x in values.tolist()] for name, values in result.samples.items()}
-    document = result.document() | {"bilinq": version("bilinq"), "samples": samples}
+    document = result.document() | {"bilinq": version("bilinq"), "samples": result.samples}
     del document["found"]
     path = folder / f"{result.cell.key}.json"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=folder, suffix=".part", delete=False, encoding="utf-8") as part:
-            json.dump(document, part, allow_nan=False, default=str)
-        os.replace(part.name, path)
+        part = path.with_suffix(f".{os.getpid()}.part")
+        part.write_text(to_json(document), encoding="utf-8")
+        part.replace(path)
     except OSError as error:
         raise BadInput(f"{path}: cannot be written; {error.strerror}") from None
     return path
@@ -86,25 +82,10 @@ def find(cell: Cell, folder: Path) -> Result | None:
         return None  # never finished, or not a file of ours: run it again
 
 
-def plain_interval(value: Interval) -> dict[str, float | None]:
-    """Return mean, low and high for JSON."""
-    return {"mean": plain_number(value.mean), "low": plain_number(value.low), "high": plain_number(value.high)}
-
-
-def plain_number(value: float) -> float | None:
-    """Return the number, or None for NaN and infinities, which JSON lacks."""
-    return value if math.isfinite(value) else None
-
-
-def combine(parts: Mapping[int, dict[str, Array]]) -> dict[str, Array]:
-    """Return the samples of all chunks in order of their number."""
-    ordered = [parts[k] for k in sorted(parts)]
-    return {name: np.concatenate([part[name] for part in ordered]) for name in ordered[0]}
-
-
 def _mean_wait(runs: Runs) -> Array:
     """Return the mean wait (R,) of jobs that left; NaN where none did."""
     assert runs.jobs is not None
     number = np.bincount(runs.jobs.replication, minlength=runs.replications)
     total = np.bincount(runs.jobs.replication, weights=runs.jobs.wait, minlength=runs.replications)
-    return np.divide(total, number, out=np.full(runs.replications, np.nan), where=number > 0)
+    mean: Array = np.divide(total, number, out=np.full(runs.replications, np.nan), where=number > 0)
+    return mean

@@ -9,12 +9,14 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
 
 from bilinq.arrays import Array, count
 from bilinq.errors import BadInput
@@ -70,24 +72,13 @@ def run(
         On Ctrl-C; the cells finished by then are stored.
     """
     folder = Path(out)
-    wanted = os.process_cpu_count() if hasattr(os, "process_cpu_count") else os.cpu_count()
-    processes = count("workers", (wanted or 1) if workers is None else workers)
+    processes = count("workers", (os.cpu_count() or 1) if workers is None else workers)
     cells = sweep.cells()
     done = {} if fresh else {cell.key: found for cell in cells if (found := results.find(cell, folder))}
     todo = [cell for cell in cells if cell.key not in done]
-    tasks = [(cell, number) for cell in todo for number in range(n_chunks(cell))]
-    total = sum(cell.settings["replications"] for cell in todo)
-    finished = 0
-    parts: dict[str, dict[int, Chunk]] = {cell.key: {} for cell in todo}
-    for cell, chunk in _work(tasks, min(processes, len(tasks))):
-        mine = parts[cell.key]
-        mine[chunk.number] = chunk
-        if len(mine) == n_chunks(cell):
-            done[cell.key] = _finish(cell, parts.pop(cell.key))
-            results.save(done[cell.key], folder)
-        finished += len(chunk.samples["regret"])
-        if progress:
-            progress(finished, total)
+    for result in _run_cells(todo, processes, progress):
+        results.save(result, folder)
+        done[result.cell.key] = result
     return [done[cell.key] for cell in cells]
 
 
@@ -114,12 +105,29 @@ def run_chunk(cell: Cell, number: int) -> Chunk:
     return Chunk(number, results.measure(runs), time.perf_counter() - began)
 
 
-def _finish(cell: Cell, parts: dict[int, Chunk]) -> Result:
-    samples = results.combine({number: chunk.samples for number, chunk in parts.items()})
-    return Result(cell, samples, sum(chunk.seconds for chunk in parts.values()), found=False)
+def _run_cells(cells: list[Cell], workers: int, progress: Progress | None) -> Iterator[Result]:
+    """Yield each cell's result as soon as its last chunk is done."""
+    tasks = [(cell, number) for cell in cells for number in range(n_chunks(cell))]
+    total, finished = sum(cell.settings["replications"] for cell in cells), 0
+    parts: dict[str, list[Chunk]] = {cell.key: [] for cell in cells}
+    with closing(_work(tasks, min(workers, len(tasks)))) as work:
+        for cell, chunk in work:
+            parts[cell.key].append(chunk)
+            finished += len(chunk.samples["regret"])
+            if len(parts[cell.key]) == n_chunks(cell):
+                yield _joined(cell, parts.pop(cell.key))
+            if progress:
+                progress(finished, total)
 
 
-def _work(tasks: list[tuple[Cell, int]], workers: int) -> Iterator[tuple[Cell, Chunk]]:
+def _joined(cell: Cell, chunks: list[Chunk]) -> Result:
+    ordered = sorted(chunks, key=lambda chunk: chunk.number)
+    names = ordered[0].samples
+    samples = {name: np.concatenate([chunk.samples[name] for chunk in ordered]) for name in names}
+    return Result(cell, samples, sum(chunk.seconds for chunk in ordered), found=False)
+
+
+def _work(tasks: list[tuple[Cell, int]], workers: int) -> Generator[tuple[Cell, Chunk], None, None]:
     """Yield finished chunks, in any order."""
     if workers <= 1:
         for cell, number in tasks:

@@ -1,0 +1,200 @@
+"""The contract that every policy must meet, as a check to run on your own: `check_policy`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+
+from bilinq.arrays import Array, count, one_of, short
+from bilinq.assignment import METHODS
+from bilinq.errors import BadInput
+from bilinq.instances import Instances
+from bilinq.learning import Outcome
+from bilinq.policies.policy import Policy, State
+from bilinq.problem import Problem
+from bilinq.simulation import Breakdowns, Poisson, Runs, simulate
+
+SLACK = 1e-9
+"""How far, relatively, a server class may be filled above its capacity: rounding."""
+
+
+def check_policy(
+    policy: Policy, problem: Problem | None = None, *, slots: int = 50, replications: int = 3, seed: int = 0
+) -> None:
+    """Run `policy` in a small simulation and raise where it breaks what simulator and scheduler rely on.
+
+    Servers fail and return during the run, so that capacities change and are zero at times. In every slot:
+
+    - `decide` returns finite numbers (R, rows, J), none below zero, none for a row with an empty queue, and no
+      server class above its capacity;
+    - `decide` called again with the same arguments returns the same, and changes none of them;
+    - `learn` changes neither the old state nor the outcome.
+
+    Afterwards the same seed must give the same run, and replication 0 must not notice how many others there are.
+
+    Parameters
+    ----------
+    policy : Policy
+    problem : Problem, optional
+        What to run it on; a small synthetic problem unless given.
+    slots, replications, seed : int
+        Length and size of the run, and its random numbers.
+
+    Raises
+    ------
+    BadInput
+        With the slot, the rule that was broken and the value that broke it.
+
+    Examples
+    --------
+    >>> from bilinq import Policy, Sabr
+    >>> check_policy(Sabr(V=20.0))
+    >>> class Everyone(Policy):
+    ...     def decide(self, state, queue, capacity):
+    ...         return queue[:, :, None] + 0.0 * capacity[:, None, :]
+    ...
+    ...     def learn(self, state, outcome):
+    ...         return state
+    >>> check_policy(Everyone())
+    Traceback (most recent call last):
+        ...
+    bilinq.errors.BadInput: decide must give server class 1 at most its capacity 1; got 3 in slot 3, replication 0
+    """
+    _check_settings(policy)
+    count("replications", replications)
+    if problem is None:
+        problem = _small_problem()
+
+    def run(batch: int) -> Runs:
+        return simulate(problem, _Watched(policy), slots=slots, replications=batch, seed=seed, arrivals=Poisson(),
+                        capacity=Breakdowns(0.3, 0.4))  # fmt: skip
+
+    first = run(replications)
+    _require_equal(first, run(replications), "policy must give the same run for the same seed")
+    _require_equal(first, run(1), "replications must not influence each other")
+
+
+def _small_problem() -> Problem:
+    return Problem.synthetic(
+        job_classes=4, server_classes=2, dimension=(2, 3), servers=[3, 2], traffic=1.5, service_rate=0.6, seed=1
+    )
+
+
+def _check_settings(policy: Policy) -> None:
+    if not isinstance(policy, Policy):
+        raise BadInput(f"policy must be a Policy; got {short(policy)}")
+    one_of("assignment", policy.assignment, METHODS)
+    one_of("rows", policy.rows, ("class", "job"))
+
+
+class _Watched(Policy):
+    """The policy with every call checked."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy, self.assignment, self.slot = policy, policy.assignment, 1
+
+    @property
+    def rows(self) -> Any:
+        return self.policy.rows
+
+    def start(self, instances: Instances, horizon: int, rngs: Sequence[np.random.Generator]) -> State:
+        return self.policy.start(instances, horizon, rngs)
+
+    def decide(self, state: State, queue: Array, capacity: Array) -> Array:
+        given = {"state": state, "queue": queue, "capacity": capacity}
+        y = self._unchanged("decide", given, lambda: self.policy.decide(state, queue, capacity))
+        _check_allocation(y, queue, capacity, f"in slot {self.slot}")
+        kept: Array = y.copy()
+        again = self._unchanged("decide", given, lambda: self.policy.decide(state, queue, capacity))
+        if not _same(again, kept):
+            raise BadInput(
+                f"decide must return the same for the same arguments; got another answer in slot {self.slot}"
+            )
+        return kept
+
+    def learn(self, state: State, outcome: Outcome) -> State:
+        given = {"state": state, "outcome": outcome}
+        after = self._unchanged("learn", given, lambda: self.policy.learn(state, outcome))
+        self.slot += 1
+        return after
+
+    def _unchanged(self, method: str, given: dict[str, Any], call: Callable[[], Any]) -> Any:
+        """Return what `call` returns, unless it changed one of the arguments `given`."""
+        before = deepcopy(given)
+        answer = call()
+        for name, value in given.items():
+            if not _same(value, before[name]):
+                raise BadInput(f"{method} must not change {name}; it did in slot {self.slot}")
+        return answer
+
+
+def _check_allocation(y: Any, queue: Array, capacity: Array, when: str) -> None:
+    shape = (*queue.shape, capacity.shape[1])
+    if not isinstance(y, np.ndarray) or y.dtype.kind not in "iuf":
+        raise BadInput(f"decide must return an array of numbers; got {short(y)} {when}")
+    if y.shape != shape:
+        raise BadInput(
+            f"decide must return shape {shape}, replications by rows by server classes; got {y.shape} {when}"
+        )
+    for rule, broken in (("finite numbers", ~np.isfinite(y)), ("no negative number", y < 0.0)):
+        if broken.any():
+            r, i, j = np.argwhere(broken)[0]
+            raise BadInput(f"decide must return {rule}; got {y[r, i, j]:g} {when}, replication {r}, row {i}")
+    for r, i in np.argwhere((queue == 0.0) & (y.sum(axis=2) > 0.0)):
+        raise BadInput(f"decide must give zero to a row with an empty queue; got {y[r, i].sum():g} {when}, "
+                       f"replication {r}, row {i}")  # fmt: skip
+    load = y.sum(axis=1)
+    for r, j in np.argwhere(load > capacity * (1.0 + SLACK)):
+        raise BadInput(f"decide must give server class {j} at most its capacity {capacity[r, j]:g}; "
+                       f"got {load[r, j]:.12g} {when}, replication {r}")  # fmt: skip
+
+
+def _require_equal(runs: Runs, other: Runs, rule: str) -> None:
+    """Raise, naming slot and replication, where the replications that two runs share differ."""
+    shared = min(runs.replications, other.replications)
+    pairs = [
+        (one[:shared].reshape(shared, runs.slots, -1), two[:shared].reshape(shared, runs.slots, -1))
+        for one, two in ((runs.queue, other.queue), (runs.reward, other.reward), (runs.observed, other.observed))
+    ]
+    differs = np.any([(one != two).any(axis=2) for one, two in pairs], axis=0)
+    for r, t in np.argwhere(differs):
+        raise BadInput(
+            f"{rule}; got another run from slot {t + 1} on, replication {r}, with {other.replications} of them"
+        )
+
+
+def _same(one: Any, two: Any, within: tuple[int, ...] = ()) -> bool:
+    """Tell whether two values are alike, arrays and what objects hold compared by value."""
+    if type(one) is not type(two):
+        return False
+    if isinstance(one, np.ndarray):
+        return one.shape == two.shape and one.dtype == two.dtype and bool(_equal_entries(one, two))
+    if id(one) in within:
+        return True  # an object that holds itself: its other parts are being compared already
+    within = (*within, id(one))
+    if isinstance(one, np.random.Generator):
+        return _same(one.bit_generator.state, two.bit_generator.state, within)
+    if isinstance(one, Mapping):
+        return list(one) == list(two) and all(_same(one[key], two[key], within) for key in one)
+    if isinstance(one, (tuple, list)):
+        return len(one) == len(two) and all(_same(a, b, within) for a, b in zip(one, two, strict=True))
+    parts = _parts(one)
+    if parts:
+        return _same(parts, _parts(two), within)
+    return bool(one == two) or one is two or one != one
+
+
+def _equal_entries(one: Any, two: Any) -> bool:
+    if one.dtype.kind == "O":
+        return all(_same(a, b) for a, b in zip(one.ravel(), two.ravel(), strict=True))
+    return bool(np.array_equal(one, two, equal_nan=one.dtype.kind in "fc"))
+
+
+def _parts(value: Any) -> dict[str, Any]:
+    """Return what an object holds by name, in `__dict__` and in slots."""
+    slots = [name for kind in type(value).__mro__ for name in np.atleast_1d(getattr(kind, "__slots__", ()))]
+    named = {str(name): getattr(value, name) for name in slots if hasattr(value, name)}
+    return named | getattr(value, "__dict__", {})

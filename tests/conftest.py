@@ -1,0 +1,1 @@
+"""Makes the helpers next to this file importable from all tests."""

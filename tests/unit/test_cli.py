@@ -1,0 +1,235 @@
+"""The command line: what it prints, and one clear line for whatever is wrong."""
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from bilinq import Problem, allocate, cli, tables
+from bilinq.simulation import Runs, simulate
+
+REQUEST: dict[str, Any] = {
+    "queue": [3, 1], "reward": [[0.2, 0.9], [0.5, 0.4]], "capacity": [1, 1], "V": 10.0, "gamma": 1.2,
+}  # fmt: skip
+SMALL = ["--slots", "20", "--replications", "2"]
+
+
+def run(*words: str, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(cli.app, words, input=stdin)
+
+
+def request_file(folder: Path, **changes: Any) -> Path:
+    """Write a request with some keys changed, or left out where the change is `...`."""
+    values = {key: value for key, value in (REQUEST | changes).items() if value is not ...}
+    path = folder / "slot.json"
+    path.write_text(json.dumps(values))
+    return path
+
+
+def fails(result: Result, *parts: str) -> None:
+    """Check for exit code 2, nothing on standard output and one line that has all `parts`."""
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+    for part in parts:
+        assert part in result.stderr
+
+
+def test_allocate_prints_exactly_the_answer(tmp_path: Path) -> None:
+    path = request_file(tmp_path, weight=[1.0, 2.0], limit=[None, 0.1])
+    answer = allocate(**REQUEST, weight=[1.0, 2.0], limit=[float("inf"), 0.1])
+    for result in (run("allocate", str(path), "--json"), run("allocate", "-", "--json", stdin=path.read_text())):
+        assert result.exit_code == 0
+        assert json.loads(result.stdout) == {
+            "expected": answer.expected.tolist(), "price": answer.price.tolist(), "residual": answer.residual,
+        }  # fmt: skip
+
+
+def test_allocate_shows_a_table(tmp_path: Path) -> None:
+    result = run("allocate", str(request_file(tmp_path)))
+    assert result.exit_code == 0
+    assert "Expected allocation" in result.stdout
+    assert "0.143" in result.stdout
+
+
+def test_infinite_price_is_null(tmp_path: Path) -> None:
+    result = run("allocate", str(request_file(tmp_path, capacity=[0, 0])), "--json")
+    assert json.loads(result.stdout)["price"] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({"gamma": ...}, ["missing key 'gamma'", "a number"]),
+        ({"queues": [1]}, ["unknown key 'queues'", "[1]", "known are queue, reward"]),
+        ({"queue": 3}, ["queue must be a list of numbers", "got 3"]),
+        ({"queue": [3, True]}, ["queue must be a list of numbers", "got [3, True]"]),
+        ({"queue": [3, None]}, ["queue must be a list of numbers"]),
+        ({"queue": [3, -1]}, ["queue must be non-negative", "queue[1] = -1"]),
+        ({"reward": [[0.2, 0.9]]}, ["queue must have shape"]),
+        ({"reward": [[0.2, 0.9], [0.5]]}, ["reward must be numeric with rows of equal length"]),
+        ({"V": "10"}, ["V must be a number", "got '10'"]),
+        ({"V": 0}, ["V must be positive", "V = 0"]),
+        ({"gamma": 0.5}, ["gamma must be above one"]),
+    ],
+)
+def test_bad_requests_are_explained(tmp_path: Path, changes: dict[str, Any], parts: list[str]) -> None:
+    path = request_file(tmp_path, **changes)
+    fails(run("allocate", str(path)), str(path), *parts)
+
+
+def test_unreadable_requests_are_explained(tmp_path: Path) -> None:
+    fails(run("allocate", str(tmp_path / "no.json")), "no.json", "cannot be read", "No such file")
+    fails(run("allocate", str(tmp_path)), "cannot be read")
+    fails(run("allocate", "-", stdin="{"), "standard input", "is not valid JSON")
+    fails(run("allocate", "-", stdin="[1]"), "standard input", "must hold one object", "[1]")
+    (tmp_path / "latin.json").write_bytes(b"\xff")
+    fails(run("allocate", str(tmp_path / "latin.json")), "is not UTF-8")
+
+
+def test_simulate_prints_what_python_returns() -> None:
+    result = run("simulate", "--policy", "max-weight", "--set", "V=3", "--traffic", "0.5", "--problem-seed", "4",
+                 "--seed", "9", "--json", *SMALL)  # fmt: skip
+    assert result.exit_code == 0, result.output
+    printed = json.loads(result.stdout)
+    expected = simulate(
+        Problem.synthetic(traffic=0.5, seed=4), cli_policy("max-weight", V=3), slots=20, replications=2, seed=9
+    )
+    for name, value in expected.summary().items():
+        assert printed[name] == {"mean": value.mean, "low": value.low, "high": value.high}
+    assert {"policy": "max-weight", "slots": 20, "replications": 2, "seed": 9}.items() <= printed.items()
+    assert printed["seconds"] > 0
+    assert printed["complete"] is True
+
+
+def cli_policy(kind: str, **options: Any) -> Any:
+    from bilinq.settings import make_policy
+
+    return make_policy(kind, options)
+
+
+def test_one_replication_has_null_intervals() -> None:
+    result = run("simulate", "--policy", "random", "--slots", "5", "--replications", "1", "--json")
+    assert json.loads(result.stdout)["regret"]["low"] is None
+
+
+def test_random_instances_are_drawn_one_after_the_other() -> None:
+    result = run("simulate", "--policy", "random", "--instances", "random", "--problem-seed", "5", "--json", *SMALL)
+    problems = [Problem.synthetic(seed=5), Problem.synthetic(seed=6)]
+    expected = simulate(problems, cli_policy("random"), slots=20, seed=1).summary()
+    assert json.loads(result.stdout)["reward"]["mean"] == expected["reward"].mean
+
+
+def test_simulate_reads_a_problem_and_shows_a_table(tmp_path: Path) -> None:
+    Problem.synthetic(job_classes=3, seed=1).save(tmp_path / "p.toml")
+    result = run("simulate", "--problem", str(tmp_path / "p.toml"), "--set", "target_wait=3", *SMALL)
+    assert result.exit_code == 0, result.output
+    assert "regret at the end" in result.stdout
+
+
+@pytest.mark.parametrize(
+    "policy", ["sabr", "ugda-ol", "known-rewards", "max-weight", "greedy", "random", "static-split"]
+)
+def test_every_policy_runs(policy: str) -> None:
+    options = ["--servers", "1,3", "--dimension", "2,3", "--service-rate", "0.9", "--noise", "0.2"]
+    result = run("simulate", "--policy", policy, *options, *SMALL)
+    assert result.exit_code == 0, result.output
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["--policy", "best"], ["policy must be one of 'sabr'", "got 'best'"]),
+        (["--set", "radius=huge"], ["radius must be one of", "got 'huge'"]),
+        (["--set", "v=3"], ["unknown option of policy 'sabr': 'v'", "known are V"]),
+        (["--set", "V"], ["a setting must read key=value", "got 'V'"]),
+        (["--servers", "four"], ["servers must be whole numbers", "got 'four'"]),
+        (["--servers", "3"], ["servers must be a multiple"]),
+        (["--slots", "0"], ["slots must be a whole number of at least 1", "got 0"]),
+        (["--replications", "0"], ["replications must be", "got 0"]),
+        (["--seed", "-1"], ["seed must be", "got -1"]),
+        (["--instances", "some"], ["instances must be one of", "got 'some'"]),
+        (["--arrivals", "none"], ["arrivals must be one of", "got 'none'"]),
+        (["--traffic", "2"], ["at most one per slot for Bernoulli arrivals"]),
+        (["--problem", "nowhere.json"], ["nowhere.json: cannot be read"]),
+        (["--problem", "x.json", "--traffic", "1"], ["file and traffic exclude each other"]),
+        (["--problem", "x.json", "--instances", "random"], ["instances must be 'fixed'"]),
+    ],
+)
+def test_bad_simulations_are_explained(words: list[str], parts: list[str]) -> None:
+    fails(run("simulate", *words), *parts)
+
+
+def test_an_overloaded_problem_is_a_warning() -> None:
+    words = ["simulate", "--servers", "2", "--traffic", "3", "--arrivals", "poisson", "--policy", "greedy", "--json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "bilinq.cli", *words, *SMALL], capture_output=True, text=True, check=True
+    )
+    assert done.stderr.startswith("warning: traffic intensity 3 is not below")
+    assert done.stderr.count("\n") == 1
+    assert json.loads(done.stdout)["regret"]["mean"] is None
+
+
+def test_an_interrupted_simulation_prints_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*arguments: Any, slots: int, **options: Any) -> Runs:
+        import dataclasses
+
+        return dataclasses.replace(simulate(*arguments, slots=slots - 5, **options), complete=False)
+
+    monkeypatch.setattr("bilinq.simulation.simulate", interrupted)
+    result = run("simulate", "--policy", "random", "--json", *SMALL)
+    assert result.exit_code == cli.INTERRUPTED
+    assert "interrupted after 15 of 20 slots" in result.stderr
+    assert json.loads(result.stdout)["slots"] == 15
+
+
+def test_bench_needs_the_source_tree(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(cli, "__file__", str(tmp_path / "lib" / "bilinq" / "cli.py"))
+    fails(run("bench"), "benchmarks need the source tree")
+
+
+def test_bench_passes_options_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A stand-in for the suite writes the words it was called with."""
+    (tmp_path / "bench").mkdir()
+    script = "import json, pathlib, sys\nprint('table')\nw = sys.argv[1:]\n"
+    script += "pathlib.Path(w[w.index('--out') + 1]).write_text(json.dumps(w))\n"
+    (tmp_path / "bench" / "__main__.py").write_text(script)
+    monkeypatch.setattr(cli, "__file__", str(tmp_path / "src" / "bilinq" / "cli.py"))
+    target = tmp_path / "result.json"
+    assert run("bench", "--out", str(target), "--only", "a", "--only", "b", "--quick").exit_code == 0
+    assert json.loads(target.read_text()) == ["--only", "a", "--only", "b", "--out", str(target), "--quick"]
+
+
+def test_version_and_help() -> None:
+    from importlib.metadata import version
+
+    assert run("--version").stdout == f"bilinq {version('bilinq')}\n"
+    for words in ([], ["allocate"], ["simulate"], ["sweep"], ["bench"]):
+        assert run(*words, "--help").exit_code == 0
+
+
+def test_help_loads_nothing_heavy() -> None:
+    """What keeps `bilinq --help` quick; a stop-watch would depend on what else the machine does."""
+    heavy = "{'numba', 'scipy', 'rich', 'matplotlib'}"
+    code = "import sys; from bilinq.cli import app; app(['--help'], standalone_mode=False); "
+    code += f"assert not {heavy} & set(sys.modules), {heavy} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_bar_appears_on_terminals_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    for stream, shown in ((Terminal(), True), (io.StringIO(), False)):
+        monkeypatch.setattr(sys, "stderr", stream)
+        with tables.Bar("slots", patience=0.0) as bar:
+            bar(1, 2)
+            bar(2, 2)
+        assert ("slots" in stream.getvalue()) is shown
