@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bilinq import KnownRewards, Policy, Problem, Sabr, UgdaOl, simulate
-from bilinq.arrays import Array
+from bilinq.arrays import Array, IntArray
 
 GROUPS = 20
 """Groups of instances for the jackknife standard error."""
@@ -71,7 +71,7 @@ def at_queue(setting: Setting, queue: Array, regret: Array) -> float:
 def price(setting: Setting, policy: tuple[Array, Array], known: tuple[Array, Array]) -> tuple[float, float]:
     """Return the price of learning and its jackknife standard error over groups of instances."""
 
-    def value(keep: Array) -> float:
+    def value(keep: IntArray) -> float:
         parts = [at_queue(setting, q[:, keep], r[:, keep]) for q, r in (policy, known)]
         return parts[0] - parts[1]
 

@@ -49,20 +49,13 @@ def assign(
     shape = y.shape
     y, Q, n = y.reshape(-1, *shape[-2:]), Q.reshape(-1, shape[-2]), n.reshape(-1, shape[-1])
     check_load(y, n)
-    tape = rng.random((len(y), draws_needed(n, shape[-2])))
+    draw = draw_independent if method == "independent" else draw_distinct
+    limit = n if method == "independent" else Q
+    tape = rng.random((len(y), 64))
     count = np.empty(y.shape, np.int64)
-    cursor = np.zeros(len(y), np.int64)
-    if method == "independent":
-        draw_independent(y, n, tape, cursor, count)
-    else:
-        draw_distinct(y, Q, tape, cursor, count)
+    while draw(y, limit, tape, np.zeros(len(y), np.int64), count) < 0:
+        tape = np.concatenate([tape, rng.random(tape.shape)], axis=1)
     return count.reshape(shape)
-
-
-def draws_needed(servers: Array, rows: int) -> int:
-    """Return an upper bound on the uniform numbers that one slot takes, for `servers` (R, J)."""
-    columns = int(servers.shape[1])
-    return int(2 * servers.sum(axis=1).max(initial=0.0)) + 2 * columns + rows * columns + rows + 2
 
 
 def check_load(y: Array, n: Array) -> None:

@@ -1,7 +1,8 @@
 """Kernels: from an expected allocation to numbers of services, one replication after the other.
 
 Each takes its uniform numbers from a tape (R, length) at a cursor (R,), so that a run does not depend on how many
-numbers are drawn at a time. They return the furthest cursor.
+numbers are drawn at a time. They return the furthest cursor, or -1 if the tape was too short: then draw more numbers and
+call again with the same cursor as before.
 """
 
 import numpy as np
@@ -33,9 +34,13 @@ def draw_independent(y: Array, n: Array, tape: Array, cursor: IntArray, count: I
                 continue
             busy = min(total / n[r, j], 1.0)
             rate = np.log1p(-busy) if busy < 1.0 else -np.inf
+            if at == tape.shape[1]:
+                return -1
             server = np.floor(np.log(1.0 - tape[r, at]) / rate)
             at += 1
             while server < n[r, j]:
+                if at + 1 >= tape.shape[1]:
+                    return -1
                 i = np.searchsorted(below, tape[r, at] * total, side="right")
                 count[r, min(i, rows - 1), j] += 1
                 server += 1.0 + np.floor(np.log(1.0 - tape[r, at + 1]) / rate)
@@ -65,12 +70,14 @@ def draw_distinct(y: Array, jobs: Array, tape: Array, cursor: IntArray, count: I
                 count[r, i, j] = np.int64(whole)
                 part[i, j] = max(v - whole, 0.0)
         cursor[r] = round_parts(part, tape[r], cursor[r], count[r])
+        if cursor[r] < 0:
+            return -1
     return int(cursor.max())
 
 
 @kernel
 def round_parts(part: Array, tape: Array, at: int, count: IntArray) -> int:
-    """Round the fractions `part` (rows, J) to zero or one along paths and cycles of pairs; return the new cursor.
+    """Round the fractions `part` (rows, J) to zero or one along paths and cycles of pairs; return the new cursor, or -1.
 
     Alternate pairs of a path go up and down by the same amount, so the sums of its inner rows and columns stay; the
     two directions are weighed so that every pair keeps its mean.
@@ -91,6 +98,8 @@ def round_parts(part: Array, tape: Array, at: int, count: IntArray) -> int:
         first, last = find_path(part, row_degree, column_degree, path_row, path_column)
         if last == 0:
             return at
+        if at == tape.size:
+            return -1
         up = np.inf
         down = np.inf
         for k in range(first, last):

@@ -181,7 +181,8 @@ def direction(
 ) -> float:
     """Fill the step to products `mu` times their weight; return the longest multiple that keeps the point positive.
 
-    With `second` = 1 the products of the step that stands there are subtracted (Mehrotra's correction).
+    The products of the step that stands there are subtracted `second` times (Mehrotra's correction): less where that
+    step could not be taken far, or the method may cycle.
     """
     per_server = mu / col[N].sum()
     per_column = per_server * row[A].sum()
@@ -275,9 +276,8 @@ def advance(pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray
     gap = measure(pair, row, col, cols, width)
     mu = float(gap / weight)
     lower = price_system(pair, row, col, cols, width, schur)
-    aim = 0.0
-    for second in range(2):
-        length = direction(pair, row, col, cols, width, lower, mu * aim * aim * aim, float(second))
-        length = min(1.0, length if second == 0 else SAFETY * length)
-        aim = move(pair, row, col, width, length, float(second)) / gap
+    length = min(1.0, direction(pair, row, col, cols, width, lower, 0.0, 0.0))
+    aim = move(pair, row, col, width, length, 0.0) / gap
+    length = direction(pair, row, col, cols, width, lower, mu * aim * aim * aim, min(1.0, 2.0 * length))
+    move(pair, row, col, width, min(1.0, SAFETY * length), 1.0)
     return mu

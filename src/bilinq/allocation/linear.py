@@ -8,13 +8,13 @@ entry even where the matrix is singular to working precision (a component whose 
 import numpy as np
 
 from bilinq.arrays import Array
-from bilinq.compiled import kernel
+from bilinq.compiled import fast_kernel, kernel
 
 LAPACK_FROM = 129
 """Order from which speed goes before accuracy entry by entry."""
 
 
-@kernel
+@fast_kernel
 def factor(m: Array, excess: Array) -> Array:
     """Return the lower Cholesky factor of the M-matrix with lower triangle `m` (k, k) and `excess` (k,); destroys both."""
     size = m.shape[0]
@@ -22,11 +22,14 @@ def factor(m: Array, excess: Array) -> Array:
         close(m, excess)
         m[:] = np.linalg.cholesky(m)
         return m
-    below = np.empty(size)
     for k in range(size):
         pivot = excess[k]
         for i in range(k + 1, size):
-            pivot -= m[i, k]
+            beside = m[i, k]
+            for h in range(k):
+                beside -= m[i, h] * m[k, h]
+            m[i, k] = beside
+            pivot -= beside
         if not pivot > 0.0:
             pivot = np.inf
         root = np.sqrt(pivot)
@@ -34,12 +37,6 @@ def factor(m: Array, excess: Array) -> Array:
         for i in range(k + 1, size):
             excess[i] -= m[i, k] * excess[k] / pivot
             m[i, k] /= root
-            below[i] = m[i, k]
-        for i in range(k + 2, size):
-            x = m[i, k]
-            if x != 0.0:
-                for j in range(k + 1, i):
-                    m[i, j] -= x * below[j]
     return m
 
 
@@ -58,7 +55,7 @@ def close(m: Array, excess: Array) -> None:
         m[i, i] = beside * (1.0 + 1e-15 * size) + max(excess[i], 1e-300)
 
 
-@kernel
+@fast_kernel
 def solve(lower: Array, b: Array) -> None:
     """Overwrite `b` (k,) with the solution of lower lower' x = b."""
     size = lower.shape[0]

@@ -39,6 +39,22 @@ def guess(
 
 
 @kernel
+def recall(pair: Array, cols: IntArray, width: IntArray, y: Array, q: Array, tight: BoolArray, free: BoolArray) -> None:
+    """Mark the pairs that another solution `y` (I, J) used, or the cheapest at its prices `q`, and its idle columns."""
+    for j in range(free.size):
+        free[j] = q[j] == 0.0
+    for i in range(width.size):
+        best = 0
+        some = False
+        for k in range(width[i]):
+            tight[i, k] = y[i, cols[i, k]] > 0.0
+            some = some or tight[i, k]
+            if q[cols[i, k]] + pair[C, i, k] < q[cols[i, best]] + pair[C, i, best]:
+                best = k
+        tight[i, best] = tight[i, best] or not some
+
+
+@kernel
 def by_column(cols: IntArray, width: IntArray, tight: BoolArray, start: IntArray) -> IntArray:
     """Return rows and packed places (2, pairs) of the tight pairs, column after column; fill where each one starts."""
     for j in range(start.size):
@@ -182,9 +198,9 @@ def revise(
     price: Array,
     y: Array,
     tie: float,
-) -> bool:
-    """Change the guess where its implied prices `q` and `price` or flows `y` (I, K) contradict it; return whether it did."""
-    changed = False
+) -> int:
+    """Change the guess where its implied prices `q` and `price` or flows `y` (I, K) contradict it; return how often."""
+    found = 0
     load = np.zeros(q.size)
     worst = 0.0
     drop_row, drop_place = -1, -1
@@ -193,19 +209,20 @@ def revise(
         for k in range(width[i]):
             j = cols[i, k]
             load[j] += y[i, k]
-            if tight[i, k] and y[i, k] < worst * col[N, j]:
-                worst = y[i, k] / col[N, j]
-                drop_row, drop_place = i, k
+            if tight[i, k] and y[i, k] < -tie * col[N, j]:
+                found += 1
+                if y[i, k] < worst * col[N, j]:
+                    worst = y[i, k] / col[N, j]
+                    drop_row, drop_place = i, k
             if q[j] + pair[C, i, k] < q[cols[i, best]] + pair[C, i, best]:
                 best = k
         if q[cols[i, best]] + pair[C, i, best] < price[i] * (1.0 - tie) and not tight[i, best]:
             tight[i, best] = True
-            changed = True
+            found += 1
     for j in range(q.size):
         if q[j] < 0.0 or (free[j] and load[j] > col[N, j] * (1.0 + tie)):
             free[j] = q[j] < 0.0
-            changed = True
-    if worst < -tie:
+            found += 1
+    if worst < 0.0:
         tight[drop_row, drop_place] = False
-        changed = True
-    return changed
+    return found

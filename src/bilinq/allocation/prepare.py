@@ -19,16 +19,18 @@ def prepare(
     c: Array,
 ) -> bool:
     """Fill a_i = w_i Q_i / V and c_ij = gamma - r_ij of a batch; return whether every number obeys the rules."""
-    good = True
+    bad = 0
     for b in range(queue.shape[0]):
-        good = good and 0.0 < V[b] < np.inf and 1.0 < gamma[b] < np.inf
+        bad += not 0.0 < V[b] < np.inf
+        bad += not 1.0 < gamma[b] < np.inf
+        for j in range(capacity.shape[1]):
+            bad += not 0.0 <= capacity[b, j] < np.inf
         for i in range(queue.shape[1]):
             a[b, i] = weight[b, i] * queue[b, i] / V[b]
-            good = good and 0.0 <= queue[b, i] < np.inf and 0.0 < weight[b, i] < np.inf and limit[b, i] >= 0.0
-            good = good and a[b, i] < np.inf
+            bad += not (0.0 <= queue[b, i] < np.inf and 0.0 < weight[b, i] < np.inf and limit[b, i] >= 0.0)
+            bad += not a[b, i] < np.inf
             for j in range(capacity.shape[1]):
-                c[b, i, j] = gamma[b] - reward[b, i, j]
-                good = good and 0.0 < c[b, i, j] < np.inf
-        for j in range(capacity.shape[1]):
-            good = good and 0.0 <= capacity[b, j] < np.inf
-    return good
+                cost = gamma[b] - reward[b, i, j]
+                c[b, i, j] = cost
+                bad += (cost <= 0.0) | (cost == np.inf) | (cost != cost)
+    return bad == 0

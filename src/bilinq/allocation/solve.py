@@ -4,10 +4,10 @@ import numpy as np
 
 from bilinq.allocation.interior import A, C, N, Q, U, advance, start_cold, start_warm
 from bilinq.allocation.packing import pack, take_in, widen
-from bilinq.allocation.polish import exact_prices, guess, revise
+from bilinq.allocation.polish import exact_prices, guess, recall, revise
 from bilinq.allocation.residual import residual
 from bilinq.allocation.split import OVER, split
-from bilinq.arrays import Array, IntArray
+from bilinq.arrays import Array, BoolArray, IntArray
 from bilinq.compiled import kernel
 
 POLISH_FROM = 1e-4
@@ -20,11 +20,11 @@ LATE, ENOUGH = 1e-10, 1e-9
 """From this relative gap on, this residual will do: the extremes of floating point rarely give a better one."""
 TAKE_IN_FROM = 1e-2
 """Relative gap from which prices are good enough to look for further pairs."""
-COLD_PAIRS, WARM_PAIRS = 12, 6
+COLD_PAIRS, WARM_PAIRS = 12, 4
 """Pairs of each row to begin with in large programs, from nothing and from good prices."""
-WARM_STEPS = 15
+WARM_STEPS = 10
 """Steps after which a warm start was none, and the search begins anew."""
-WARM_GAP = 1e-3
+WARM_GAP = 3e-4
 """Relative gap at which a warm start begins."""
 TIE = 1e-11
 """Reduced costs below this part of the row price count as zero."""
@@ -32,6 +32,8 @@ COARSE_TIE = 3e-10
 """What counts as zero where prices are so high that the finer rule is lost in rounding."""
 REPAIRS = 6
 """How often a guessed support is mended where its flows or prices contradict it."""
+MENDABLE = 8
+"""Contradictions up to which mending is worth trying."""
 STEPS = 60
 """Interior point steps before giving up; eight to twenty-five are usual."""
 
@@ -47,10 +49,12 @@ def solve_batch(
     """
     steps = 0
     for b in range(a.shape[0]):
-        if not unsaturated(a[b], c[b], n[b], u[b], y[b], q[b]):
-            steps += saturated(a[b], c[b], n[b], u[b], y_last, q_last, b, tol, y[b], q[b])
+        if unsaturated(a[b], c[b], n[b], u[b], y[b], q[b]):
+            r[b] = residual(a[b], c[b], n[b], u[b], y[b], q[b])
+        else:
+            more, r[b] = saturated(a[b], c[b], n[b], u[b], y_last, q_last, b, tol, y[b], q[b])
+            steps += more
         price_absent(a[b], c[b], n[b], u[b], q[b])
-        r[b] = residual(a[b], c[b], n[b], u[b], y[b], q[b])
     return steps
 
 
@@ -86,8 +90,11 @@ def unsaturated(a: Array, c: Array, n: Array, u: Array, y: Array, q: Array) -> b
 @kernel
 def saturated(
     a: Array, c: Array, n: Array, u: Array, y_last: Array, q_last: Array, b: int, tol: float, y: Array, q: Array
-) -> int:
-    """Solve where prices matter: leave out empty rows and columns, search, put the answer back; return the steps."""
+) -> tuple[int, float]:
+    """Solve where prices matter: leave out empty rows and columns, search, put the answer back.
+
+    Returns the steps and the certificate; what was left out has no allocation and obeys every condition.
+    """
     rows = np.empty(a.size, np.int64)
     columns = np.empty(n.size, np.int64)
     n_rows = 0
@@ -101,7 +108,7 @@ def saturated(
     y[:, :] = 0.0
     q[:] = np.inf
     if n_columns == 0:
-        return 0
+        return 0, 0.0
     row = np.zeros((13, n_rows))
     col = np.zeros((8, n_columns))
     dense = np.empty((n_rows, n_columns))
@@ -126,7 +133,7 @@ def saturated(
     true = row[A].copy()
     tame(row, col, dense)
     steps, r = search(row, col, true, dense, start, tol, found, prices)
-    if r > ENOUGH and not np.isnan(start[0]):
+    if not r <= ENOUGH and not np.isnan(start[0]):
         start[0] = np.nan
         more, r = search(row, col, true, dense, start, tol, found, prices)
         steps += more
@@ -134,7 +141,7 @@ def saturated(
         q[columns[j]] = prices[j]
         for i in range(n_rows):
             y[rows[i], columns[j]] = found[i, j]
-    return steps
+    return steps, r
 
 
 @kernel
@@ -178,11 +185,17 @@ def search(
     for j in range(columns):
         q[j] = 0.0 if cold else warm[j]
     pair, cols, width = pack(c, q, COLD_PAIRS if cold else WARM_PAIRS, member)
+    r = np.inf
     if cold:
         start_cold(pair, row, col, cols, width)
     else:
         start_warm(pair, row, col, cols, width, y, warm, WARM_GAP)
-    r = np.inf
+        tight = np.zeros(cols.shape, np.bool_)
+        free = np.zeros(columns, np.bool_)
+        recall(pair, cols, width, y, warm, tight, free)
+        r = mend(pair, row, col, cols, width, a, c, tight, free, warm.copy(), 1.0, y, q)
+        if r <= tol:
+            return 0, r
     look = TAKE_IN_FROM
     for k in range(STEPS if cold else WARM_STEPS):
         mu = advance(pair, row, col, cols, width, schur)
@@ -219,10 +232,32 @@ def polish(
     surplus = guess(pair, row, col, cols, width, tight, free) - width.size - q.size
     if surplus > 0 and cols.size > SMALL and mu > CLEAR:
         return np.inf
+    return mend(pair, row, col, cols, width, a, c, tight, free, col[Q].copy(), mu, y, q)
+
+
+@kernel
+def mend(
+    pair: Array,
+    row: Array,
+    col: Array,
+    cols: IntArray,
+    width: IntArray,
+    a: Array,
+    c: Array,
+    tight: BoolArray,
+    free: BoolArray,
+    raw: Array,
+    mu: float,
+    y: Array,
+    q: Array,
+) -> float:
+    """Fill y (I, J) and q from a guessed support and rough prices `raw` (J,), mended where it contradicts itself.
+
+    Returns the certificate, or infinity if the guess cannot be mended.
+    """
     price = np.empty(width.size)
     s = np.empty(width.size)
     packed = np.empty(cols.shape)
-    raw = col[Q].copy()
     for _ in range(REPAIRS):
         exact_prices(pair, a, row, col, cols, width, tight, free, raw, price)
         for j in range(q.size):
@@ -233,8 +268,11 @@ def polish(
                 least = min(least, q[cols[i, k]] + pair[C, i, k])
             s[i] = min(a[i] / least, row[U, i])
         split(pair, col, cols, width, q, s, TIE, packed)
-        if not revise(pair, col, cols, width, tight, free, raw, price, packed, TIE):
+        contradictions = revise(pair, col, cols, width, tight, free, raw, price, packed, TIE)
+        if contradictions == 0:
             return unpack(a, c, row, col, cols, width, packed, q, y)
+        if contradictions > MENDABLE:
+            break
     if mu > CLEAR:
         return np.inf
     split(pair, col, cols, width, q, s, COARSE_TIE, packed)

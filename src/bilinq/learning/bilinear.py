@@ -13,7 +13,8 @@ from bilinq.instances import Instances
 from bilinq.learning.learner import Learner, Outcome
 
 REFRESH = 512
-"""Slots between two inversions from scratch: rank-one updates of the inverse drift, sums of the Gram matrix do not."""
+"""Slots between two inversions from scratch (at powers of two as well, while the matrix grows fast): rank-one updates of
+the inverse drift, sums of the Gram matrix do not."""
 PRIOR_NOISE = 0.5
 """Noise scale assumed before there are data, where it is estimated: that of rewards anywhere in [-1, 1]."""
 
@@ -112,7 +113,7 @@ class Bilinear(Learner):
         log_det, seen, square = state.log_det.copy(), state.seen.copy(), state.square.copy()
         observe(state.job_features, state.server_features, outcome.count, total, squares, gram, inverse, moment,
                 log_det, seen, square)  # fmt: skip
-        if (state.slot + 1) % REFRESH == 0:
+        if (state.slot + 1) % REFRESH == 0 or not (state.slot + 1) & state.slot:
             inverse, log_det = _from_scratch(gram, state.ridge)
         return self._explore(
             state._replace(

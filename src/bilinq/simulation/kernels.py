@@ -12,6 +12,13 @@ from bilinq.arrays import Array, BoolArray, IntArray
 from bilinq.compiled import kernel
 
 CLASS, RANK, ARRIVED, FIRST, UNITS = range(5)
+FAULTS = (
+    "sound",
+    "finite and non-negative",
+    "within the capacity of every server class",
+    "zero where no job waits",
+)
+"""What `earn` may find wrong with an allocation, by number."""
 
 
 @kernel
@@ -69,16 +76,40 @@ def waiting_jobs(job: IntArray, member: IntArray, queue: IntArray, out: Array) -
 
 
 @kernel
-def earn(y: Array, mean: Array, job: IntArray, by_job: bool, out: Array) -> None:
-    """Fill the expected reward sum_ij r_ij y_ij (R,) of this slot."""
+def earn(y: Array, mean: Array, job: IntArray, by_job: bool, waiting: Array, capacity: Array, out: Array) -> int:
+    """Fill the expected reward sum_ij r_ij y_ij (R,) of this slot; return the number of the fault in y, or zero."""
+    load = np.empty(y.shape[2])
     for r in range(y.shape[0]):
         total = 0.0
+        load[:] = 0.0
         for i in range(y.shape[1]):
             for j in range(y.shape[2]):
                 if y[r, i, j] > 0.0:
                     row = job[CLASS, r, i] if by_job else i
                     total += mean[r, row, j] * y[r, i, j]
+                    load[j] += y[r, i, j]
+                    if waiting[r, i] == 0.0:
+                        return 3
+                elif y[r, i, j] != 0.0:
+                    return 1
+        for j in range(y.shape[2]):
+            if not load[j] <= capacity[r, j] * (1.0 + 1e-9):
+                return 2
         out[r] = total
+    return 0
+
+
+@kernel
+def most_picks(picks: IntArray) -> int:
+    """Return the most services of a replication."""
+    most = 0
+    for r in range(picks.shape[0]):
+        total = 0
+        for i in range(picks.shape[1]):
+            for j in range(picks.shape[2]):
+                total += picks[r, i, j]
+        most = max(most, total)
+    return most
 
 
 @kernel

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -99,10 +100,22 @@ def simulate(
 def _instances(problem: Problem | Sequence[Problem], replications: int | None) -> Instances:
     if isinstance(problem, Problem):
         return stack([problem] * count("replications", 1 if replications is None else replications))
+    if not isinstance(problem, Sequence):
+        raise BadInput(f"problem must be a Problem or a sequence of them; got {short(problem)}")
     instances = stack(problem)
     if replications not in (None, instances.count):
         raise BadInput(f"replications must be the number of problems, {instances.count}; got {replications}")
     return instances
+
+
+def _oracle(instances: Instances) -> Array:
+    """Return r* of each replication (R,), NaN where the load exceeds capacity."""
+    stable = instances.traffic.sum(axis=1) <= instances.servers.sum(axis=1)
+    value = np.full(instances.count, np.nan)
+    if stable.any():
+        kept = {field.name: getattr(instances, field.name)[stable] for field in fields(instances)}
+        value[stable] = oracle_values(Instances(**kept))
+    return value
 
 
 class _Run:
@@ -144,7 +157,6 @@ class _Run:
         try:
             while done < self.slots:
                 block, capacity = next(self.blocks), next(self.capacities)
-                self.world.wind(capacity.max(axis=1))
                 for b in range(min(BLOCK, self.slots - done)):
                     self.step(done, block, np.ascontiguousarray(capacity[:, b]), b)
                     done += 1
@@ -162,10 +174,10 @@ class _Run:
         world.arrive(t + 1, block, b)
         self.queue[:, t] = world.queue
         waiting = world.waiting()
-        y = self.policy.decide(self.state, waiting, capacity)
+        y = np.ascontiguousarray(self.policy.decide(self.state, waiting, capacity), dtype=np.float64)
         if y.shape != (*waiting.shape, capacity.shape[1]):
             raise BadInput(f"decide must return shape {(*waiting.shape, capacity.shape[1])}; got {y.shape}")
-        self.reward[:, t] = world.expected_reward(y)
+        self.reward[:, t] = world.expected_reward(y, waiting, capacity)
         if self.allocation is not None:
             self.allocation[:, t] = self._by_class(y)
         outcome = world.serve(t + 1, y, waiting, capacity)
@@ -181,11 +193,9 @@ class _Run:
 
     def record(self, done: int, seconds: float) -> Runs:
         """Return the record of the first `done` slots."""
-        rho, n = self.instances.traffic.sum(axis=1), self.instances.servers.sum(axis=1)
-        stable = bool((rho <= n).all())
         return Runs(
             queue=self.queue[:, :done], reward=self.reward[:, :done], observed=self.observed[:, :done],
-            oracle=oracle_values(self.instances) if stable else np.full(self.instances.count, np.nan),
+            oracle=_oracle(self.instances),
             holding_costs=self.instances.holding_cost, jobs=self._jobs(done),
             allocation=None if self.allocation is None else self.allocation[:, :done],
             settings=self.settings, seconds=seconds, complete=done == self.slots,
@@ -196,4 +206,5 @@ class _Run:
         if not log.shape[2]:
             return None
         parts = [np.concatenate([log[r, field, : sizes[r]] for r in range(len(sizes))]) for field in range(4)]
-        return Jobs(np.repeat(np.arange(len(sizes)), sizes), *parts)
+        whole = parts[3] <= done
+        return Jobs(np.repeat(np.arange(len(sizes)), sizes)[whole], *(part[whole] for part in parts))

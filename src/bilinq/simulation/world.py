@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bilinq.arrays import Array, BoolArray, IntArray
-from bilinq.assignment import draws_needed
+from bilinq.errors import BadInput
 from bilinq.instances import Instances
 from bilinq.learning import Outcome
 from bilinq.simulation import kernels
@@ -21,20 +21,22 @@ T = TypeVar("T", bound=np.generic)
 class Tape:
     """Random numbers of each replication in one array: drawn ahead in blocks, used in order, whatever the block size."""
 
-    def __init__(self, rngs: Sequence[np.random.Generator], need: int, normal: bool) -> None:
+    def __init__(self, rngs: Sequence[np.random.Generator], normal: bool) -> None:
         self._draws = [rng.standard_normal if normal else rng.random for rng in rngs]
-        self.need = need
-        self.numbers = np.empty((len(rngs), max(4096, 3 * need)))
-        self.cursor = np.full(len(rngs), self.numbers.shape[1])
+        self.numbers = np.array([draw(1024) for draw in self._draws])
+        self.cursor: IntArray = np.zeros(len(rngs), np.int64)
 
-    def refill(self, at: int) -> None:
-        """Draw anew if fewer than `need` numbers are left somewhere; `at` is the furthest cursor."""
-        if at + self.need <= self.numbers.shape[1]:
+    def provide(self, count: int, at: int) -> None:
+        """See to it that `count` numbers are left in each replication; `at` is the furthest cursor."""
+        length = self.numbers.shape[1]
+        if at + count <= length:
             return
+        fresh = np.empty((len(self._draws), max(length, 2 * count)))
         for r, draw in enumerate(self._draws):
-            used = self.cursor[r]
-            self.numbers[r, : self.numbers.shape[1] - used] = self.numbers[r, used:]
-            self.numbers[r, self.numbers.shape[1] - used :] = draw(used)
+            left = length - self.cursor[r]
+            fresh[r, :left] = self.numbers[r, self.cursor[r] :]
+            fresh[r, left:] = draw(fresh.shape[1] - left)
+        self.numbers = fresh
         self.cursor[:] = 0
 
 
@@ -65,9 +67,8 @@ class World:
         self.log: NDArray[np.int32] = np.zeros((count, 4, 64 if keep_log else 0), np.int32)
         self.n_log: IntArray = np.zeros(count, np.int64)
         self.observed: Array = np.zeros(count)
-        self._uniform, self._normal = Tape(service, 0, normal=False), Tape(reward, 0, normal=True)
-        self._streams = service, reward
-        self._most_servers: Array = np.zeros(instances.servers.shape)
+        self._uniform, self._normal = Tape(service, normal=False), Tape(reward, normal=True)
+        self._furthest = [0, 0]
         self._make_room(8, 32)
 
     def arrive(self, slot: int, block: Block, b: int) -> None:
@@ -85,29 +86,26 @@ class World:
         kernels.waiting_jobs(self.job, self.member, self.queue, out)
         return out
 
-    def expected_reward(self, y: Array) -> Array:
-        """Return sum_ij r_ij y_ij (R,)."""
+    def expected_reward(self, y: Array, waiting: Array, capacity: Array) -> Array:
+        """Return sum_ij r_ij y_ij (R,), after a look at whether y is an allocation at all."""
         out = np.empty(len(y))
-        kernels.earn(y, self.mean, self.job, self.by_job, out)
+        fault = kernels.earn(y, self.mean, self.job, self.by_job, waiting, capacity, out)
+        if fault:
+            raise BadInput(f"decide must return an allocation that is {kernels.FAULTS[fault]}")
         return out
 
     def serve(self, slot: int, y: Array, waiting: Array, capacity: Array) -> Outcome:
         """Assign jobs to servers, draw rewards and completions, let complete jobs leave; return what was seen."""
-        from bilinq.assignment_kernels import draw_distinct, draw_independent
-
+        picks, total, squares = self._draw(y, waiting, capacity), np.empty(y.shape), np.empty(y.shape)
         uniform, normal = self._uniform, self._normal
-        picks, total, squares = np.empty(y.shape, np.int64), np.empty(y.shape), np.empty(y.shape)
-        if self.distinct:
-            draw_distinct(y, waiting, uniform.numbers, uniform.cursor, picks)
-        else:
-            draw_independent(y, capacity, uniform.numbers, uniform.cursor, picks)
-        used, used_normal = kernels.serve(
+        most = int(kernels.most_picks(picks))
+        uniform.provide(2 * most, self._furthest[0])
+        normal.provide(most, self._furthest[1])
+        self._furthest[:] = kernels.serve(
             slot, picks, self.by_job, self.distinct, self.geometric, self.mean, self.noise, self.rate, self.job,
             self.member, self.queue, uniform.numbers, uniform.cursor, normal.numbers, normal.cursor, total, squares,
             self.observed, self.done,
         )  # fmt: skip
-        uniform.refill(used)
-        normal.refill(used_normal)
         left: BoolArray = np.zeros(y.shape[:2], np.bool_)
         longest = kernels.leave(slot, self.done, self.job, self.member, self.spare, self.n_spare, self.queue, left,
                                 self.by_job, self.log, self.n_log)  # fmt: skip
@@ -115,13 +113,22 @@ class World:
             self.log = _wider(self.log, 2 * self.log.shape[2] + self.done.shape[1])
         return Outcome(slot, picks, total, squares, left)
 
-    def wind(self, capacity: Array) -> None:
-        """Make sure that the tapes hold what one slot with up to `capacity` (R, J) servers may take."""
-        self._most_servers = np.maximum(self._most_servers, capacity)
-        need = 2 * draws_needed(self._most_servers, self.job.shape[2] if self.by_job else self.classes)
-        if need > self._uniform.need:
-            self._uniform = _longer(self._uniform, self._streams[0], 2 * need, normal=False)
-            self._normal = _longer(self._normal, self._streams[1], 2 * need, normal=True)
+    def _draw(self, y: Array, waiting: Array, capacity: Array) -> IntArray:
+        """Return how many servers of each class serve each row, drawing more random numbers as they run out."""
+        from bilinq.assignment_kernels import draw_distinct, draw_independent
+
+        tape, picks = self._uniform, np.empty(y.shape, np.int64)
+        while True:
+            cursor = tape.cursor.copy()
+            if self.distinct:
+                at = draw_distinct(y, waiting, tape.numbers, cursor, picks)
+            else:
+                at = draw_independent(y, capacity, tape.numbers, cursor, picks)
+            if at >= 0:
+                tape.cursor[:] = cursor
+                self._furthest[0] = at
+                return picks
+            tape.provide(tape.numbers.shape[1] + 1, int(tape.cursor.max()))
 
     def _make_room(self, most: int, total: int) -> None:
         """Grow the tables so that a class may have `most` members and a replication `total` jobs."""
@@ -133,12 +140,13 @@ class World:
             self.job = _wider(self.job, size)
             self.spare = _wider(self.spare, size)
             fresh = np.arange(size - 1, places - 1, -1)
-            for r in range(len(self.spare)):
-                self.spare[r, self.n_spare[r] : self.n_spare[r] + fresh.size] = fresh
+            for r, free in enumerate(self.n_spare):
+                self.spare[r, fresh.size : fresh.size + free] = self.spare[r, :free].copy()
+                self.spare[r, : fresh.size] = fresh  # at the bottom: the order of use must not depend on other runs
             self.n_spare += fresh.size
+            if self.log.shape[2]:
+                self.log = _wider(self.log, self.log.shape[2] + size + 1)
             self.done: IntArray = np.zeros((len(self.queue), size + 1), np.int64)
-            if self.by_job:
-                self.wind(self._most_servers)
 
 
 def _wider(array: NDArray[T], size: int) -> NDArray[T]:
@@ -146,14 +154,3 @@ def _wider(array: NDArray[T], size: int) -> NDArray[T]:
     wide = np.zeros((*array.shape[:-1], size), array.dtype)
     wide[..., : array.shape[-1]] = array
     return wide
-
-
-def _longer(tape: Tape, rngs: Sequence[np.random.Generator], need: int, normal: bool) -> Tape:
-    """Return a tape that holds more numbers and goes on with those left on the old one."""
-    longer = Tape(rngs, need, normal)
-    for r in range(len(rngs)):
-        left = tape.numbers[r, tape.cursor[r] :]
-        longer.cursor[r] -= left.size
-        longer.numbers[r, longer.cursor[r] :] = left
-    longer.refill(longer.numbers.shape[1])
-    return longer

@@ -1,0 +1,92 @@
+"""Warm starts, absent server classes and odd batches: cases that once went wrong."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bilinq.allocation import Allocation, allocate
+from bilinq.allocation.residual import residual
+from bilinq.errors import BadInput
+
+R = [[0.2, 0.9], [0.5, 0.4]]
+
+
+def test_infinite_prices_certify_nothing_where_there_are_servers() -> None:
+    one = np.ones(1)
+    assert residual(one, one[:, None], one, one * np.inf, np.zeros((1, 1)), one * np.inf) > 1e-2
+
+
+def test_servers_that_come_back_are_used() -> None:
+    """The last slot had no servers, so its prices are infinite; today's answer must not be."""
+    case: dict[str, Any] = {"queue": [9, 9], "reward": R, "V": 1.0, "gamma": 1.2}
+    start = allocate(**case, capacity=[0, 0])
+    cold, warm = allocate(**case, capacity=[1, 1]), allocate(**case, capacity=[1, 1], start=start)
+    np.testing.assert_allclose(warm.expected, cold.expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("queue", [1.3, 2.0, 3.0, 5.0, 20.0, 100.0, 1000.0])
+def test_a_first_queue_after_an_empty_slot(queue: float) -> None:
+    start = allocate([0.0], [[0.0]], [1.0], V=1.0)
+    answer = allocate([queue], [[0.0]], [1.0], V=1.0, start=start)
+    np.testing.assert_allclose(answer.expected, [[1.0]], rtol=1e-9)
+
+
+@pytest.mark.parametrize("price", [[-5.0, 1.0], [1.0, np.nan], [np.inf, 1.0], [1e300, 0.0]])
+def test_a_bad_start_is_refused_or_harmless(price: list[float]) -> None:
+    start = Allocation(np.zeros((2, 2)), np.array(price), 0.0, 0)
+    cold = allocate([9, 9], R, [1, 1], 1.0)
+    try:
+        warm = allocate([9, 9], R, [1, 1], 1.0, start=start)
+    except BadInput as error:
+        assert "start" in str(error)
+    else:
+        np.testing.assert_allclose(warm.expected, cold.expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["weight", "limit"])
+def test_leading_axes_of_weight_and_limit_alone(name: str) -> None:
+    options: dict[str, Any] = {name: np.ones((3, 2))}
+    assert allocate([9, 9], R, [1, 1], 1.0, **options).expected.shape == (3, 2, 2)
+
+
+def test_a_reward_above_one_of_several_gammas() -> None:
+    with pytest.raises(BadInput, match="reward must be below"):
+        allocate([1, 1], [[1.5, 0.0], [0.0, 0.0]], [1, 1], 1.0, [1.2, 1.3])
+
+
+def test_an_empty_batch() -> None:
+    answer = allocate(np.ones((0, 2)), R, [1, 1], 1.0)
+    assert answer.expected.shape == (0, 2, 2) and answer.price.shape == (0, 2)
+
+
+def test_an_absent_class_next_to_idle_servers() -> None:
+    """Class 1 pays 1.2 on the first; on the absent one it would pay 0.2, so the first server there is worth 1."""
+    answer = allocate([1], [[0.0, 1.0]], [1, 0], V=10.0)
+    np.testing.assert_allclose(answer.price, [0, 1], rtol=1e-12)
+
+
+def test_an_absent_class_wanted_by_a_capped_class() -> None:
+    """Class 1 at its cap pays q_1 + 1.2 = 10 on the first server; on the absent one 0.2: a server there is worth 9.8."""
+    answer = allocate([50, 50], [[0, 1], [0, -1]], [1, 0], V=10.0, limit=[0.5, 9])
+    np.testing.assert_allclose(answer.price, [8.8, 9.8], rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("queue", "reward", "V"),
+    [
+        (
+            [2, 10],
+            [[0.6873728340088698, 0.6777624865136759], [0.8697877214028775, 0.5518699376221193]],
+            11.282185084915355,
+        ),
+        ([17, 27], [[0.92, 1.0], [0.741, 0.787]], 60.0),
+    ],
+)
+def test_slight_saturation_does_not_make_the_steps_cycle(
+    queue: list[float], reward: list[list[float]], V: float
+) -> None:
+    """A full second-order correction goes round in circles on the first of these."""
+    answer = allocate(queue, reward, [3, 3] if V < 20 else [1, 1], V)
+    assert answer.residual <= 1e-9
+    assert answer.steps < 20
