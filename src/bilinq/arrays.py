@@ -17,6 +17,8 @@ def as_floats(name: str, value: ArrayLike) -> Array:
     """Return `value` as a C-ordered float64 array, or say that it is not numeric."""
     if type(value) is np.ndarray and value.dtype == np.float64 and value.flags.c_contiguous:
         return value
+    if type(value) is float:
+        return np.array(value)
     try:
         raw = np.asarray(value)
         if raw.dtype.kind not in "biufO":

@@ -226,3 +226,17 @@ def test_a_longer_queue_gets_no_less(case: Case, data: st.DataObject) -> None:
     longer[i] += 5
     before, after = (allocate(**(case | {"queue": x})).expected[i].sum() for x in (case["queue"], longer))
     assert after >= before - CLOSE * case["capacity"].max()
+
+
+@THOROUGH
+@given(cases(), st.integers(0, 2**32 - 1))
+def test_a_warm_start_changes_nothing(case: Case, seed: int) -> None:
+    """From the last slot's prices: queues move by a few jobs, rewards a little."""
+    rng = np.random.default_rng(seed)
+    before = allocate(**case)
+    queue = np.maximum(case["queue"] + rng.integers(-2, 3, case["queue"].size), 0)
+    reward = case["reward"] + rng.choice([0.0, 0.01, -0.01], case["reward"].shape)
+    now = case | {"queue": queue, "reward": np.minimum(reward, 1.0)}
+    cold, warm = allocate(**now), allocate(**now, start=before)
+    assert violation(now, warm) <= 1e-9
+    assert_same(warm.expected, cold.expected, case["capacity"].max())

@@ -1,6 +1,9 @@
 """The allocation program, Eq. (5): how much of each server class each job class gets in this slot."""
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import NoReturn
 
 import numpy as np
@@ -89,29 +92,23 @@ def allocate(
     [0.0, 0.0]
     """
     given = [
-        as_floats(name, value)
-        for name, value in (
-            ("queue", queue),
-            ("reward", reward),
-            ("capacity", capacity),
-            ("V", V),
-            ("gamma", gamma),
-            ("weight", weight),
-            ("limit", limit),
-        )
+        as_floats("queue", queue),
+        as_floats("reward", reward),
+        as_floats("capacity", capacity),
+        as_floats("V", V),
+        as_floats("gamma", gamma),
+        as_floats("weight", weight),
+        as_floats("limit", limit),
     ]
     batch, arrays = align(*given)
     warm = None if start is None else flattened(start, batch, arrays[1].shape)
     try:
-        found = allocate_batch(*arrays, start=warm)
+        y, q, residual, steps = _solve(arrays, warm)
     except BadInput:
         explain(*given)
-    y, q, residual = found.expected, found.price, np.asarray(found.residual)
     if not batch:
-        return Allocation(y[0], q[0], float(residual[0]), found.steps)
-    return Allocation(
-        y.reshape(*batch, *y.shape[1:]), q.reshape(*batch, q.shape[1]), residual.reshape(batch), found.steps
-    )
+        return Allocation(y[0], q[0], float(residual[0]), steps)
+    return Allocation(y.reshape(*batch, *y.shape[1:]), q.reshape(*batch, q.shape[1]), residual.reshape(batch), steps)
 
 
 def allocate_batch(
@@ -129,13 +126,16 @@ def allocate_batch(
 
     queue, weight, limit (B, I); reward (B, I, J); capacity (B, J); V, gamma (B,).
     """
-    from bilinq.allocation.prepare import prepare
-    from bilinq.allocation.solve import solve_batch
+    return Allocation(*_solve([queue, reward, capacity, V, gamma, weight, limit], start))
 
+
+def _solve(arrays: list[Array], start: Allocation | None) -> tuple[Array, Array, Array, int]:
+    prepare, solve_batch = _kernels()
+    queue, reward, capacity, _, _, _, limit = arrays
     a, c, y = np.empty(queue.shape), np.empty(reward.shape), np.empty(reward.shape)
-    if not prepare(queue, reward, capacity, V, gamma, weight, limit, a, c):
-        explain(queue, reward, capacity, V, gamma, weight, limit)
     q, residual = np.empty(capacity.shape), np.empty(len(queue))
+    if not prepare(*arrays, a, c):
+        explain(*arrays)
     y_last, q_last = (NO_ALLOCATION, NO_PRICE) if start is None else (start.expected, start.price)
     steps = solve_batch(a, c, capacity, limit, y_last, q_last, AIM, y, q, residual)
     worst = max(residual.tolist(), default=0.0)
@@ -144,7 +144,16 @@ def allocate_batch(
             f"allocation not certified: residual {worst:.1e} after {steps} steps; "
             "rescale queue / V or capacity so that they span fewer orders of magnitude"
         )
-    return Allocation(y, q, residual, steps)
+    return y, q, residual, steps
+
+
+@cache
+def _kernels() -> tuple[Callable[..., bool], Callable[..., int]]:
+    """Return the kernels, compiled or loaded when first needed."""
+    from bilinq.allocation.prepare import prepare
+    from bilinq.allocation.solve import solve_batch
+
+    return prepare, solve_batch
 
 
 def align(
@@ -163,27 +172,34 @@ def align(
     for name, value in (("weight", weight), ("limit", limit)):
         if value.ndim and value.shape[-1] not in (1, rows):
             raise BadInput(f"{name} must have shape (..., {rows}) to fit reward {reward.shape}; got {value.shape}")
-    if reward.ndim == 2 and max(queue.ndim, capacity.ndim, weight.ndim, limit.ndim) == 1 and not (V.ndim or gamma.ndim):
-        batch: tuple[int, ...] = ()
-    else:
-        batch = batch_shape(queue, reward, capacity, V, gamma, weight, limit)
+    batch = batch_shape(queue, reward, capacity, V, gamma, weight, limit)
+    row, column = (*batch, rows), (*batch, columns)
+    arrays = [fitted(queue, row), fitted(reward, (*row, columns)), fitted(capacity, column), fitted(V, batch),
+              fitted(gamma, batch), fitted(weight, row), fitted(limit, row)]  # fmt: skip
+    if not batch:
+        return batch, [value[None] for value in arrays]
     tails = ((rows,), (rows, columns), (columns,), (), (), (rows,), (rows,))
-    arrays = []
-    for value, tail in zip((queue, reward, capacity, V, gamma, weight, limit), tails, strict=True):
-        if not value.ndim:
-            value = np.full(batch + tail, value)
-        elif value.shape != batch + tail:
-            value = np.ascontiguousarray(np.broadcast_to(value, batch + tail))
-        elif not value.flags.writeable:
-            value = value.copy()  # read-only arrays are another type to the compiler
-        arrays.append(value.reshape(-1, *tail))
-    return batch, arrays
+    size = math.prod(batch)
+    return batch, [value.reshape(size, *tail) for value, tail in zip(arrays, tails, strict=True)]
+
+
+def fitted(value: Array, shape: tuple[int, ...]) -> Array:
+    """Return `value` broadcast to `shape`; writeable, since read-only arrays are another type to the compiler."""
+    if value.shape == shape:
+        return value if value.flags.writeable else value.copy()
+    if value.ndim:
+        return np.broadcast_to(value, shape).copy()
+    filled = np.empty(shape)
+    filled.fill(value)
+    return filled
 
 
 def batch_shape(
     queue: Array, reward: Array, capacity: Array, V: Array, gamma: Array, weight: Array, limit: Array
 ) -> tuple[int, ...]:
     """Return the common leading shape, or say that there is none."""
+    if reward.ndim == 2 and max(queue.ndim, capacity.ndim, weight.ndim, limit.ndim) == 1 and not (V.ndim or gamma.ndim):
+        return ()
     leading = {
         "queue": queue.shape[:-1],
         "reward": reward.shape[:-2],

@@ -14,17 +14,20 @@ from bilinq.compiled import fast_kernel, inlined_kernel
 
 SAFETY = 0.995
 """How far towards the boundary one step may go."""
+MATRIX_FROM = 48
+"""Rows from which a matrix product beats plain loops."""
 ROUNDING = 4e-15
 """Violations below this part of the numbers they come from are noise, which the last steps would blow up."""
 
 C, Y, Z, DY, DZ, D, OVER_Z, PULL = range(8)
 """Of a pair: cost, allocation, reduced cost, their steps, y / z, 1 / z, and what the row asks for at fixed prices."""
-A, U, M, E, DM, DE, S, H, F, PULLS, CAP, GAP_M, OFF = range(13)
+A, U, M, E, DM, DE, S, H, F, PULLS, CAP, GAP_M, OFF, RISE = range(14)
 """Of a row: a_i, its cap (infinite if none), the cap's price and slack, their steps, row sum, curvature, 1 / (1 + h sum D),
-sum of pulls, the price change that the cap alone asks for, wanted change of the product m e, violated cap."""
-N, Q, T, DQ, DT, IDLE, GAP_T, EXCESS = range(8)
+sum of pulls, the price change that the cap alone asks for, wanted change of the product m e, violated cap, and
+the step of its price."""
+N, Q, T, DQ, DT, IDLE, GAP_T, EXCESS, LOAD = range(9)
 """Of a column: capacity, price, idle capacity, their steps, violated capacity, wanted change of the product t q, diagonal
-excess of the price system."""
+excess of the price system, and sum_i D + t / q."""
 
 
 @fast_kernel
@@ -156,23 +159,58 @@ def beyond(violation: float, scale: float) -> float:
 
 
 @fast_kernel
-def price_system(pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, schur: Array) -> Array:
-    """Return the Cholesky factor of the J x J system for the price step, an M-matrix."""
-    size = col.shape[1]
-    for j in range(size):
-        col[EXCESS, j] = col[T, j] / col[Q, j]
-        for g in range(j):
-            schur[j, g] = 0.0
+def price_system(
+    pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, every: bool, schur: Array
+) -> Array:
+    """Return the Cholesky factor of the system for the price step, an M-matrix: of order J, or I if `schur` is smaller."""
+    for j in range(col.shape[1]):
+        col[LOAD, j] = col[T, j] / col[Q, j]
+        col[EXCESS, j] = col[LOAD, j]
+    for i in range(row.shape[1]):
+        for k in range(width[i]):
+            col[LOAD, cols[i, k]] += pair[D, i, k]
+            col[EXCESS, cols[i, k]] += pair[D, i, k] * row[F, i]
+    for g in range(schur.shape[0]):
+        for h in range(g):
+            schur[g, h] = 0.0
+    if schur.shape[0] < col.shape[1]:
+        return row_system(pair, row, col, schur)
+    if every and schur.shape[0] >= MATRIX_FROM:
+        part = np.empty((row.shape[1], col.shape[1]))
+        for i in range(row.shape[1]):
+            for j in range(col.shape[1]):
+                part[i, j] = row[H, i] * row[F, i] * pair[D, i, j]
+        schur[:, :] = -np.dot(part.T, pair[D])
+        return factor(schur, col[EXCESS])
     for i in range(row.shape[1]):
         weight = row[H, i] * row[F, i]
         for k in range(width[i]):
             v = weight * pair[D, i, k]
             j = cols[i, k]
-            col[EXCESS, j] += pair[D, i, k] * row[F, i]
             for g in range(k):
                 other = cols[i, g]
                 schur[max(j, other), min(j, other)] -= v * pair[D, i, g]
     return factor(schur, col[EXCESS])
+
+
+@fast_kernel
+def row_system(pair: Array, row: Array, col: Array, schur: Array) -> Array:
+    """Return the factor of the system in the rows' prices, for few rows that hold all columns in order."""
+    rows, columns = row.shape[1], col.shape[1]
+    part = np.empty((rows, columns))
+    for i in range(rows):
+        row[RISE, i] = 1.0 / row[H, i]
+        for j in range(columns):
+            part[i, j] = pair[D, i, j] / col[LOAD, j]
+            row[RISE, i] += part[i, j] * col[T, j] / col[Q, j]
+    if rows >= MATRIX_FROM:
+        schur[:, :] = -np.dot(part, pair[D].T)
+    else:
+        for i in range(rows):
+            for g in range(i):
+                for j in range(columns):
+                    schur[i, g] -= part[i, j] * pair[D, g, j]
+    return factor(schur, row[RISE])
 
 
 @fast_kernel
@@ -206,11 +244,29 @@ def direction(
             pulls += pull
             col[DQ, j] += pull
         row[PULLS, i] = pulls
-        rise = (row[H, i] * pulls + row[CAP, i]) * row[F, i]
-        for k in range(width[i]):
-            col[DQ, cols[i, k]] -= rise * pair[D, i, k]
-    solve(lower, col[DQ])
+    if lower.shape[0] < col.shape[1]:
+        solve_by_row(pair, row, col, lower)
+    else:
+        for i in range(row.shape[1]):
+            rise = (row[H, i] * row[PULLS, i] + row[CAP, i]) * row[F, i]
+            for k in range(width[i]):
+                col[DQ, cols[i, k]] -= rise * pair[D, i, k]
+        solve(lower, col[DQ])
     return complete(pair, row, col, cols, width)
+
+
+@inlined_kernel
+def solve_by_row(pair: Array, row: Array, col: Array, lower: Array) -> None:
+    """Replace col[DQ], what the columns are short of, by the price step, through the rows' prices."""
+    for i in range(row.shape[1]):
+        row[RISE, i] = row[PULLS, i] + row[CAP, i] / row[H, i]
+        for j in range(col.shape[1]):
+            row[RISE, i] -= pair[D, i, j] * col[DQ, j] / col[LOAD, j]
+    solve(lower, row[RISE])
+    for j in range(col.shape[1]):
+        for i in range(row.shape[1]):
+            col[DQ, j] -= pair[D, i, j] * row[RISE, i]
+        col[DQ, j] /= col[LOAD, j]
 
 
 @inlined_kernel
@@ -267,15 +323,15 @@ def move(pair: Array, row: Array, col: Array, width: IntArray, length: float, ke
 
 
 @fast_kernel
-def advance(pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, schur: Array) -> float:
-    """Take one predictor-corrector step; return the relative gap before it."""
+def advance(pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, every: bool, schur: Array) -> float:
+    """Take one predictor-corrector step; return the relative gap before it. With `every`, rows hold all columns in order."""
     weight = 2.0 * row[A].sum()
     for i in range(row.shape[1]):
         if row[U, i] < np.inf:
             weight += row[A, i]
     gap = measure(pair, row, col, cols, width)
     mu = float(gap / weight)
-    lower = price_system(pair, row, col, cols, width, schur)
+    lower = price_system(pair, row, col, cols, width, every, schur)
     length = min(1.0, direction(pair, row, col, cols, width, lower, 0.0, 0.0))
     aim = move(pair, row, col, width, length, 0.0) / gap
     length = direction(pair, row, col, cols, width, lower, mu * aim * aim * aim, min(1.0, 2.0 * length))

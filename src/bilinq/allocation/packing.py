@@ -6,22 +6,27 @@ others when the prices make them attractive. The certificate always looks at eve
 
 import numpy as np
 
-from bilinq.allocation.interior import A, C, M, N, Q, Y, Z
+from bilinq.allocation.interior import A, C, M, N, Q, T, Y, Z
 from bilinq.arrays import Array, BoolArray, IntArray
 from bilinq.compiled import fast_kernel
 
-ALL_BELOW = 24
-"""Up to this many columns every pair is taken."""
+FEW = 24
+"""Every pair is taken with this many columns, and where there are more columns than rows."""
+STRIDE = 7919
+"""Distance between the columns at which two neighbouring rows begin to look; a prime."""
 REACH = 10.0
 """How much dearer than the row's price a pair may be to be taken in, in units of the gap."""
 
 
 @fast_kernel
 def pack(c: Array, q: Array, some: int, member: BoolArray) -> tuple[Array, IntArray, IntArray]:
-    """Return `pair`, `cols` and `width` for the `some` cheapest pairs of each row at prices `q` (J,); mark them."""
+    """Return `pair`, `cols` and `width` for the `some` cheapest pairs of each row at prices `q` (J,); mark them.
+
+    With `some` = J these are all pairs, in order.
+    """
     rows, columns = c.shape
-    first = columns if columns <= ALL_BELOW else some
-    room = columns if columns <= ALL_BELOW else min(columns, 3 * some)
+    first = min(some, columns)
+    room = min(columns, 3 * first)
     pair = np.zeros((8, rows, room))
     cols = np.zeros((rows, room), np.int64)
     width = np.empty(rows, np.int64)
@@ -36,11 +41,17 @@ def pack(c: Array, q: Array, some: int, member: BoolArray) -> tuple[Array, IntAr
 
 @fast_kernel
 def cheapest(c: Array, q: Array, i: int, wanted: int, cols: IntArray) -> None:
-    """Fill the first `wanted` places of cols[i] with the columns of least c_ij + q_j; in order if all are wanted."""
+    """Fill the first `wanted` places of cols[i] with the columns of least c_ij + q_j; in order if all are wanted.
+
+    Each row begins to look at another column, so that rows with many ties do not all take the same.
+    """
     size = 0
-    for j in range(c.shape[1]):
+    columns = c.shape[1]
+    begin = 0 if wanted == columns else (i * STRIDE) % columns
+    for step in range(columns):
+        j = (begin + step) % columns
         k = min(size, wanted - 1)
-        if wanted < c.shape[1]:
+        if wanted < columns:
             v = c[i, j] + q[j]
             if size == wanted and v >= c[i, cols[i, k]] + q[cols[i, k]]:
                 continue
@@ -57,8 +68,10 @@ def take_in(
 ) -> int:
     """Add the pairs that are cheaper than what their row pays, or nearly; return how many found no room.
 
-    They start small: together at most a tenth of what the row already has.
+    They start small: together at most a tenth of what their row has, and half of what is idle in their column.
     """
+    old = width.copy()
+    added = np.zeros(c.shape[1])
     scale = mu / col[N].sum()
     lacking = 0
     for i in range(width.size):
@@ -67,7 +80,6 @@ def take_in(
             s += pair[Y, i, k]
         price = row[A, i] / s - row[M, i]
         bar = price * (1.0 + REACH * mu / c.shape[1])
-        old = width[i]
         for j in range(c.shape[1]):
             if c[i, j] + col[Q, j] >= bar or member[i, j]:
                 continue
@@ -79,11 +91,18 @@ def take_in(
             width[i] = k + 1
             cols[i, k] = j
             pair[C, i, k] = c[i, j]
-        new = width[i] - old
-        for k in range(old, width[i]):
-            weight = scale * row[A, i] * col[N, cols[i, k]]
-            pair[Z, i, k] = max(c[i, cols[i, k]] + col[Q, cols[i, k]] - price, 10.0 * new * weight / s)
+        new = width[i] - old[i]
+        for k in range(old[i], width[i]):
+            j = cols[i, k]
+            weight = scale * row[A, i] * col[N, j]
+            pair[Z, i, k] = max(c[i, j] + col[Q, j] - price, 10.0 * new * weight / s)
             pair[Y, i, k] = weight / pair[Z, i, k]
+            added[j] += pair[Y, i, k]
+    for i in range(width.size):
+        for k in range(old[i], width[i]):
+            crowding = max(1.0, 2.0 * added[cols[i, k]] / col[T, cols[i, k]])
+            pair[Y, i, k] /= crowding
+            pair[Z, i, k] *= crowding
     return lacking
 
 

@@ -3,15 +3,15 @@
 import numpy as np
 
 from bilinq.allocation.interior import A, C, N, Q, U, advance, start_cold, start_warm
-from bilinq.allocation.packing import pack, take_in, widen
+from bilinq.allocation.packing import FEW, pack, take_in, widen
 from bilinq.allocation.polish import exact_prices, guess, recall, revise
 from bilinq.allocation.residual import residual
 from bilinq.allocation.split import OVER, split
 from bilinq.arrays import Array, BoolArray, IntArray
 from bilinq.compiled import kernel
 
-POLISH_FROM = 1e-4
-"""Relative gap from which the used pairs are worth guessing."""
+POLISH_FROM, EAGER_FROM = 1e-4, 1e-3
+"""Relative gaps from which the used pairs are worth guessing, in large and in small programs."""
 CLEAR = 1e-7
 """Relative gap below which a guess is always worth trying."""
 SMALL = 500
@@ -34,7 +34,7 @@ REPAIRS = 6
 """How often a guessed support is mended where its flows or prices contradict it."""
 MENDABLE = 8
 """Contradictions up to which mending is worth trying."""
-STEPS = 60
+STEPS = 100
 """Interior point steps before giving up; eight to twenty-five are usual."""
 
 
@@ -109,8 +109,8 @@ def saturated(
     q[:] = np.inf
     if n_columns == 0:
         return 0, 0.0
-    row = np.zeros((13, n_rows))
-    col = np.zeros((8, n_columns))
+    row = np.zeros((14, n_rows))
+    col = np.zeros((9, n_columns))
     dense = np.empty((n_rows, n_columns))
     start = np.empty(n_columns)
     usable = b < q_last.shape[0]
@@ -132,10 +132,14 @@ def saturated(
     prices = np.empty(n_columns)
     true = row[A].copy()
     tame(row, col, dense)
-    steps, r = search(row, col, true, dense, start, tol, found, prices)
+    every = n_columns <= FEW or n_rows < n_columns
+    steps, r = search(row, col, true, dense, start, every, tol, found, prices)
     if not r <= ENOUGH and not np.isnan(start[0]):
         start[0] = np.nan
-        more, r = search(row, col, true, dense, start, tol, found, prices)
+        more, r = search(row, col, true, dense, start, every, tol, found, prices)
+        steps += more
+    if not r <= ENOUGH and not every:
+        more, r = search(row, col, true, dense, start, True, tol, found, prices)
         steps += more
     for j in range(n_columns):
         q[columns[j]] = prices[j]
@@ -147,6 +151,8 @@ def saturated(
 @kernel
 def tame(row: Array, col: Array, c: Array) -> None:
     """Lower each a_i that is far above what fills its cap at any likely price: beyond that it only costs precision."""
+    if row[U].min() == np.inf:
+        return
     capacity = 0.0
     dearest = 0.0
     for j in range(col.shape[1]):
@@ -172,19 +178,22 @@ def tame(row: Array, col: Array, c: Array) -> None:
 
 @kernel
 def search(
-    row: Array, col: Array, a: Array, c: Array, warm: Array, tol: float, y: Array, q: Array
+    row: Array, col: Array, a: Array, c: Array, warm: Array, every: bool, tol: float, y: Array, q: Array
 ) -> tuple[int, float]:
     """Fill y (I, J) and q (J,): interior point steps until the guessed support certifies; return how many, and how well.
 
-    The steps see row[A], a (I,) as `tame` leaves it; the certificate sees the true `a`.
+    The steps see row[A], a (I,) as `tame` leaves it, and all pairs at once with `every`; the certificate sees the true
+    `a` and all pairs.
     """
     columns = q.size
     member = np.zeros(c.shape, np.bool_)
-    schur = np.empty((columns, columns))
     cold = np.isnan(warm[0])
     for j in range(columns):
         q[j] = 0.0 if cold else warm[j]
-    pair, cols, width = pack(c, q, COLD_PAIRS if cold else WARM_PAIRS, member)
+    some = COLD_PAIRS if cold else WARM_PAIRS
+    pair, cols, width = pack(c, q, columns if every else some, member)
+    order = min(width.size, columns) if every else columns
+    schur = np.empty((order, order))
     r = np.inf
     if cold:
         start_cold(pair, row, col, cols, width)
@@ -193,17 +202,17 @@ def search(
         tight = np.zeros(cols.shape, np.bool_)
         free = np.zeros(columns, np.bool_)
         recall(pair, cols, width, y, warm, tight, free)
-        r = mend(pair, row, col, cols, width, a, c, tight, free, warm.copy(), 1.0, y, q)
+        r = mend(pair, row, col, cols, width, a, c, tight, free, warm.copy(), POLISH_FROM, y, q)
         if r <= tol:
             return 0, r
     look = TAKE_IN_FROM
     for k in range(STEPS if cold else WARM_STEPS):
-        mu = advance(pair, row, col, cols, width, schur)
-        if mu < POLISH_FROM:
+        mu = advance(pair, row, col, cols, width, every, schur)
+        if mu < (EAGER_FROM if cols.size <= SMALL else POLISH_FROM):
             r = polish(pair, row, col, cols, width, a, c, mu, y, q)
             if r <= tol or (r <= ENOUGH and mu < LATE) or not mu > 1e-22:
                 return k + 1, r
-        if cols.shape[1] < columns and (mu < look or tol < r < np.inf):
+        if not every and (mu < look or tol < r < np.inf):
             look = min(look, 0.1 * mu)
             while take_in(pair, row, col, cols, width, c, member, mu) > 0:
                 pair, cols = widen(pair, cols, columns)
@@ -258,7 +267,7 @@ def mend(
     price = np.empty(width.size)
     s = np.empty(width.size)
     packed = np.empty(cols.shape)
-    for _ in range(REPAIRS):
+    for _ in range(REPAIRS if mu <= POLISH_FROM else 1):
         exact_prices(pair, a, row, col, cols, width, tight, free, raw, price)
         for j in range(q.size):
             q[j] = max(raw[j], 0.0)

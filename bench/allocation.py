@@ -1,0 +1,116 @@
+"""Allocation by the public call against CVXPY with Clarabel, the faster of parametrised and rebuilt."""
+
+import importlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from bench.report import Report
+from bench.timing import best_seconds
+from bilinq import Allocation, allocate
+from bilinq.arrays import Array
+
+Case = tuple[Array, Array, Array, float]
+GAMMA = 1.2
+
+
+def case(rows: int, columns: int, V: float = 30.0, seed: int = 0) -> Case:
+    """Return queue, reward, capacity and V of a random program; with V = 30 most server classes are saturated."""
+    rng = np.random.default_rng(seed)
+    queue = rng.integers(1, 20, rows).astype(float)
+    return queue, rng.uniform(0, 1, (rows, columns)), np.full(columns, max(1.0, 0.5 * rows / columns)), V
+
+
+def objective(given: Case, y: Array) -> float:
+    """Return the value of the program, Eq. (6)."""
+    queue, reward, _, V = given
+    return float(queue / V @ np.log(y.sum(axis=1)) - ((GAMMA - reward) * y).sum())
+
+
+def clarabel(given: Case, parametrised: bool) -> Callable[[], Array]:
+    """Return a call that solves the program with CVXPY and Clarabel: rebuilt each time, or with parameters set anew."""
+    cp: Any = importlib.import_module("cvxpy")
+    queue, reward, capacity, V = given
+    rows, columns = reward.shape
+
+    def build(a: Any, c: Any) -> tuple[Any, Any]:
+        y = cp.Variable((rows, columns), nonneg=True)
+        value = a @ cp.log(cp.sum(y, axis=1)) - cp.sum(cp.multiply(c, y))
+        return cp.Problem(cp.Maximize(value), [cp.sum(y, axis=0) <= capacity]), y
+
+    if not parametrised:
+
+        def rebuilt() -> Array:
+            problem, y = build(queue / V, GAMMA - reward)
+            problem.solve(solver=cp.CLARABEL)
+            return np.asarray(y.value)
+
+        return rebuilt
+    a, c = cp.Parameter(rows, nonneg=True), cp.Parameter((rows, columns), nonneg=True)
+    problem, y = build(a, c)
+
+    def again() -> Array:
+        a.value, c.value = queue / V, GAMMA - reward
+        problem.solve(solver=cp.CLARABEL)
+        return np.asarray(y.value)
+
+    return again
+
+
+def slots(given: Case, number: int, drift: float = 1e-5, seed: int = 1) -> Iterator[Case]:
+    """Yield programs as slots bring them: a job comes, a job goes, every index moves a little."""
+    queue, reward, capacity, V = given[0].copy(), given[1].copy(), given[2], given[3]
+    rng = np.random.default_rng(seed)
+    for _ in range(number):
+        queue[rng.integers(queue.size)] += 1
+        queue[rng.choice(np.flatnonzero(queue > 1))] -= 1
+        reward = np.clip(reward + rng.normal(0, drift, reward.shape), -1, 1)
+        yield queue.copy(), reward, capacity, V
+
+
+def warm_ratio(given: Case, number: int = 40) -> tuple[float, float]:
+    """Return mean seconds of a cold and of a warm-started solve over the same slots."""
+    last: Allocation = allocate(*given)
+    cold = warm = 0.0
+    for now in slots(given, number):
+        begun: Allocation = last
+        cold += best_seconds(partial(allocate, *now), budget=0.02)
+        warm += best_seconds(partial(allocate, *now, start=begun), budget=0.02)
+        last = allocate(*now, start=begun)
+        if np.abs(last.expected.sum(axis=1) - allocate(*now).expected.sum(axis=1)).max() > 1e-7:
+            raise AssertionError("warm and cold start disagree")
+    return cold / number, warm / number
+
+
+def run() -> Report:
+    """Measure all sizes."""
+    report = Report("allocation", ("size", "V", "bilinq ms", "Clarabel ms", "times faster", "residual", "steps"))
+    bounds = {(10, 2): 100.0, (5, 12): 100.0, (50, 20): 30.0, (200, 100): 30.0}
+    slowest = 0.0
+    for (rows, columns), bound in bounds.items():
+        given = case(rows, columns)
+        answer = allocate(*given)
+        ours = best_seconds(partial(allocate, *given))
+        calls = [clarabel(given, parametrised) for parametrised in (True, False)]
+        theirs = min(best_seconds(call, budget=1.0) for call in calls)
+        if objective(given, answer.expected) < objective(given, np.maximum(calls[0](), 1e-12)) - 1e-6:
+            raise AssertionError(f"Clarabel reaches more at {rows}x{columns}")
+        report.row(
+            f"{rows}x{columns}", given[3], ours * 1e3, theirs * 1e3, theirs / ours, answer.residual, answer.steps
+        )
+        report.at_least(f"{rows}x{columns}, times faster than Clarabel", theirs / ours, bound)
+        report.at_most(f"{rows}x{columns}, residual", float(answer.residual), 1e-9)
+        slowest = theirs
+    for V in (30.0, 1000.0):
+        given = case(1000, 1000, V)
+        answer = allocate(*given)
+        ours = best_seconds(partial(allocate, *given))
+        report.row("1000x1000", V, ours * 1e3, "gives up", "", answer.residual, answer.steps)
+        report.at_most(f"1000x1000 at V = {V:g}, in units of Clarabel at 200x100", ours / slowest, 3.0)
+        report.at_most(f"1000x1000 at V = {V:g}, residual", float(answer.residual), 1e-9)
+    cold, warm = warm_ratio(case(200, 100))
+    report.row("200x100 warm", 30.0, warm * 1e3, "", "", "", "")
+    report.at_most("200x100, warm-started slot in units of a cold solve", warm / cold, 1 / 3)
+    return report

@@ -1,0 +1,19 @@
+"""How the benchmarks take time: the best of several repeats, so that what else the machine does counts little."""
+
+import time
+from collections.abc import Callable
+
+
+def best_seconds(call: Callable[[], object], budget: float = 0.5, repeats: int = 3) -> float:
+    """Return the seconds of one call: the least mean over repeats that together take about `budget` seconds."""
+    began = time.perf_counter()
+    call()
+    once = time.perf_counter() - began
+    number = max(1, int(budget / repeats / max(once, 1e-7)))
+    best = float("inf")
+    for _ in range(repeats):
+        began = time.perf_counter()
+        for _ in range(number):
+            call()
+        best = min(best, (time.perf_counter() - began) / number)
+    return best
