@@ -2,7 +2,6 @@
 
 import sys
 import warnings
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -47,6 +46,8 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs inst
 
 def _print_version(wanted: bool) -> None:
     if wanted:
+        from importlib.metadata import version
+
         typer.echo(f"bilinq {version('bilinq')}")
         raise typer.Exit
 

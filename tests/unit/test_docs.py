@@ -1,6 +1,7 @@
 """Every Python block of README and docs runs, each page in a namespace of its own."""
 
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -25,3 +26,37 @@ def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_blocks_are_found_with_their_line() -> None:
     assert blocks("a\n```python\nx = 1\n```\n```sh\nls\n```\n") == [(2, "x = 1\n")]
+
+
+def test_readme_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    """Words to the letter; numbers within 5 %, since another machine may round a draw differently."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    said = re.search(r"^```text\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    assert said is not None
+    exec(compile(blocks(text)[0][1], "README.md", "exec"), {})
+    number = r"\d+\.\d+"
+    printed = capsys.readouterr().out
+    assert re.sub(r" *" + number, " #", printed) == re.sub(r" *" + number, " #", said[1])
+    found, expected = ([float(x) for x in re.findall(number, part)] for part in (printed, said[1]))
+    assert found == pytest.approx(expected, rel=0.05)
+
+
+def test_every_cited_equation_exists() -> None:
+    tags = set(re.findall(r"\\tag\{(\d+)\}", (ROOT / "docs" / "maths.md").read_text(encoding="utf-8")))
+    cited: set[str] = set()
+    for path in [*(ROOT / "src").rglob("*.py"), *(ROOT / "docs").glob("*.md"), *(ROOT / "bench").glob("*.py")]:
+        cited |= set(re.findall(r"Eq\. \((\d+)\)", path.read_text(encoding="utf-8")))
+    assert cited <= tags
+    assert len(cited) > 20
+
+
+def test_pages_build_without_anything_from_outside(tmp_path: Path) -> None:
+    build = runpy.run_path(str(ROOT / "docs" / "build.py"))["build"]
+    pages = build(tmp_path)
+    assert {page.stem for page in pages} >= {"index", "maths", "howto-simulate", "howto-sweep", "design", "findings"}
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        assert "@@" not in text
+        assert not re.search(r"(src|href)=.?https?:", text)
+        for target in re.findall(r'(?:href|src)="([\w-]+\.(?:html|png))', text):
+            assert (tmp_path / target).exists(), f"{page.name} links to {target}"

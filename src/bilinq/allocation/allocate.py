@@ -1,9 +1,9 @@
 """The allocation program, Eq. (5): how much of each server class each job class gets in this slot."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import NoReturn
 
 import numpy as np
@@ -91,7 +91,7 @@ def allocate(
     >>> answer.price.round(3).tolist()
     [0.0, 0.0]
     """
-    given = [
+    given = (
         as_floats("queue", queue),
         as_floats("reward", reward),
         as_floats("capacity", capacity),
@@ -99,7 +99,7 @@ def allocate(
         as_floats("gamma", gamma),
         as_floats("weight", weight),
         as_floats("limit", limit),
-    ]
+    )
     batch, arrays = align(*given)
     warm = None if start is None else flattened(start, batch, arrays[1].shape)
     try:
@@ -129,15 +129,12 @@ def allocate_batch(
     return Allocation(*_solve([queue, reward, capacity, V, gamma, weight, limit], start))
 
 
-def _solve(arrays: list[Array], start: Allocation | None) -> tuple[Array, Array, Array, int]:
-    prepare, solve_batch = _kernels()
-    queue, reward, capacity, _, _, _, limit = arrays
-    a, c, y = np.empty(queue.shape), np.empty(reward.shape), np.empty(reward.shape)
-    q, residual = np.empty(capacity.shape), np.empty(len(queue))
-    if not prepare(*arrays, a, c):
-        explain(*arrays)
+def _solve(arrays: Sequence[Array], start: Allocation | None) -> tuple[Array, Array, Array, int]:
+    y, q, residual = np.empty(arrays[1].shape), np.empty(arrays[2].shape), np.empty(len(arrays[0]))
     y_last, q_last = (NO_ALLOCATION, NO_PRICE) if start is None else (start.expected, start.price)
-    steps = solve_batch(a, c, capacity, limit, y_last, q_last, AIM, y, q, residual)
+    steps = _kernel()(*arrays, y_last, q_last, AIM, y, q, residual)
+    if steps < 0:
+        explain(*arrays)
     worst = max(residual.tolist(), default=0.0)
     if worst > TOLERANCE:
         raise NotSolved(
@@ -148,12 +145,11 @@ def _solve(arrays: list[Array], start: Allocation | None) -> tuple[Array, Array,
 
 
 @cache
-def _kernels() -> tuple[Callable[..., bool], Callable[..., int]]:
-    """Return the kernels, compiled or loaded when first needed."""
-    from bilinq.allocation.prepare import prepare
-    from bilinq.allocation.solve import solve_batch
+def _kernel() -> Callable[..., int]:
+    """Return the kernel, compiled or loaded when first needed."""
+    from bilinq.allocation.prepare import prepare_and_solve
 
-    return prepare, solve_batch
+    return prepare_and_solve
 
 
 def align(
@@ -173,25 +169,34 @@ def align(
         if value.ndim and value.shape[-1] not in (1, rows):
             raise BadInput(f"{name} must have shape (..., {rows}) to fit reward {reward.shape}; got {value.shape}")
     batch = batch_shape(queue, reward, capacity, V, gamma, weight, limit)
-    row, column = (*batch, rows), (*batch, columns)
-    arrays = [fitted(queue, row), fitted(reward, (*row, columns)), fitted(capacity, column), fitted(V, batch),
-              fitted(gamma, batch), fitted(weight, row), fitted(limit, row)]  # fmt: skip
     if not batch:
-        return batch, [value[None] for value in arrays]
-    tails = ((rows,), (rows, columns), (columns,), (), (), (rows,), (rows,))
+        row = (1, rows)
+        return batch, [one(queue), one(reward), one(capacity), fitted(V, (1,)), fitted(gamma, (1,)), fitted(weight, row),
+                       fitted(limit, row)]  # fmt: skip
+    shapes = ((rows,), (rows, columns), (columns,), (), (), (rows,), (rows,))
+    values = (queue, reward, capacity, V, gamma, weight, limit)
     size = math.prod(batch)
-    return batch, [value.reshape(size, *tail) for value, tail in zip(arrays, tails, strict=True)]
+    return batch, [fitted(v, (*batch, *tail)).reshape(size, *tail) for v, tail in zip(values, shapes, strict=True)]
+
+
+def one(value: Array) -> Array:
+    """Return `value` as a batch of one."""
+    return (value if value.flags.writeable else value.copy())[None]
 
 
 def fitted(value: Array, shape: tuple[int, ...]) -> Array:
     """Return `value` broadcast to `shape`; writeable, since read-only arrays are another type to the compiler."""
+    if not value.ndim:
+        return constant(value.item(), shape)
     if value.shape == shape:
         return value if value.flags.writeable else value.copy()
-    if value.ndim:
-        return np.broadcast_to(value, shape).copy()
-    filled = np.empty(shape)
-    filled.fill(value)
-    return filled
+    return np.broadcast_to(value, shape).copy()
+
+
+@lru_cache(maxsize=256)
+def constant(value: float, shape: tuple[int, ...]) -> Array:
+    """Return an array of one value, the same one each time; kernels do not write to their arguments."""
+    return np.full(shape, value)
 
 
 def batch_shape(

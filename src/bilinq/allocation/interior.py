@@ -122,7 +122,7 @@ def settle_row(
 
 
 @fast_kernel
-def measure(pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray) -> float:
+def measure(pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, every: bool) -> float:
     """Fill what the step needs to know of the point and return the sum of its complementarity products."""
     gap = 0.0
     for j in range(col.shape[1]):
@@ -136,7 +136,7 @@ def measure(pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray
             z = pair[Z, i, k]
             s += y
             gap += y * z
-            col[IDLE, cols[i, k]] -= y
+            col[IDLE, (k if every else cols[i, k])] -= y
             z = 1.0 / z
             pair[OVER_Z, i, k] = z
             pair[D, i, k] = y * z
@@ -187,6 +187,10 @@ def price_system(
         for k in range(width[i]):
             v = weight * pair[D, i, k]
             j = cols[i, k]
+            if every:
+                for g in range(k):
+                    schur[k, g] -= v * pair[D, i, g]
+                continue
             for g in range(k):
                 other = cols[i, g]
                 schur[max(j, other), min(j, other)] -= v * pair[D, i, g]
@@ -215,7 +219,15 @@ def row_system(pair: Array, row: Array, col: Array, schur: Array) -> Array:
 
 @fast_kernel
 def direction(
-    pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, lower: Array, mu: float, second: float
+    pair: Array,
+    row: Array,
+    col: Array,
+    cols: IntArray,
+    width: IntArray,
+    every: bool,
+    lower: Array,
+    mu: float,
+    second: float,
 ) -> float:
     """Fill the step to products `mu` times their weight; return the longest multiple that keeps the point positive.
 
@@ -234,7 +246,7 @@ def direction(
             row[CAP, i] = (row[GAP_M, i] - row[M, i] * row[OFF, i]) / row[E, i]
         pulls = 0.0
         for k in range(width[i]):
-            j = cols[i, k]
+            j = k if every else cols[i, k]
             product = per_server * row[A, i] * col[N, j] - second * pair[DY, i, k] * pair[DZ, i, k]
             slack = price - pair[C, i, k] - col[Q, j] + pair[Z, i, k]
             slack = beyond(slack, price + row[M, i] + col[Q, j])
@@ -250,9 +262,9 @@ def direction(
         for i in range(row.shape[1]):
             rise = (row[H, i] * row[PULLS, i] + row[CAP, i]) * row[F, i]
             for k in range(width[i]):
-                col[DQ, cols[i, k]] -= rise * pair[D, i, k]
+                col[DQ, (k if every else cols[i, k])] -= rise * pair[D, i, k]
         solve(lower, col[DQ])
-    return complete(pair, row, col, cols, width)
+    return complete(pair, row, col, cols, width, every)
 
 
 @inlined_kernel
@@ -270,7 +282,7 @@ def solve_by_row(pair: Array, row: Array, col: Array, lower: Array) -> None:
 
 
 @inlined_kernel
-def complete(pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray) -> float:
+def complete(pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, every: bool) -> float:
     """Fill the rest of the step from its price part; return the longest multiple that keeps the point positive."""
     worst = 1e-300
     for j in range(col.shape[1]):
@@ -279,12 +291,12 @@ def complete(pair: Array, row: Array, col: Array, cols: IntArray, width: IntArra
     for i in range(row.shape[1]):
         pulls = row[PULLS, i]
         for k in range(width[i]):
-            pulls -= pair[D, i, k] * col[DQ, cols[i, k]]
+            pulls -= pair[D, i, k] * col[DQ, (k if every else cols[i, k])]
         rise = (row[H, i] * pulls + row[CAP, i]) * row[F, i]
         ds = 0.0
         for k in range(width[i]):
             over_y = 1.0 / pair[Y, i, k]
-            dy = pair[PULL, i, k] - pair[D, i, k] * (rise + col[DQ, cols[i, k]])
+            dy = pair[PULL, i, k] - pair[D, i, k] * (rise + col[DQ, (k if every else cols[i, k])])
             dz = pair[DZ, i, k] * over_y - pair[Z, i, k] * (1.0 + dy * over_y)
             ds += dy
             pair[DY, i, k] = dy
@@ -329,11 +341,11 @@ def advance(pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray
     for i in range(row.shape[1]):
         if row[U, i] < np.inf:
             weight += row[A, i]
-    gap = measure(pair, row, col, cols, width)
+    gap = measure(pair, row, col, cols, width, every)
     mu = float(gap / weight)
     lower = price_system(pair, row, col, cols, width, every, schur)
-    length = min(1.0, direction(pair, row, col, cols, width, lower, 0.0, 0.0))
+    length = min(1.0, direction(pair, row, col, cols, width, every, lower, 0.0, 0.0))
     aim = move(pair, row, col, width, length, 0.0) / gap
-    length = direction(pair, row, col, cols, width, lower, mu * aim * aim * aim, min(1.0, 2.0 * length))
+    length = direction(pair, row, col, cols, width, every, lower, mu * aim * aim * aim, min(1.0, 2.0 * length))
     move(pair, row, col, width, min(1.0, SAFETY * length), 1.0)
     return mu

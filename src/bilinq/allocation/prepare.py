@@ -1,7 +1,8 @@
-"""Kernel: from queues and rewards to the numbers of the program, with a look at each of them on the way."""
+"""Kernels: from queues and rewards to the numbers of the program, with a look at each of them on the way, and solve it."""
 
 import numpy as np
 
+from bilinq.allocation.solve import solve_batch
 from bilinq.arrays import Array
 from bilinq.compiled import kernel
 
@@ -34,3 +35,27 @@ def prepare(
                 c[b, i, j] = cost
                 bad += (cost <= 0.0) | (cost == np.inf) | (cost != cost)
     return bad == 0
+
+
+@kernel
+def prepare_and_solve(
+    queue: Array,
+    reward: Array,
+    capacity: Array,
+    V: Array,
+    gamma: Array,
+    weight: Array,
+    limit: Array,
+    y_last: Array,
+    q_last: Array,
+    tol: float,
+    y: Array,
+    q: Array,
+    r: Array,
+) -> int:
+    """Fill y, q and r of a batch of programs and return the steps it took; -1 if a number breaks the rules."""
+    a = np.empty(queue.shape)
+    c = np.empty(reward.shape)
+    if not prepare(queue, reward, capacity, V, gamma, weight, limit, a, c):
+        return -1
+    return solve_batch(a, c, capacity, limit, y_last, q_last, tol, y, q, r)
