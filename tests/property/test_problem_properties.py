@@ -16,7 +16,7 @@ from bilinq.problem import Problem
 
 NUMERIC = ("arrival_rate", "servers", "job_features", "server_features", "theta", "service_rate", "noise")
 NEVER_A_NUMBER = st.sampled_from(
-    [float("nan"), float("inf"), -float("inf"), "x", "1.0", 1j, object(), 10**400, {}, [1]]
+    [float("nan"), float("inf"), -float("inf"), "x", "1.0", 1j, object(), 10**400, {}, [1, [2]]]
 )
 JUNK = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3) | st.complex_numbers() | st.binary(),

@@ -30,7 +30,7 @@ TIE = 1e-11
 """Reduced costs below this part of the row price count as zero."""
 COARSE_TIE = 3e-10
 """What counts as zero where prices are so high that the finer rule is lost in rounding."""
-REPAIRS = 6
+REPAIRS, EAGER_REPAIRS = 6, 1
 """How often a guessed support is mended where its flows or prices contradict it."""
 MENDABLE = 8
 """Contradictions up to which mending is worth trying."""
@@ -93,6 +93,7 @@ def saturated(
 ) -> tuple[int, float]:
     """Solve where prices matter: leave out empty rows and columns, search, put the answer back.
 
+    The search starts from the last solution if there is one, then cold, then with every pair, until an answer certifies.
     Returns the steps and the certificate; what was left out has no allocation and obeys every condition.
     """
     rows = np.empty(a.size, np.int64)
@@ -118,8 +119,6 @@ def saturated(
         col[N, j] = n[columns[j]]
         start[j] = q_last[b, columns[j]] if usable else np.nan
         usable = usable and 0.0 <= start[j] < np.inf
-    if not usable:
-        start[0] = np.nan
     for i in range(n_rows):
         row[A, i] = a[rows[i]]
         row[U, i] = u[rows[i]]
@@ -132,15 +131,16 @@ def saturated(
     prices = np.empty(n_columns)
     true = row[A].copy()
     tame(row, col, dense)
-    every = n_columns <= FEW or n_rows < n_columns
-    steps, r = search(row, col, true, dense, start, every, tol, found, prices)
-    if not r <= ENOUGH and not np.isnan(start[0]):
-        start[0] = np.nan
-        more, r = search(row, col, true, dense, start, every, tol, found, prices)
+    few = n_columns <= FEW or n_rows < n_columns
+    steps = 0
+    r = np.inf
+    for attempt in range(0 if usable else 1, 2 if few else 3):
+        if attempt == 1:
+            start[0] = np.nan
+        more, r = search(row, col, true, dense, start, few or attempt == 2, tol, found, prices)
         steps += more
-    if not r <= ENOUGH and not every:
-        more, r = search(row, col, true, dense, start, True, tol, found, prices)
-        steps += more
+        if r <= ENOUGH:
+            break
     for j in range(n_columns):
         q[columns[j]] = prices[j]
         for i in range(n_rows):
@@ -267,7 +267,7 @@ def mend(
     price = np.empty(width.size)
     s = np.empty(width.size)
     packed = np.empty(cols.shape)
-    for _ in range(REPAIRS if mu <= POLISH_FROM else 1):
+    for _ in range(REPAIRS if mu <= POLISH_FROM else EAGER_REPAIRS):
         exact_prices(pair, a, row, col, cols, width, tight, free, raw, price)
         for j in range(q.size):
             q[j] = max(raw[j], 0.0)
