@@ -1,0 +1,39 @@
+"""What `docs/findings.md` says of the paper, on the paper's synthetic set-up; fixed seeds, paired instances."""
+
+import numpy as np
+import pytest
+
+from bilinq import Greedy, KnownRewards, Policy, Problem, Runs, Sabr, simulate
+from bilinq.theory import holding_cost_bound, queue_bound, regret_bound
+
+COSTS = [7 / 4] * 5 + [1 / 4] * 5
+
+
+def run(policy: Policy, instances: int = 100) -> Runs:
+    problems = [Problem.synthetic(holding_cost=COSTS, seed=k) for k in range(instances)]
+    return simulate(problems, policy, slots=500, seed=1)
+
+
+def test_greedy_service_is_better_at_this_load() -> None:
+    """Lower regret in the mean by more than four standard errors, and a queue of one."""
+    greedy, sabr = run(Greedy()), run(Sabr(V=58.0))
+    gain = sabr.regret[:, -1] - greedy.regret[:, -1]
+    assert gain.mean() > 4 * gain.std(ddof=1) / np.sqrt(gain.size)
+    assert greedy.queue.sum(axis=2).mean() == 1.0
+
+
+def test_matched_weights_leave_the_holding_cost_and_double_the_queue() -> None:
+    """Known rewards at one V: late holding cost within 10 %, queue 1.6 times or more; a smaller V lowers the cost."""
+    equal, matched = run(KnownRewards(V=57.99)), run(KnownRewards(V=57.99, weight=COSTS))
+    late = [runs.holding_cost()[:, -100:].mean() for runs in (equal, matched)]
+    assert late[1] == pytest.approx(late[0], rel=0.1)
+    assert matched.queue.sum(axis=2).mean() > 1.6 * equal.queue.sum(axis=2).mean()
+    assert run(KnownRewards(V=38.35)).holding_cost()[:, -100:].mean() < 0.75 * late[0]
+
+
+def test_bounds_are_far_from_what_is_measured() -> None:
+    problem = Problem.synthetic(seed=1)
+    assert queue_bound(problem, V=58.0) == pytest.approx(513, rel=0.01)
+    assert holding_cost_bound(problem, V=58.0) > 7000
+    assert regret_bound(problem, V=58.0, horizon=500).service_term == pytest.approx(84181, rel=0.01)
+    assert run(KnownRewards(V=58.0), instances=20).queue.sum(axis=2).mean() < 30
