@@ -50,6 +50,7 @@ def solve_batch(
     steps = 0
     for b in range(a.shape[0]):
         if unsaturated(a[b], c[b], n[b], u[b], y[b], q[b]):
+            trim(n[b], y[b])
             r[b] = residual(a[b], c[b], n[b], u[b], y[b], q[b])
         else:
             more, r[b] = saturated(a[b], c[b], n[b], u[b], y_last, q_last, b, tol, y[b], q[b])
@@ -298,7 +299,20 @@ def unpack(
             y[i, j] = 0.0
         for k in range(width[i]):
             y[i, cols[i, k]] = max(packed[i, k], 0.0)
+    trim(col[N], y)
     return residual(a, c, col[N], row[U], y, q)
+
+
+@kernel
+def trim(n: Array, y: Array) -> None:
+    """Scale columns that exceed their capacity by rounding back to it."""
+    for j in range(n.size):
+        load = 0.0
+        for i in range(y.shape[0]):
+            load += y[i, j]
+        if n[j] < load <= n[j] * (1.0 + 2.0 * OVER):
+            for i in range(y.shape[0]):
+                y[i, j] *= n[j] / load
 
 
 @kernel
