@@ -19,8 +19,8 @@ GAMMA = 1.2
 def case(rows: int, columns: int, V: float = 30.0, seed: int = 0) -> Case:
     """Return queue, reward, capacity and V of a random program.
 
-    With V = 30 most server classes are saturated; with V = 1000 none is, as in nearly every slot of the paper's
-    experiments.
+    With V = 30 most server classes are saturated; with V = 1000 none is, as in every slot of the paper's synthetic
+    experiment.
     """
     rng = np.random.default_rng(seed)
     queue = rng.integers(1, 20, rows).astype(float)

@@ -37,3 +37,17 @@ def test_bounds_are_far_from_what_is_measured() -> None:
     assert holding_cost_bound(problem, V=58.0) > 7000
     assert regret_bound(problem, V=58.0, horizon=500).service_term == pytest.approx(84181, rel=0.01)
     assert run(KnownRewards(V=58.0), instances=20).queue.sum(axis=2).mean() < 30
+
+
+@pytest.mark.parametrize("policy", [Sabr(V=58.0), Sabr(V=58.0, radius="paper"), KnownRewards(V=58.0)], ids=repr)
+def test_no_server_class_is_saturated_in_the_synthetic_experiment(policy: Policy) -> None:
+    """At V = 58; at V = 2 the same check finds saturated slots."""
+
+    def saturated(chosen: Policy) -> float:
+        problems = [Problem.synthetic(seed=k) for k in range(20)]
+        runs = simulate(problems, chosen, slots=500, seed=1, record_allocation=True)
+        assert runs.allocation is not None
+        return float((runs.allocation.sum(axis=2) >= problems[0].servers * (1 - 1e-6)).any(axis=2).mean())
+
+    assert saturated(policy) == 0.0
+    assert saturated(KnownRewards(V=2.0)) > 0.1
