@@ -5,13 +5,11 @@ its problem is drawn with the problem's `seed` + k. So k alone decides what it i
 the number of replications changes it, and more replications extend fewer.
 """
 
-import multiprocessing
 import os
-import signal
 import time
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
-from contextlib import closing, contextmanager
+from concurrent.futures import Future, as_completed
+from contextlib import closing
 from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +18,7 @@ import numpy as np
 
 from bilinq.arrays import Array, count
 from bilinq.errors import BadInput
+from bilinq.processes import pool_of
 from bilinq.settings import make_arrivals, make_problems
 from bilinq.simulation import simulate
 from bilinq.sweep import results
@@ -133,28 +132,7 @@ def _work(tasks: list[tuple[Cell, int]], workers: int) -> Generator[tuple[Cell, 
         for cell, number in tasks:
             yield cell, run_chunk(cell, number)
         return
-    with _pool(workers) as pool:
+    with pool_of(workers) as pool:
         futures: dict[Future[Chunk], Cell] = {pool.submit(run_chunk, *task): task[0] for task in tasks}
         for future in as_completed(futures):
             yield futures.pop(future), future.result()
-
-
-@contextmanager
-def _pool(workers: int) -> Iterator[Executor]:
-    """Give a pool of processes; on any error, Ctrl-C too, they end at once."""
-    others = multiprocessing.active_children()
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _ignore_interrupt)
-    try:
-        yield pool
-        pool.shutdown()
-    except BaseException:
-        mine = [child for child in multiprocessing.active_children() if child not in others]
-        pool.shutdown(wait=False, cancel_futures=True)
-        for child in mine:
-            child.terminate()
-        raise
-
-
-def _ignore_interrupt() -> None:
-    """Leave Ctrl-C, which the terminal sends to every process, to the one that started the others."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)

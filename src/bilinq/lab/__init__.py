@@ -1,0 +1,1 @@
+"""The lab: every figure of the paper redrawn, every claim judged, one report."""

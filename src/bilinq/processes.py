@@ -1,0 +1,28 @@
+"""A pool of processes that ends at once when something goes wrong."""
+
+import multiprocessing
+import signal
+from collections.abc import Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import contextmanager
+
+
+@contextmanager
+def pool_of(workers: int) -> Iterator[Executor]:
+    """Give a pool of processes; on any error, Ctrl-C too, they end at once."""
+    others = multiprocessing.active_children()
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _ignore_interrupt)
+    try:
+        yield pool
+        pool.shutdown()
+    except BaseException:
+        mine = [child for child in multiprocessing.active_children() if child not in others]
+        pool.shutdown(wait=False, cancel_futures=True)
+        for child in mine:
+            child.terminate()
+        raise
+
+
+def _ignore_interrupt() -> None:
+    """Leave Ctrl-C, which the terminal sends to every process, to the one that started the others."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

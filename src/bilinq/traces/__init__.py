@@ -1,0 +1,1 @@
+"""Traces: cluster-data-2019 and plain reward tables become a Problem with its arrivals."""
