@@ -2,6 +2,8 @@
 
 import time
 
+import numpy as np
+
 from bilinq import Greedy, Problem, Sabr, UgdaOl, simulate
 from bilinq.allocation import allocate
 
@@ -11,6 +13,7 @@ def main() -> None:
     began = time.perf_counter()
     problem = Problem.synthetic(seed=1)
     allocate([9.0, 9.0], [[0.2, 0.9], [0.5, 0.4]], [1.0, 1.0], V=1.0)
+    allocate(np.full(2, 9.0), np.array([[0.2, 0.9], [0.5, 0.4]]), np.ones(2), 1.0)
     for policy in (Sabr(), Sabr(noise="estimate"), UgdaOl(), Greedy()):
         simulate(problem, policy, slots=3)
     print(f"kernels ready after {time.perf_counter() - began:.1f} s")

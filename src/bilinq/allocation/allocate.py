@@ -1,10 +1,10 @@
 """The allocation program, Eq. (5): how much of each server class each job class gets in this slot."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,6 +14,7 @@ from bilinq.errors import BadInput, NotSolved
 
 TOLERANCE = 1e-9
 """The largest residual that is returned."""
+FLOAT = np.dtype(np.float64)
 NO_ALLOCATION, NO_PRICE = np.empty((0, 0, 0)), np.empty((0, 0))
 """What a cold start starts from."""
 AIM = 1e-11
@@ -91,6 +92,10 @@ def allocate(
     >>> answer.price.round(3).tolist()
     [0.0, 0.0]
     """
+    if start is None and _is_plain(queue, reward, capacity, V, gamma, weight, limit):
+        y, q, worst, steps = _kernels().solve_plain(queue, reward, capacity, V, gamma, AIM)
+        if worst <= TOLERANCE:
+            return Allocation(y, q, worst, steps)
     given = (
         as_floats("queue", queue),
         as_floats("reward", reward),
@@ -132,7 +137,7 @@ def allocate_batch(
 def _solve(arrays: Sequence[Array], start: Allocation | None) -> tuple[Array, Array, Array, int]:
     y, q, residual = np.empty(arrays[1].shape), np.empty(arrays[2].shape), np.empty(len(arrays[0]))
     y_last, q_last = (NO_ALLOCATION, NO_PRICE) if start is None else (start.expected, start.price)
-    steps = _kernel()(*arrays, y_last, q_last, AIM, y, q, residual)
+    steps = _kernels().solve_batch(*arrays, y_last, q_last, AIM, y, q, residual)
     if steps < 0:
         explain(*arrays)
     worst = max(residual.tolist(), default=0.0)
@@ -144,12 +149,31 @@ def _solve(arrays: Sequence[Array], start: Allocation | None) -> tuple[Array, Ar
     return y, q, residual, steps
 
 
-@cache
-def _kernel() -> Callable[..., int]:
-    """Return the kernel, compiled or loaded when first needed."""
-    from bilinq.allocation.prepare import prepare_and_solve
+def _is_plain(
+    queue: ArrayLike,
+    reward: ArrayLike,
+    capacity: ArrayLike,
+    V: ArrayLike,
+    gamma: ArrayLike,
+    weight: ArrayLike,
+    limit: ArrayLike,
+) -> bool:
+    """Return whether the arguments can go to the kernel as they are: the way that costs least, for schedulers' slots."""
+    return (
+        type(queue) is np.ndarray and queue.ndim == 1 and queue.dtype is FLOAT and queue.flags.carray
+        and type(reward) is np.ndarray and reward.ndim == 2 and reward.dtype is FLOAT and reward.flags.carray
+        and type(capacity) is np.ndarray and capacity.ndim == 1 and capacity.dtype is FLOAT and capacity.flags.carray
+        and type(V) is float and type(gamma) is float and type(weight) is float and weight == 1.0
+        and type(limit) is float and limit == np.inf
+    )  # fmt: skip
 
-    return prepare_and_solve
+
+@cache
+def _kernels() -> Any:
+    """Return the module of kernels; it pulls in the compiler, so it is loaded when first needed."""
+    from bilinq.allocation import prepare
+
+    return prepare
 
 
 def align(

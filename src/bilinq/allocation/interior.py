@@ -19,15 +19,16 @@ MATRIX_FROM = 48
 ROUNDING = 4e-15
 """Violations below this part of the numbers they come from are noise, which the last steps would blow up."""
 
-C, Y, Z, DY, DZ, D, OVER_Z, PULL = range(8)
-"""Of a pair: cost, allocation, reduced cost, their steps, y / z, 1 / z, and what the row asks for at fixed prices."""
-A, U, M, E, DM, DE, S, H, F, PULLS, CAP, GAP_M, OFF, RISE = range(14)
+C, Y, Z, DY, DZ, D, OVER_Z, PULL, FLOW = range(9)
+"""Of a pair: cost, allocation, reduced cost, their steps, y / z, 1 / z, what the row asks for at fixed prices, and the
+allocation that a guessed support implies."""
+A, U, M, E, DM, DE, S, H, F, PULLS, CAP, GAP_M, OFF, RISE, TRUE_A, PRICE, SERVED, DEMAND = range(18)
 """Of a row: a_i, its cap (infinite if none), the cap's price and slack, their steps, row sum, curvature, 1 / (1 + h sum D),
 sum of pulls, the price change that the cap alone asks for, wanted change of the product m e, violated cap, and
-the step of its price."""
-N, Q, T, DQ, DT, IDLE, GAP_T, EXCESS, LOAD = range(9)
+the step of its price; a_i before it was tamed; of a guessed support: price, row sum, and what is left to place of it."""
+N, Q, T, DQ, DT, IDLE, GAP_T, EXCESS, LOAD, RAW, SUPPLY = range(11)
 """Of a column: capacity, price, idle capacity, their steps, violated capacity, wanted change of the product t q, diagonal
-excess of the price system, and sum_i D + t / q."""
+excess of the price system, and sum_i D + t / q; of a guessed support: implied price, and capacity that is left."""
 
 
 @fast_kernel
@@ -40,7 +41,7 @@ def start_cold(pair: Array, row: Array, col: Array, cols: IntArray, width: IntAr
         col[DQ, j] = 0.0
         col[DT, j] = 0.0
     for i in range(row.shape[1]):
-        row[M:, i] = 0.0
+        row[M:TRUE_A, i] = 0.0
         row[E, i] = 1.0
         least = np.inf
         for k in range(width[i]):
@@ -69,7 +70,7 @@ def start_warm(
         col[DQ, j] = 0.0
         col[DT, j] = 0.0
     for i in range(row.shape[1]):
-        row[M:, i] = 0.0
+        row[M:TRUE_A, i] = 0.0
         row[E, i] = 1.0
         price = np.inf
         before = 0.0

@@ -27,7 +27,7 @@ def pack(c: Array, q: Array, some: int, member: BoolArray) -> tuple[Array, IntAr
     rows, columns = c.shape
     first = min(some, columns)
     room = min(columns, 3 * first)
-    pair = np.zeros((8, rows, room))
+    pair = np.zeros((9, rows, room))
     cols = np.zeros((rows, room), np.int64)
     width = np.empty(rows, np.int64)
     for i in range(rows):

@@ -7,21 +7,22 @@ equals its capacity, Eq. (9).
 
 import numpy as np
 
-from bilinq.allocation.interior import ROUNDING, A, C, M, N, Q, T, U, Y, Z
+from bilinq.allocation.interior import FLOW, LOAD, PRICE, RAW, ROUNDING, TRUE_A, A, C, M, N, Q, T, U, Y, Z
+from bilinq.allocation.support import COLUMNS, FILL, FREE, ROWS, SEEN, START, USED
 from bilinq.arrays import Array, BoolArray, IntArray
 from bilinq.compiled import fast_kernel, kernel
 
 
 @fast_kernel
 def guess(
-    pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, tight: BoolArray, free: BoolArray
+    pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, mark: BoolArray, flag: BoolArray
 ) -> int:
     """Mark the pairs that look used and the columns that look idle, by primal against dual share; return the pairs."""
     capacity = col[N].sum()
     level = row[A].sum() / capacity
     marked = 0
-    for j in range(free.size):
-        free[j] = col[T, j] * level > col[Q, j] * col[N, j]
+    for j in range(col.shape[1]):
+        flag[FREE, j] = col[T, j] * level > col[Q, j] * col[N, j]
     for i in range(width.size):
         best = 0
         s = 0.0
@@ -29,131 +30,129 @@ def guess(
             s += pair[Y, i, k]
         price = row[A, i] / s - row[M, i]
         for k in range(width[i]):
-            tight[i, k] = pair[Y, i, k] * price * capacity > pair[Z, i, k] * s * col[N, cols[i, k]]
+            mark[USED, i, k] = pair[Y, i, k] * price * capacity > pair[Z, i, k] * s * col[N, cols[i, k]]
             if pair[Z, i, k] < pair[Z, i, best]:
                 best = k
-        tight[i, best] = True
+        mark[USED, i, best] = True
         for k in range(width[i]):
-            marked += tight[i, k]
+            marked += mark[USED, i, k]
     return marked
 
 
 @kernel
-def recall(pair: Array, cols: IntArray, width: IntArray, y: Array, q: Array, tight: BoolArray, free: BoolArray) -> None:
+def recall(pair: Array, cols: IntArray, width: IntArray, y: Array, q: Array, mark: BoolArray, flag: BoolArray) -> None:
     """Mark the pairs that another solution `y` (I, J) used, or the cheapest at its prices `q`, and its idle columns."""
-    for j in range(free.size):
-        free[j] = q[j] == 0.0
+    for j in range(q.size):
+        flag[FREE, j] = q[j] == 0.0
     for i in range(width.size):
         best = 0
         some = False
         for k in range(width[i]):
-            tight[i, k] = y[i, cols[i, k]] > 0.0
-            some = some or tight[i, k]
+            mark[USED, i, k] = y[i, cols[i, k]] > 0.0
+            some = some or mark[USED, i, k]
             if q[cols[i, k]] + pair[C, i, k] < q[cols[i, best]] + pair[C, i, best]:
                 best = k
-        tight[i, best] = tight[i, best] or not some
+        mark[USED, i, best] = mark[USED, i, best] or not some
 
 
 @kernel
-def by_column(cols: IntArray, width: IntArray, tight: BoolArray, start: IntArray) -> IntArray:
-    """Return rows and packed places (2, pairs) of the tight pairs, column after column; fill where each one starts."""
-    for j in range(start.size):
-        start[j] = 0
+def by_column(cols: IntArray, width: IntArray, mark: BoolArray, columns: int, number: IntArray) -> IntArray:
+    """Return rows and packed places (2, pairs) of the marked pairs, column after column; fill where each one starts."""
+    for j in range(columns + 1):
+        number[START, j] = 0
     for i in range(width.size):
         for k in range(width[i]):
-            if tight[i, k]:
-                start[cols[i, k] + 1] += 1
-    for j in range(start.size - 1):
-        start[j + 1] += start[j]
-    where = np.empty((2, start[-1]), np.int64)
-    fill = start.copy()
+            if mark[i, k]:
+                number[START, cols[i, k] + 1] += 1
+    for j in range(columns):
+        number[FILL, j] = number[START, j]
+        number[START, j + 1] += number[START, j]
+    where = np.empty((2, number[START, columns]), np.int64)
     for i in range(width.size):
         for k in range(width[i]):
-            if tight[i, k]:
-                g = fill[cols[i, k]]
+            if mark[i, k]:
+                g = number[FILL, cols[i, k]]
                 where[0, g] = i
                 where[1, g] = k
-                fill[cols[i, k]] += 1
+                number[FILL, cols[i, k]] = g + 1
     return where
 
 
 @kernel
 def exact_prices(
     pair: Array,
-    a: Array,
     row: Array,
     col: Array,
     cols: IntArray,
     width: IntArray,
-    tight: BoolArray,
-    free: BoolArray,
-    q: Array,
-    price: Array,
+    mark: BoolArray,
+    flag: BoolArray,
+    number: IntArray,
 ) -> None:
-    """Overwrite `q` (J,), nearly right, and fill `price` (I,) with what the tight pairs and the idle columns imply.
+    """Overwrite col[RAW], nearly right, and fill row[PRICE] with what the used pairs and the idle columns imply.
 
     A wrong guess shows: in a negative price, a negative flow, a full idle column or a pair below the row's price.
     """
-    seen = free.copy()
-    start = np.empty(q.size + 1, np.int64)
-    where = by_column(cols, width, tight, start)
-    price[:] = np.nan
-    columns = np.empty(q.size, np.int64)
-    members = np.empty(width.size, np.int64)
+    size = col.shape[1]
+    where = by_column(cols, width, mark[USED], size, number)
+    for i in range(width.size):
+        row[PRICE, i] = np.nan
     n_columns = 0
-    for j in range(q.size):
-        if free[j]:
-            q[j] = 0.0
-            columns[n_columns] = j
+    for j in range(size):
+        flag[SEEN, j] = flag[FREE, j]
+        if flag[FREE, j]:
+            col[RAW, j] = 0.0
+            number[COLUMNS, n_columns] = j
             n_columns += 1
     root = -1
     while True:
         n_rows = 0
         head = 0
         while head < n_columns:
-            j = columns[head]
+            j = number[COLUMNS, head]
             head += 1
-            for g in range(start[j], start[j + 1]):
+            for g in range(number[START, j], number[START, j + 1]):
                 i = where[0, g]
-                if not np.isnan(price[i]):
+                if not np.isnan(row[PRICE, i]):
                     continue
-                price[i] = q[j] + pair[C, i, where[1, g]]
-                members[n_rows] = i
+                row[PRICE, i] = col[RAW, j] + pair[C, i, where[1, g]]
+                number[ROWS, n_rows] = i
                 n_rows += 1
                 for k in range(width[i]):
                     other = cols[i, k]
-                    if tight[i, k] and not seen[other]:
-                        seen[other] = True
-                        q[other] = price[i] - pair[C, i, k]
-                        columns[n_columns] = other
+                    if mark[USED, i, k] and not flag[SEEN, other]:
+                        flag[SEEN, other] = True
+                        col[RAW, other] = row[PRICE, i] - pair[C, i, k]
+                        number[COLUMNS, n_columns] = other
                         n_columns += 1
         if root >= 0 and n_rows > 0:
-            shift = settling_shift(a, row, col, price, members, n_rows, columns, n_columns)
+            shift = settling_shift(row, col, number, n_rows, n_columns)
             for g in range(n_columns):
-                q[columns[g]] += shift
+                col[RAW, number[COLUMNS, g]] += shift
             for g in range(n_rows):
-                price[members[g]] += shift
+                row[PRICE, number[ROWS, g]] += shift
         root += 1
-        while root < q.size and seen[root]:
+        while root < size and flag[SEEN, root]:
             root += 1
-        if root == q.size:
+        if root == size:
             break
-        seen[root] = True
-        columns[0] = root
+        flag[SEEN, root] = True
+        number[COLUMNS, 0] = root
         n_columns = 1
 
 
 @kernel
-def settling_shift(
-    a: Array, row: Array, col: Array, price: Array, members: IntArray, n_rows: int, columns: IntArray, n_columns: int
-) -> float:
-    """Return the change of all prices at which a component's rows want just its capacity, by safeguarded Newton."""
+def settling_shift(row: Array, col: Array, number: IntArray, n_rows: int, n_columns: int) -> float:
+    """Return the change of all prices at which a component's rows want just its capacity.
+
+    Safeguarded Newton steps on 1 / demand, which is nearly linear in the shift and exactly so for a single row.
+    """
     capacity = 0.0
     for g in range(n_columns):
-        capacity += col[N, columns[g]]
+        capacity += col[N, number[COLUMNS, g]]
     lowest = np.inf
     for g in range(n_rows):
-        lowest = min(lowest, price[members[g]])
+        lowest = min(lowest, row[PRICE, number[ROWS, g]])
     low = -lowest
     high = np.inf
     shift = 0.0
@@ -162,18 +161,19 @@ def settling_shift(
         slope = 0.0
         uncap = np.inf
         for g in range(n_rows):
-            i = members[g]
-            v = a[i] / (price[i] + shift)
+            i = number[ROWS, g]
+            over = 1.0 / (row[PRICE, i] + shift)
+            v = row[TRUE_A, i] * over
             if v < row[U, i]:
                 demand += v
-                slope += v / (price[i] + shift)
+                slope += v * over
             else:
                 demand += row[U, i]
-                uncap = min(uncap, a[i] / row[U, i] - price[i])
+                uncap = min(uncap, row[TRUE_A, i] / row[U, i] - row[PRICE, i])
         excess = demand - capacity
         if slope == 0.0 and excess <= ROUNDING * capacity:
             break
-        step = excess / slope if slope > 0.0 else 1.01 * (uncap - shift)
+        step = excess / slope * (demand / capacity) if slope > 0.0 else 1.01 * (uncap - shift)
         if abs(step) <= 1e-16 * (lowest + shift):
             break
         if excess > 0.0:
@@ -189,40 +189,41 @@ def settling_shift(
 @kernel
 def revise(
     pair: Array,
+    row: Array,
     col: Array,
     cols: IntArray,
     width: IntArray,
-    tight: BoolArray,
-    free: BoolArray,
-    q: Array,
-    price: Array,
-    y: Array,
+    mark: BoolArray,
+    flag: BoolArray,
     tie: float,
 ) -> int:
-    """Change the guess where its implied prices `q` and `price` or flows `y` (I, K) contradict it; return how often."""
+    """Change the guess where its implied prices or flows contradict it; return how often they do."""
     found = 0
-    load = np.zeros(q.size)
+    for j in range(col.shape[1]):
+        col[LOAD, j] = 0.0
     worst = 0.0
     drop_row, drop_place = -1, -1
     for i in range(width.size):
         best = 0
         for k in range(width[i]):
             j = cols[i, k]
-            load[j] += y[i, k]
-            if tight[i, k] and y[i, k] < -tie * col[N, j]:
+            flow = pair[FLOW, i, k]
+            col[LOAD, j] += flow
+            if mark[USED, i, k] and flow < -tie * col[N, j]:
                 found += 1
-                if y[i, k] < worst * col[N, j]:
-                    worst = y[i, k] / col[N, j]
+                if flow < worst * col[N, j]:
+                    worst = flow / col[N, j]
                     drop_row, drop_place = i, k
-            if q[j] + pair[C, i, k] < q[cols[i, best]] + pair[C, i, best]:
+            if col[RAW, j] + pair[C, i, k] < col[RAW, cols[i, best]] + pair[C, i, best]:
                 best = k
-        if q[cols[i, best]] + pair[C, i, best] < price[i] * (1.0 - tie) and not tight[i, best]:
-            tight[i, best] = True
+        cheapest = col[RAW, cols[i, best]] + pair[C, i, best]
+        if cheapest < row[PRICE, i] * (1.0 - tie) and not mark[USED, i, best]:
+            mark[USED, i, best] = True
             found += 1
-    for j in range(q.size):
-        if q[j] < 0.0 or (free[j] and load[j] > col[N, j] * (1.0 + tie)):
-            free[j] = q[j] < 0.0
+    for j in range(col.shape[1]):
+        if col[RAW, j] < 0.0 or (flag[FREE, j] and col[LOAD, j] > col[N, j] * (1.0 + tie)):
+            flag[FREE, j] = col[RAW, j] < 0.0
             found += 1
     if worst < 0.0:
-        tight[drop_row, drop_place] = False
+        mark[USED, drop_row, drop_place] = False
     return found

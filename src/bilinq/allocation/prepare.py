@@ -2,9 +2,12 @@
 
 import numpy as np
 
-from bilinq.allocation.solve import solve_batch
+from bilinq.allocation.solve import solve_one
 from bilinq.arrays import Array
 from bilinq.compiled import kernel
+
+BAD = -1
+"""In place of a number of steps: an argument breaks the rules."""
 
 
 @kernel
@@ -12,33 +15,32 @@ def prepare(
     queue: Array,
     reward: Array,
     capacity: Array,
-    V: Array,
-    gamma: Array,
+    V: float,
+    gamma: float,
     weight: Array,
     limit: Array,
     a: Array,
     c: Array,
 ) -> bool:
-    """Fill a_i = w_i Q_i / V and c_ij = gamma - r_ij of a batch; return whether every number obeys the rules."""
+    """Fill a_i = w_i Q_i / V and c_ij = gamma - r_ij; return whether every number obeys the rules."""
     bad = 0
-    for b in range(queue.shape[0]):
-        bad += not 0.0 < V[b] < np.inf
-        bad += not 1.0 < gamma[b] < np.inf
-        for j in range(capacity.shape[1]):
-            bad += not 0.0 <= capacity[b, j] < np.inf
-        for i in range(queue.shape[1]):
-            a[b, i] = weight[b, i] * queue[b, i] / V[b]
-            bad += not (0.0 <= queue[b, i] < np.inf and 0.0 < weight[b, i] < np.inf and limit[b, i] >= 0.0)
-            bad += not a[b, i] < np.inf
-            for j in range(capacity.shape[1]):
-                cost = gamma[b] - reward[b, i, j]
-                c[b, i, j] = cost
-                bad += (cost <= 0.0) | (cost == np.inf) | (cost != cost)
+    bad += not 0.0 < V < np.inf
+    bad += not 1.0 < gamma < np.inf
+    for j in range(capacity.size):
+        bad += not 0.0 <= capacity[j] < np.inf
+    for i in range(queue.size):
+        a[i] = weight[i] * queue[i] / V
+        bad += not (0.0 <= queue[i] < np.inf and 0.0 < weight[i] < np.inf and limit[i] >= 0.0)
+        bad += not a[i] < np.inf
+        for j in range(capacity.size):
+            cost = gamma - reward[i, j]
+            c[i, j] = cost
+            bad += (cost <= 0.0) | (cost == np.inf) | (cost != cost)
     return bad == 0
 
 
 @kernel
-def prepare_and_solve(
+def solve_batch(
     queue: Array,
     reward: Array,
     capacity: Array,
@@ -53,9 +55,34 @@ def prepare_and_solve(
     q: Array,
     r: Array,
 ) -> int:
-    """Fill y, q and r of a batch of programs and return the steps it took; -1 if a number breaks the rules."""
+    """Fill y (B, I, J), q (B, J) and certificates r (B,) of a batch; return the steps it took, or `BAD`."""
     a = np.empty(queue.shape)
     c = np.empty(reward.shape)
-    if not prepare(queue, reward, capacity, V, gamma, weight, limit, a, c):
-        return -1
-    return solve_batch(a, c, capacity, limit, y_last, q_last, tol, y, q, r)
+    for b in range(queue.shape[0]):
+        if not prepare(queue[b], reward[b], capacity[b], V[b], gamma[b], weight[b], limit[b], a[b], c[b]):
+            return BAD
+    nothing, no_price = np.empty((0, 0)), np.empty(0)
+    cold = q_last.shape[0] == 0
+    steps = 0
+    for b in range(queue.shape[0]):
+        y_near, q_near = (nothing, no_price) if cold else (y_last[b], q_last[b])
+        more, r[b] = solve_one(a[b], c[b], capacity[b], limit[b], y_near, q_near, tol, y[b], q[b])
+        steps += more
+    return steps
+
+
+@kernel
+def solve_plain(
+    queue: Array, reward: Array, capacity: Array, V: float, gamma: float, tol: float
+) -> tuple[Array, Array, float, int]:
+    """Return y, q, certificate and steps, or `BAD`, of one program without weights, caps and start."""
+    rows, columns = reward.shape
+    y, q = np.empty((rows, columns)), np.empty(columns)
+    if not rows or not columns or queue.size != rows or capacity.size != columns:
+        return y, q, np.inf, BAD
+    a, u = np.empty(rows), np.full(rows, np.inf)
+    c = np.empty((rows, columns))
+    if not prepare(queue, reward, capacity, V, gamma, np.ones(rows), u, a, c):
+        return y, q, np.inf, BAD
+    steps, r = solve_one(a, c, capacity, u, np.empty((0, 0)), np.empty(0), tol, y, q)
+    return y, q, r, steps

@@ -1,16 +1,30 @@
-"""Kernels: allocations from start to certificate, a batch at a time."""
+"""Kernels: an allocation from start to certificate."""
 
 import numpy as np
 
-from bilinq.allocation.interior import A, C, N, Q, U, advance, start_cold, start_warm
+from bilinq.allocation.interior import (
+    FLOW,
+    RAW,
+    SERVED,
+    TRUE_A,
+    A,
+    C,
+    N,
+    Q,
+    U,
+    advance,
+    start_cold,
+    start_warm,
+)
 from bilinq.allocation.packing import FEW, pack, take_in, widen
 from bilinq.allocation.polish import exact_prices, guess, recall, revise
 from bilinq.allocation.residual import residual
 from bilinq.allocation.split import OVER, split
+from bilinq.allocation.support import room
 from bilinq.arrays import Array, BoolArray, IntArray
 from bilinq.compiled import kernel
 
-POLISH_FROM, EAGER_FROM = 1e-4, 1e-3
+POLISH_FROM, EAGER_FROM = 1e-4, 5e-2
 """Relative gaps from which the used pairs are worth guessing, in large and in small programs."""
 CLEAR = 1e-7
 """Relative gap below which a guess is always worth trying."""
@@ -30,7 +44,7 @@ TIE = 1e-11
 """Reduced costs below this part of the row price count as zero."""
 COARSE_TIE = 3e-10
 """What counts as zero where prices are so high that the finer rule is lost in rounding."""
-REPAIRS, EAGER_REPAIRS = 6, 1
+REPAIRS, EAGER_REPAIRS = 6, 2
 """How often a guessed support is mended where its flows or prices contradict it."""
 MENDABLE = 8
 """Contradictions up to which mending is worth trying."""
@@ -39,24 +53,22 @@ STEPS = 100
 
 
 @kernel
-def solve_batch(
-    a: Array, c: Array, n: Array, u: Array, y_last: Array, q_last: Array, tol: float, y: Array, q: Array, r: Array
-) -> int:
-    """Fill y (B, I, J), prices q (B, J) and certificates r (B,) of a batch of programs; return the steps it took.
+def solve_one(
+    a: Array, c: Array, n: Array, u: Array, y_last: Array, q_last: Array, tol: float, y: Array, q: Array
+) -> tuple[int, float]:
+    """Fill y (I, J) and prices q (J,) of a program; return the steps it took and the certificate.
 
-    `y_last` and `q_last` hold nearby solutions to start from, or have length zero; where prices are not finite the start
-    is cold.
+    `y_last` and `q_last` hold a nearby solution to start from; the start is cold where they have length zero or prices
+    are not finite.
     """
     steps = 0
-    for b in range(a.shape[0]):
-        if unsaturated(a[b], c[b], n[b], u[b], y[b], q[b]):
-            trim(n[b], y[b])
-            r[b] = residual(a[b], c[b], n[b], u[b], y[b], q[b])
-        else:
-            more, r[b] = saturated(a[b], c[b], n[b], u[b], y_last, q_last, b, tol, y[b], q[b])
-            steps += more
-        price_absent(a[b], c[b], n[b], u[b], q[b])
-    return steps
+    if unsaturated(a, c, n, u, y, q):
+        trim(n, y)
+        r = residual(a, c, n, u, y, q)
+    else:
+        steps, r = saturated(a, c, n, u, y_last, q_last, tol, y, q)
+    price_absent(a, c, n, u, q)
+    return steps, r
 
 
 @kernel
@@ -90,7 +102,7 @@ def unsaturated(a: Array, c: Array, n: Array, u: Array, y: Array, q: Array) -> b
 
 @kernel
 def saturated(
-    a: Array, c: Array, n: Array, u: Array, y_last: Array, q_last: Array, b: int, tol: float, y: Array, q: Array
+    a: Array, c: Array, n: Array, u: Array, y_last: Array, q_last: Array, tol: float, y: Array, q: Array
 ) -> tuple[int, float]:
     """Solve where prices matter: leave out empty rows and columns, search, put the answer back.
 
@@ -111,26 +123,26 @@ def saturated(
     q[:] = np.inf
     if n_columns == 0:
         return 0, 0.0
-    row = np.zeros((14, n_rows))
-    col = np.zeros((9, n_columns))
+    row = np.zeros((18, n_rows))
+    col = np.zeros((11, n_columns))
     dense = np.empty((n_rows, n_columns))
     start = np.empty(n_columns)
-    usable = b < q_last.shape[0]
+    usable = q_last.size > 0
     for j in range(n_columns):
         col[N, j] = n[columns[j]]
-        start[j] = q_last[b, columns[j]] if usable else np.nan
+        start[j] = q_last[columns[j]] if usable else np.nan
         usable = usable and 0.0 <= start[j] < np.inf
     for i in range(n_rows):
         row[A, i] = a[rows[i]]
+        row[TRUE_A, i] = a[rows[i]]
         row[U, i] = u[rows[i]]
         for j in range(n_columns):
             dense[i, j] = c[rows[i], columns[j]]
     found = np.zeros((n_rows, n_columns))
     for i in range(n_rows):
         for j in range(n_columns):
-            found[i, j] = y_last[b, rows[i], columns[j]] if usable else 0.0
+            found[i, j] = y_last[rows[i], columns[j]] if usable else 0.0
     prices = np.empty(n_columns)
-    true = row[A].copy()
     tame(row, col, dense)
     few = n_columns <= FEW or n_rows < n_columns
     steps = 0
@@ -138,7 +150,7 @@ def saturated(
     for attempt in range(0 if usable else 1, 2 if few else 3):
         if attempt == 1:
             start[0] = np.nan
-        more, r = search(row, col, true, dense, start, few or attempt == 2, tol, found, prices)
+        more, r = search(row, col, dense, start, few or attempt == 2, tol, found, prices)
         steps += more
         if r <= ENOUGH:
             break
@@ -179,12 +191,12 @@ def tame(row: Array, col: Array, c: Array) -> None:
 
 @kernel
 def search(
-    row: Array, col: Array, a: Array, c: Array, warm: Array, every: bool, tol: float, y: Array, q: Array
+    row: Array, col: Array, c: Array, warm: Array, every: bool, tol: float, y: Array, q: Array
 ) -> tuple[int, float]:
     """Fill y (I, J) and q (J,): interior point steps until the guessed support certifies; return how many, and how well.
 
-    The steps see row[A], a (I,) as `tame` leaves it, and all pairs at once with `every`; the certificate sees the true
-    `a` and all pairs.
+    The steps see row[A], a as `tame` leaves it, and all pairs at once with `every`; the certificate sees row[TRUE_A] and
+    all pairs.
     """
     columns = q.size
     member = np.zeros(c.shape, np.bool_)
@@ -195,28 +207,30 @@ def search(
     pair, cols, width = pack(c, q, columns if every else some, member)
     order = min(width.size, columns) if every else columns
     schur = np.empty((order, order))
+    mark = np.empty((2, *cols.shape), np.bool_)
+    flag, number = room(width.size, columns)
     r = np.inf
     if cold:
         start_cold(pair, row, col, cols, width)
     else:
         start_warm(pair, row, col, cols, width, y, warm, WARM_GAP)
-        tight = np.zeros(cols.shape, np.bool_)
-        free = np.zeros(columns, np.bool_)
-        recall(pair, cols, width, y, warm, tight, free)
-        r = mend(pair, row, col, cols, width, a, c, tight, free, warm.copy(), POLISH_FROM, y, q)
+        recall(pair, cols, width, y, warm, mark, flag)
+        col[RAW, :] = warm
+        r = mend(pair, row, col, cols, width, c, mark, flag, number, POLISH_FROM, y, q)
         if r <= tol:
             return 0, r
     look = TAKE_IN_FROM
     for k in range(STEPS if cold else WARM_STEPS):
         mu = advance(pair, row, col, cols, width, every, schur)
         if mu < (EAGER_FROM if cols.size <= SMALL else POLISH_FROM):
-            r = polish(pair, row, col, cols, width, a, c, mu, y, q)
+            r = polish(pair, row, col, cols, width, c, mark, flag, number, mu, y, q)
             if r <= tol or (r <= ENOUGH and mu < LATE) or not mu > 1e-22:
                 return k + 1, r
         if not every and (mu < look or tol < r < np.inf):
             look = min(look, 0.1 * mu)
             while take_in(pair, row, col, cols, width, c, member, mu) > 0:
                 pair, cols = widen(pair, cols, columns)
+                mark = np.empty((2, *cols.shape), np.bool_)
     return STEPS if cold else WARM_STEPS, r
 
 
@@ -227,8 +241,10 @@ def polish(
     col: Array,
     cols: IntArray,
     width: IntArray,
-    a: Array,
     c: Array,
+    mark: BoolArray,
+    flag: BoolArray,
+    number: IntArray,
     mu: float,
     y: Array,
     q: Array,
@@ -237,12 +253,11 @@ def polish(
 
     A support that is no forest while the gap `mu` is wide is taken for unclear, and not worth the work if it is large.
     """
-    tight = np.zeros(cols.shape, np.bool_)
-    free = np.zeros(q.size, np.bool_)
-    surplus = guess(pair, row, col, cols, width, tight, free) - width.size - q.size
+    surplus = guess(pair, row, col, cols, width, mark, flag) - width.size - q.size
     if surplus > 0 and cols.size > SMALL and mu > CLEAR:
         return np.inf
-    return mend(pair, row, col, cols, width, a, c, tight, free, col[Q].copy(), mu, y, q)
+    col[RAW, :] = col[Q]
+    return mend(pair, row, col, cols, width, c, mark, flag, number, mu, y, q)
 
 
 @kernel
@@ -252,55 +267,49 @@ def mend(
     col: Array,
     cols: IntArray,
     width: IntArray,
-    a: Array,
     c: Array,
-    tight: BoolArray,
-    free: BoolArray,
-    raw: Array,
+    mark: BoolArray,
+    flag: BoolArray,
+    number: IntArray,
     mu: float,
     y: Array,
     q: Array,
 ) -> float:
-    """Fill y (I, J) and q from a guessed support and rough prices `raw` (J,), mended where it contradicts itself.
+    """Fill y (I, J) and q from a guessed support and rough prices col[RAW], mended where it contradicts itself.
 
     Returns the certificate, or infinity if the guess cannot be mended.
     """
-    price = np.empty(width.size)
-    s = np.empty(width.size)
-    packed = np.empty(cols.shape)
     for _ in range(REPAIRS if mu <= POLISH_FROM else EAGER_REPAIRS):
-        exact_prices(pair, a, row, col, cols, width, tight, free, raw, price)
+        exact_prices(pair, row, col, cols, width, mark, flag, number)
         for j in range(q.size):
-            q[j] = max(raw[j], 0.0)
+            q[j] = max(col[RAW, j], 0.0)
         for i in range(width.size):
             least = np.inf
             for k in range(width[i]):
                 least = min(least, q[cols[i, k]] + pair[C, i, k])
-            s[i] = min(a[i] / least, row[U, i])
-        split(pair, col, cols, width, q, s, TIE, packed)
-        contradictions = revise(pair, col, cols, width, tight, free, raw, price, packed, TIE)
+            row[SERVED, i] = min(row[TRUE_A, i] / least, row[U, i])
+        split(pair, row, col, cols, width, q, TIE, mark, flag, number)
+        contradictions = revise(pair, row, col, cols, width, mark, flag, TIE)
         if contradictions == 0:
-            return unpack(a, c, row, col, cols, width, packed, q, y)
+            return unpack(c, pair, row, col, cols, width, q, y)
         if contradictions > MENDABLE:
             break
     if mu > CLEAR:
         return np.inf
-    split(pair, col, cols, width, q, s, COARSE_TIE, packed)
-    return unpack(a, c, row, col, cols, width, packed, q, y)
+    split(pair, row, col, cols, width, q, COARSE_TIE, mark, flag, number)
+    return unpack(c, pair, row, col, cols, width, q, y)
 
 
 @kernel
-def unpack(
-    a: Array, c: Array, row: Array, col: Array, cols: IntArray, width: IntArray, packed: Array, q: Array, y: Array
-) -> float:
+def unpack(c: Array, pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, q: Array, y: Array) -> float:
     """Fill y (I, J) from packed pairs; return its certificate."""
     for i in range(width.size):
         for j in range(q.size):
             y[i, j] = 0.0
         for k in range(width[i]):
-            y[i, cols[i, k]] = max(packed[i, k], 0.0)
+            y[i, cols[i, k]] = max(pair[FLOW, i, k], 0.0)
     trim(col[N], y)
-    return residual(a, c, col[N], row[U], y, q)
+    return residual(row[TRUE_A], c, col[N], row[U], y, q)
 
 
 @kernel

@@ -8,9 +8,10 @@ order of the classes does not matter. What the constraints force is peeled off f
 
 import numpy as np
 
-from bilinq.allocation.interior import C, N
+from bilinq.allocation.interior import DEMAND, FLOW, LOAD, SERVED, SUPPLY, C, N
 from bilinq.allocation.linear import factor, solve
 from bilinq.allocation.polish import by_column
+from bilinq.allocation.support import DEGREE, FULL, LOOSE, START, TODO
 from bilinq.arrays import Array, BoolArray, IntArray
 from bilinq.compiled import kernel
 
@@ -19,59 +20,76 @@ OVER = 1e-12
 
 
 @kernel
-def split(pair: Array, col: Array, cols: IntArray, width: IntArray, q: Array, s: Array, tie: float, y: Array) -> None:
-    """Fill `y` (I, K, packed) with the row sums `s` spread over the pairs that are tight at prices `q`."""
-    full = np.empty(q.size, np.bool_)
+def split(
+    pair: Array,
+    row: Array,
+    col: Array,
+    cols: IntArray,
+    width: IntArray,
+    q: Array,
+    tie: float,
+    mark: BoolArray,
+    flag: BoolArray,
+    number: IntArray,
+) -> None:
+    """Fill pair[FLOW] with the row sums row[SERVED] spread over the pairs that are tight at prices `q` (J,)."""
     for j in range(q.size):
-        full[j] = q[j] > 0.0
-    tight = np.empty(y.shape, np.bool_)
+        flag[FULL, j] = q[j] > 0.0
     for _ in range(q.size + 1):
-        mark_tight(pair, cols, width, q, tie, tight)
-        demand = s.copy()
-        supply = col[N].copy()
-        peel(cols, width, full, tight, demand, supply, y)
-        if spread_rest(col, cols, width, full, tight, demand, y):
-            centre(col, cols, width, s, full, tight, demand, supply, y)
-        if not fill_overloaded(col, cols, width, full, y):
+        mark_tight(pair, cols, width, q, tie, mark)
+        for i in range(width.size):
+            row[DEMAND, i] = row[SERVED, i]
+        for j in range(q.size):
+            col[SUPPLY, j] = col[N, j]
+        peel(pair, row, col, cols, width, mark[LOOSE], flag, number)
+        if spread_rest(pair, row, col, cols, width, mark[LOOSE], flag):
+            centre(col, cols, width, row[SERVED], flag[FULL], mark[LOOSE], row[DEMAND], col[SUPPLY], pair[FLOW])
+        if not fill_overloaded(pair, col, cols, width, flag):
             return
 
 
 @kernel
-def mark_tight(pair: Array, cols: IntArray, width: IntArray, q: Array, tie: float, tight: BoolArray) -> None:
-    """Mark the pairs whose price is the lowest of their row, up to `tie` of it."""
+def mark_tight(pair: Array, cols: IntArray, width: IntArray, q: Array, tie: float, mark: BoolArray) -> None:
+    """Mark the pairs whose price is the lowest of their row, up to `tie` of it, as loose."""
     for i in range(width.size):
         price = np.inf
         for k in range(width[i]):
             price = min(price, q[cols[i, k]] + pair[C, i, k])
         for k in range(width[i]):
-            tight[i, k] = q[cols[i, k]] + pair[C, i, k] - price <= tie * price
+            mark[LOOSE, i, k] = q[cols[i, k]] + pair[C, i, k] - price <= tie * price
 
 
 @kernel
 def peel(
-    cols: IntArray, width: IntArray, full: BoolArray, loose: BoolArray, demand: Array, supply: Array, y: Array
+    pair: Array,
+    row: Array,
+    col: Array,
+    cols: IntArray,
+    width: IntArray,
+    loose: BoolArray,
+    flag: BoolArray,
+    number: IntArray,
 ) -> None:
     """Settle rows and full columns with a single loose pair, again and again; what is settled is loose no more."""
-    rows = width.size
-    start = np.empty(full.size + 1, np.int64)
-    where = by_column(cols, width, loose, start)
-    degree = np.zeros(rows + full.size, np.int64)
-    todo = np.empty(2 * (rows + full.size), np.int64)
+    rows, columns = width.size, col.shape[1]
+    where = by_column(cols, width, loose, columns, number)
     end = 0
     for i in range(rows):
+        number[DEGREE, i] = 0
         for k in range(width[i]):
-            y[i, k] = 0.0
-            degree[i] += loose[i, k]
-    for j in range(full.size):
-        degree[rows + j] = start[j + 1] - start[j]
-    for v in range(rows + full.size):
-        todo[end] = v
-        end += degree[v] == 1 and (v < rows or full[v - rows])
+            pair[FLOW, i, k] = 0.0
+            number[DEGREE, i] += loose[i, k]
+        number[TODO, end] = i
+        end += number[DEGREE, i] == 1
+    for j in range(columns):
+        number[DEGREE, rows + j] = number[START, j + 1] - number[START, j]
+        number[TODO, end] = rows + j
+        end += number[DEGREE, rows + j] == 1 and flag[FULL, j]
     head = 0
     while head < end:
-        v = todo[head]
+        v = number[TODO, head]
         head += 1
-        if degree[v] != 1:
+        if number[DEGREE, v] != 1:
             continue
         if v < rows:
             i = v
@@ -79,26 +97,27 @@ def peel(
             while not loose[i, k]:
                 k += 1
         else:
-            g = start[v - rows]
+            g = number[START, v - rows]
             while not loose[where[0, g], where[1, g]]:
                 g += 1
             i = where[0, g]
             k = where[1, g]
         j = cols[i, k]
-        y[i, k] = demand[i] if v < rows else supply[j]
-        demand[i] -= y[i, k]
-        supply[j] -= y[i, k]
+        flow = row[DEMAND, i] if v < rows else col[SUPPLY, j]
+        pair[FLOW, i, k] = flow
+        row[DEMAND, i] -= flow
+        col[SUPPLY, j] -= flow
         loose[i, k] = False
-        degree[i] -= 1
-        degree[rows + j] -= 1
+        number[DEGREE, i] -= 1
+        number[DEGREE, rows + j] -= 1
         other = rows + j if v < rows else i
-        todo[end] = other
-        end += degree[other] == 1 and (other < rows or full[j])
+        number[TODO, end] = other
+        end += number[DEGREE, other] == 1 and (other < rows or flag[FULL, j])
 
 
 @kernel
 def spread_rest(
-    col: Array, cols: IntArray, width: IntArray, full: BoolArray, loose: BoolArray, demand: Array, y: Array
+    pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, loose: BoolArray, flag: BoolArray
 ) -> bool:
     """Spread what is left of each row in proportion to capacity; return whether a full column is among it."""
     some_full = False
@@ -107,24 +126,27 @@ def spread_rest(
         for k in range(width[i]):
             if loose[i, k]:
                 total += col[N, cols[i, k]]
-                some_full = some_full or full[cols[i, k]]
+                some_full = some_full or flag[FULL, cols[i, k]]
+        if total == 0.0:
+            continue
         for k in range(width[i]):
             if loose[i, k]:
-                y[i, k] = max(demand[i], 0.0) * col[N, cols[i, k]] / total
+                pair[FLOW, i, k] = max(row[DEMAND, i], 0.0) * col[N, cols[i, k]] / total
     return some_full
 
 
 @kernel
-def fill_overloaded(col: Array, cols: IntArray, width: IntArray, full: BoolArray, y: Array) -> bool:
+def fill_overloaded(pair: Array, col: Array, cols: IntArray, width: IntArray, flag: BoolArray) -> bool:
     """Mark columns without a price that got more than their capacity as full; return whether there were any."""
-    load = np.zeros(full.size)
+    for j in range(col.shape[1]):
+        col[LOAD, j] = 0.0
     for i in range(width.size):
         for k in range(width[i]):
-            load[cols[i, k]] += y[i, k]
+            col[LOAD, cols[i, k]] += pair[FLOW, i, k]
     found = False
-    for j in range(full.size):
-        if not full[j] and load[j] > col[N, j] * (1.0 + OVER):
-            full[j] = True
+    for j in range(col.shape[1]):
+        if not flag[FULL, j] and col[LOAD, j] > col[N, j] * (1.0 + OVER):
+            flag[FULL, j] = True
             found = True
     return found
 
