@@ -26,9 +26,9 @@ A, U, M, E, DM, DE, S, H, F, PULLS, CAP, GAP_M, OFF, RISE, TRUE_A, PRICE, SERVED
 """Of a row: a_i, its cap (infinite if none), the cap's price and slack, their steps, row sum, curvature, 1 / (1 + h sum D),
 sum of pulls, the price change that the cap alone asks for, wanted change of the product m e, violated cap, and
 the step of its price; a_i before it was tamed; of a guessed support: price, row sum, and what is left to place of it."""
-N, Q, T, DQ, DT, IDLE, GAP_T, EXCESS, LOAD, RAW, SUPPLY = range(11)
+N, Q, T, DQ, DT, IDLE, GAP_T, EXCESS, LOAD, OVER_LOAD, RAW, SUPPLY = range(12)
 """Of a column: capacity, price, idle capacity, their steps, violated capacity, wanted change of the product t q, diagonal
-excess of the price system, and sum_i D + t / q; of a guessed support: implied price, and capacity that is left."""
+excess of the price system, sum_i D + t / q and its inverse; of a guessed support: implied price, and capacity left."""
 
 
 @fast_kernel
@@ -164,18 +164,16 @@ def price_system(
     pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, every: bool, schur: Array
 ) -> Array:
     """Return the Cholesky factor of the system for the price step, an M-matrix: of order J, or I if `schur` is smaller."""
+    if schur.shape[0] < col.shape[1]:
+        return row_system(pair, row, col, schur)
     for j in range(col.shape[1]):
-        col[LOAD, j] = col[T, j] / col[Q, j]
-        col[EXCESS, j] = col[LOAD, j]
+        col[EXCESS, j] = col[T, j] / col[Q, j]
     for i in range(row.shape[1]):
         for k in range(width[i]):
-            col[LOAD, cols[i, k]] += pair[D, i, k]
-            col[EXCESS, cols[i, k]] += pair[D, i, k] * row[F, i]
+            col[EXCESS, (k if every else cols[i, k])] += pair[D, i, k] * row[F, i]
     for g in range(schur.shape[0]):
         for h in range(g):
             schur[g, h] = 0.0
-    if schur.shape[0] < col.shape[1]:
-        return row_system(pair, row, col, schur)
     if every and schur.shape[0] >= MATRIX_FROM:
         part = np.empty((row.shape[1], col.shape[1]))
         for i in range(row.shape[1]):
@@ -202,19 +200,30 @@ def price_system(
 def row_system(pair: Array, row: Array, col: Array, schur: Array) -> Array:
     """Return the factor of the system in the rows' prices, for few rows that hold all columns in order."""
     rows, columns = row.shape[1], col.shape[1]
-    part = np.empty((rows, columns))
+    for j in range(columns):
+        col[LOAD, j] = col[T, j] / col[Q, j]
+        col[EXCESS, j] = col[LOAD, j]
     for i in range(rows):
-        row[RISE, i] = 1.0 / row[H, i]
         for j in range(columns):
-            part[i, j] = pair[D, i, j] / col[LOAD, j]
-            row[RISE, i] += part[i, j] * col[T, j] / col[Q, j]
+            col[LOAD, j] += pair[D, i, j]
+    for j in range(columns):
+        col[OVER_LOAD, j] = 1.0 / col[LOAD, j]
+        col[EXCESS, j] *= col[OVER_LOAD, j]
+    for i in range(rows):
+        rise = 1.0 / row[H, i]
+        for j in range(columns):
+            rise += pair[D, i, j] * col[EXCESS, j]
+        row[RISE, i] = rise
     if rows >= MATRIX_FROM:
+        part = pair[D] * col[OVER_LOAD]
         schur[:, :] = -np.dot(part, pair[D].T)
-    else:
-        for i in range(rows):
-            for g in range(i):
-                for j in range(columns):
-                    schur[i, g] -= part[i, j] * pair[D, g, j]
+        return factor(schur, row[RISE])
+    for i in range(rows):
+        for g in range(i):
+            shared = 0.0
+            for j in range(columns):
+                shared += pair[D, i, j] * pair[D, g, j] * col[OVER_LOAD, j]
+            schur[i, g] = -shared
     return factor(schur, row[RISE])
 
 
@@ -271,15 +280,18 @@ def direction(
 @inlined_kernel
 def solve_by_row(pair: Array, row: Array, col: Array, lower: Array) -> None:
     """Replace col[DQ], what the columns are short of, by the price step, through the rows' prices."""
-    for i in range(row.shape[1]):
-        row[RISE, i] = row[PULLS, i] + row[CAP, i] / row[H, i]
-        for j in range(col.shape[1]):
-            row[RISE, i] -= pair[D, i, j] * col[DQ, j] / col[LOAD, j]
-    solve(lower, row[RISE])
     for j in range(col.shape[1]):
-        for i in range(row.shape[1]):
-            col[DQ, j] -= pair[D, i, j] * row[RISE, i]
-        col[DQ, j] /= col[LOAD, j]
+        col[DQ, j] *= col[OVER_LOAD, j]
+    for i in range(row.shape[1]):
+        rise = row[PULLS, i] + row[CAP, i] / row[H, i]
+        for j in range(col.shape[1]):
+            rise -= pair[D, i, j] * col[DQ, j]
+        row[RISE, i] = rise
+    solve(lower, row[RISE])
+    for i in range(row.shape[1]):
+        rise = row[RISE, i]
+        for j in range(col.shape[1]):
+            col[DQ, j] -= pair[D, i, j] * rise * col[OVER_LOAD, j]
 
 
 @inlined_kernel

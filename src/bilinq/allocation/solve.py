@@ -124,7 +124,7 @@ def saturated(
     if n_columns == 0:
         return 0, 0.0
     row = np.zeros((18, n_rows))
-    col = np.zeros((11, n_columns))
+    col = np.zeros((12, n_columns))
     dense = np.empty((n_rows, n_columns))
     start = np.empty(n_columns)
     usable = q_last.size > 0
