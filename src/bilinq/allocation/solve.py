@@ -20,7 +20,7 @@ from bilinq.allocation.packing import FEW, pack, take_in, widen
 from bilinq.allocation.polish import exact_prices, guess, recall, revise
 from bilinq.allocation.residual import residual
 from bilinq.allocation.split import OVER, split
-from bilinq.allocation.support import room
+from bilinq.allocation.support import marks, room
 from bilinq.arrays import Array, BoolArray, IntArray
 from bilinq.compiled import kernel
 
@@ -207,7 +207,7 @@ def search(
     pair, cols, width = pack(c, q, columns if every else some, member)
     order = min(width.size, columns) if every else columns
     schur = np.empty((order, order))
-    mark = np.empty((2, *cols.shape), np.bool_)
+    mark = marks(*cols.shape)
     flag, number = room(width.size, columns)
     r = np.inf
     if cold:
@@ -230,7 +230,7 @@ def search(
             look = min(look, 0.1 * mu)
             while take_in(pair, row, col, cols, width, c, member, mu) > 0:
                 pair, cols = widen(pair, cols, columns)
-                mark = np.empty((2, *cols.shape), np.bool_)
+                mark = marks(*cols.shape)
     return STEPS if cold else WARM_STEPS, r
 
 

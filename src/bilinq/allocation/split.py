@@ -3,7 +3,9 @@
     sum over tight pairs of s_i n_j log y_ij,   Eq. (10).
 
 Each row is so spread over its tied server classes in proportion to their capacity, as far as capacities allow, and the
-order of the classes does not matter. What the constraints force is peeled off first; only cycles of ties need Newton.
+order of the classes does not matter. What the constraints force is peeled off first; only cycles of ties need Newton. A
+tight pair that can carry nothing (the rows that must use its column fill it) is left out of the sum: it shows as a flow
+that vanishes while the columns do not come out right.
 """
 
 import numpy as np
@@ -11,12 +13,14 @@ import numpy as np
 from bilinq.allocation.interior import DEMAND, FLOW, LOAD, SERVED, SUPPLY, C, N
 from bilinq.allocation.linear import factor, solve
 from bilinq.allocation.polish import by_column
-from bilinq.allocation.support import DEGREE, FULL, LOOSE, START, TODO
+from bilinq.allocation.support import DEGREE, FULL, LOOSE, SHUT, START, TODO
 from bilinq.arrays import Array, BoolArray, IntArray
 from bilinq.compiled import kernel
 
 OVER = 1e-12
 """A column may exceed its capacity by this part: rounding."""
+VANISHED = 1e-5
+"""Part of its row and of its column below which a flow counts as vanishing."""
 
 
 @kernel
@@ -35,28 +39,37 @@ def split(
     """Fill pair[FLOW] with the row sums row[SERVED] spread over the pairs that are tight at prices `q` (J,)."""
     for j in range(q.size):
         flag[FULL, j] = q[j] > 0.0
-    for _ in range(q.size + 1):
+    for i in range(width.size):
+        for k in range(width[i]):
+            mark[SHUT, i, k] = False
+    for _ in range(2 * q.size + 3):
         mark_tight(pair, cols, width, q, tie, mark)
         for i in range(width.size):
             row[DEMAND, i] = row[SERVED, i]
         for j in range(q.size):
             col[SUPPLY, j] = col[N, j]
         peel(pair, row, col, cols, width, mark[LOOSE], flag, number)
+        if shut_exhausted(row, col, cols, width, mark, flag):
+            continue
         if spread_rest(pair, row, col, cols, width, mark[LOOSE], flag):
-            centre(col, cols, width, row[SERVED], flag[FULL], mark[LOOSE], row[DEMAND], col[SUPPLY], pair[FLOW])
+            missed = centre(
+                col, cols, width, row[SERVED], flag[FULL], mark[LOOSE], row[DEMAND], col[SUPPLY], pair[FLOW]
+            )
+            if missed > OVER and shut_vanished(pair, row, col, cols, width, mark):
+                continue
         if not fill_overloaded(pair, col, cols, width, flag):
             return
 
 
 @kernel
 def mark_tight(pair: Array, cols: IntArray, width: IntArray, q: Array, tie: float, mark: BoolArray) -> None:
-    """Mark the pairs whose price is the lowest of their row, up to `tie` of it, as loose."""
+    """Mark the pairs whose price is the lowest of their row, up to `tie` of it, as loose unless they are shut."""
     for i in range(width.size):
         price = np.inf
         for k in range(width[i]):
             price = min(price, q[cols[i, k]] + pair[C, i, k])
         for k in range(width[i]):
-            mark[LOOSE, i, k] = q[cols[i, k]] + pair[C, i, k] - price <= tie * price
+            mark[LOOSE, i, k] = q[cols[i, k]] + pair[C, i, k] - price <= tie * price and not mark[SHUT, i, k]
 
 
 @kernel
@@ -136,6 +149,32 @@ def spread_rest(
 
 
 @kernel
+def shut_exhausted(row: Array, col: Array, cols: IntArray, width: IntArray, mark: BoolArray, flag: BoolArray) -> bool:
+    """Shut the loose pairs whose row or full column has nothing left to place; return whether there were any."""
+    found = False
+    for i in range(width.size):
+        for k in range(width[i]):
+            j = cols[i, k]
+            left = min(row[DEMAND, i], col[SUPPLY, j]) if flag[FULL, j] else row[DEMAND, i]
+            if mark[LOOSE, i, k] and left <= OVER * min(row[SERVED, i], col[N, j]):
+                mark[SHUT, i, k] = True
+                found = True
+    return found
+
+
+@kernel
+def shut_vanished(pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, mark: BoolArray) -> bool:
+    """Shut the loose pairs whose flow vanishes; return whether there were any."""
+    found = False
+    for i in range(width.size):
+        for k in range(width[i]):
+            if mark[LOOSE, i, k] and pair[FLOW, i, k] < VANISHED * min(row[SERVED, i], col[N, cols[i, k]]):
+                mark[SHUT, i, k] = True
+                found = True
+    return found
+
+
+@kernel
 def fill_overloaded(pair: Array, col: Array, cols: IntArray, width: IntArray, flag: BoolArray) -> bool:
     """Mark columns without a price that got more than their capacity as full; return whether there were any."""
     for j in range(col.shape[1]):
@@ -162,8 +201,8 @@ def centre(
     demand: Array,
     supply: Array,
     y: Array,
-) -> None:
-    """Move the loose pairs to the maximiser of Eq. (10) by damped Newton steps."""
+) -> float:
+    """Move the loose pairs to the maximiser of Eq. (10) by damped Newton steps; return by how much columns are missed."""
     size = full.size
     step = np.zeros(y.shape)
     schur = np.empty((size, size))
@@ -193,7 +232,26 @@ def centre(
                 if loose[i, k]:
                     y[i, k] += length * step[i, k]
         if length == 1.0 and change < 1e-13:
-            return
+            break
+    return mismatch(col, cols, width, full, loose, supply, y, excess)
+
+
+@kernel
+def mismatch(
+    col: Array, cols: IntArray, width: IntArray, full: BoolArray, loose: BoolArray, supply: Array, y: Array, load: Array
+) -> float:
+    """Return by how much, relatively, the loose pairs miss what is left of the full columns they are in."""
+    for j in range(full.size):
+        load[j] = 0.0
+    for i in range(width.size):
+        for k in range(width[i]):
+            if loose[i, k]:
+                load[cols[i, k]] += y[i, k]
+    worst = 0.0
+    for j in range(full.size):
+        if full[j] and load[j] > 0.0:
+            worst = max(worst, abs(load[j] - supply[j]) / col[N, j])
+    return worst
 
 
 @kernel
