@@ -19,6 +19,7 @@ POLICIES: dict[str, type[Any]] = {
     "max-weight": policies.MaxWeight,
     "greedy": policies.Greedy,
     "random": policies.Random,
+    "first-come": policies.FirstCome,
     "static-split": policies.StaticSplit,
 }
 """The policies by the names that files and the command line use."""

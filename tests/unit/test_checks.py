@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bilinq import Greedy, KnownRewards, MaxWeight, Problem, Random, Sabr, StaticSplit, UgdaOl, checks
+from bilinq import FirstCome, Greedy, KnownRewards, MaxWeight, Problem, Random, Sabr, StaticSplit, UgdaOl, checks
 from bilinq.arrays import Array
 from bilinq.checks import check_policy
 from bilinq.errors import BadInput
@@ -32,6 +32,7 @@ SHIPPED: list[Policy] = [
     MaxWeight(V=0.0, assignment="independent"),
     Greedy(),
     Random(),
+    FirstCome(),
     StaticSplit(),
 ]
 

@@ -134,7 +134,7 @@ def test_simulate_reads_a_problem_and_shows_a_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "policy", ["sabr", "ugda-ol", "known-rewards", "max-weight", "greedy", "random", "static-split"]
+    "policy", ["sabr", "ugda-ol", "known-rewards", "max-weight", "greedy", "random", "first-come", "static-split"]
 )
 def test_every_policy_runs(policy: str) -> None:
     options = ["--servers", "1,3", "--dimension", "2,3", "--service-rate", "0.9", "--noise", "0.2"]

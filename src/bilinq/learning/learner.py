@@ -30,6 +30,8 @@ class Outcome:
         Sum of the observed rewards of these services, and of their squares.
     left : (R, rows) bool array
         Rows whose job has left the system; all False where rows are classes.
+    queue : (R, rows) array, optional
+        What `decide` was shown in this slot; None where whoever reports the outcome does not say.
     """
 
     slot: int
@@ -37,6 +39,7 @@ class Outcome:
     total: Array
     squares: Array
     left: BoolArray
+    queue: Array | None = None
 
 
 class Learner(ABC):

@@ -1,14 +1,15 @@
-"""Simple policies to compare with: MaxWeight, greedy, random, and a static split by the oracle."""
+"""Simple policies to compare with: MaxWeight, greedy, random, first come first served, and a static split by the oracle."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from bilinq.arrays import Array, non_negative, scalar
+from bilinq.arrays import Array, BoolArray, non_negative, scalar
+from bilinq.errors import BadInput
 from bilinq.instances import Instances
 from bilinq.learning import Bilinear, Outcome
 from bilinq.oracle import oracle_shares
@@ -84,6 +85,48 @@ class Random(Policy):
 
 
 @dataclass(frozen=True)
+class FirstCome(Policy):
+    """First come, first served: the oldest jobs get a server each, whichever; never idle while a job waits.
+
+    A job that has got a server keeps one until it leaves (unless servers fail), though not always of the same class:
+    classes are drawn in each slot in proportion to their capacity. One server serves a job at a time, also where jobs
+    need several units of service. Between jobs that came in the same slot chance decides who is first. With
+    `newest` the last server classes are filled first: what operators do whose classes are listed by age.
+    """
+
+    newest: bool = False
+    assignment = "distinct"  # no setting: independent draws would leave servers idle while jobs wait
+
+    @property
+    def rows(self) -> Literal["class", "job"]:
+        """Jobs: within a class they differ by age."""
+        return "job"
+
+    def start(self, instances: Instances, horizon: int, rngs: Sequence[np.random.Generator]) -> Array:
+        """Return the slot each row's job came in (R, rows), infinite where none is known: there are no rows yet."""
+        return np.zeros((instances.count, 0))
+
+    def decide(self, state: Array, queue: Array, capacity: Array) -> Array:
+        """Return one server for each of the oldest jobs, of every class in proportion to how much of it is used."""
+        room = capacity.sum(axis=1, keepdims=True)
+        served = _oldest(_with_rows(state, queue.shape[1]), queue > 0.0, room)
+        total = served.sum(axis=1, keepdims=True)
+        used = _last_first(capacity, total) if self.newest else capacity * total / np.maximum(room, 1.0)
+        share = np.divide(used, total, out=np.zeros_like(capacity), where=total > 0.0)
+        return np.asarray(served[:, :, None] * share[:, None, :])
+
+    def learn(self, state: Array, outcome: Outcome) -> Array:
+        """Return the state with the jobs that came in this slot and without those that left."""
+        if outcome.queue is None:
+            raise BadInput("outcome.queue must say which jobs waited; got None")
+        since = _with_rows(state, outcome.queue.shape[1])
+        since = np.where((outcome.queue > 0.0) & np.isinf(since), float(outcome.slot), since)
+        begun = np.ceil(since) - 0.5  # ahead of those of the same slot that still wait to begin
+        since = np.where(outcome.count.sum(axis=2) > 0, begun, since)
+        return np.where(outcome.left, np.inf, since)
+
+
+@dataclass(frozen=True)
 class StaticSplit(Policy):
     """Send each class to server classes by the oracle's fixed shares p*, Eq. (2): needs rewards and rates known."""
 
@@ -111,3 +154,30 @@ def _by_rank(score: Array, queue: Array, capacity: Array) -> Array:
     y = np.empty(score.shape)
     fill_by_rank(score, queue, capacity, y)
     return y
+
+
+def _with_rows(since: Array, rows: int) -> Array:
+    """Return `since` (R, known rows) with room for `rows` jobs."""
+    missing = rows - since.shape[1]
+    return np.pad(since, ((0, 0), (0, missing)), constant_values=np.inf) if missing > 0 else since
+
+
+def _last_first(capacity: Array, wanted: Array) -> Array:
+    """Return how many servers of each class (R, J) are used if `wanted` (R, 1) are taken from the last class on."""
+    behind = np.cumsum(capacity[:, ::-1], axis=1)[:, ::-1] - capacity
+    return np.clip(wanted - behind, 0.0, capacity)
+
+
+def _oldest(since: Array, waits: BoolArray, room: Array) -> Array:
+    """Return how much of a server each row's job gets (R, rows) if the oldest share `room` (R, 1) servers.
+
+    A job that waits `since` infinity has just come, so it is the youngest. All jobs older than the last one that fits
+    get one; those as old as it share what is left.
+    """
+    age = np.where(waits, np.minimum(since, np.finfo(float).max), np.inf)
+    fits = np.minimum(waits.sum(axis=1, keepdims=True), room).astype(np.int64)
+    last = np.take_along_axis(np.sort(age, axis=1), np.maximum(fits - 1, 0), axis=1)
+    older, tied = waits & (age < last), waits & (age == last)
+    rest, many = room - older.sum(axis=1, keepdims=True), tied.sum(axis=1, keepdims=True)
+    share = np.minimum(rest / np.maximum(many, 1), 1.0)
+    return np.asarray(np.where(fits > 0, older + tied * share, 0.0))

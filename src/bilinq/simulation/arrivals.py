@@ -117,6 +117,26 @@ class MarkovModulated(Arrivals):
             yield _from_counts(counts)
 
 
+@dataclass(frozen=True)
+class Sized(Arrivals):
+    """The arrivals of `law`, each job with a geometric number of units of mean one over its class's service rate.
+
+    With service in units this is the same law as geometric service, but jobs bring their length along: two policies meet
+    the same work, and chance favours neither.
+    """
+
+    law: Arrivals
+
+    def blocks(self, instances: Instances, slots: int, rngs: Rngs) -> Iterator[Block]:
+        """Yield blocks."""
+        for block in self.law.blocks(instances, slots, rngs):
+            units = np.ones_like(block.job_class)
+            for r, rng in enumerate(rngs):
+                came = block.job_class[r, : block.start[r, -1]]
+                units[r, : came.size] = rng.geometric(instances.service_rate[r, came])
+            yield Block(block.start, block.job_class, units)
+
+
 @dataclass(frozen=True, init=False)
 class Recorded(Arrivals):
     """A fixed sequence of jobs (slot, class, units), the same in every replication: a trace.
