@@ -1,0 +1,222 @@
+"""The digest of a trace: the aggregate figures that the trace experiment needs, in a small file without raw rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import resources
+from os import PathLike
+from typing import TYPE_CHECKING, Literal
+
+from numpy.typing import ArrayLike
+
+from bilinq.arrays import count, one_of, positive, scalar
+from bilinq.errors import BadInput
+from bilinq.traces.figures import CollectionPoint, JobClass, LeftOut, MachineClass, Pair
+
+if TYPE_CHECKING:
+    from bilinq.problem import Problem
+    from bilinq.simulation import Recorded
+    from bilinq.traces.experiment import BilinearFit
+
+Features = Literal["raw", "normalised"]
+Unseen = Literal["zero", "predicted", "left out"]
+Rewards = Literal["raw", "scaled"]
+Units = Literal["rows", "instances"]
+Progress = Callable[[int, int], None]
+
+SOURCE = "Google cluster-data-2019, https://github.com/google/cluster-data"
+LICENCE = "CC-BY 4.0"
+SHIPPED = "borg2019-a.json"
+
+
+@dataclass(frozen=True)
+class Digest:
+    """Aggregate figures of a trace: classes, collections without ids, rewards of pairs, and what was left out.
+
+    `Digest.shipped()` is that of the slice of cell a that the paper uses; `Digest.of(path)` reads a trace.
+
+    Attributes
+    ----------
+    source, licence : str
+    until : float
+        End of the window in seconds; a trace begins at 600.
+    units : "rows" or "instances"
+        What a unit of a collection is.
+    seed : int
+        Of k-means.
+    machine_classes : tuple of MachineClass
+        Most machines first.
+    job_classes : tuple of JobClass
+        The one with the most collections first, the others by falling `cpus`.
+    collections : tuple of CollectionPoint
+        In order of arrival.
+    pairs : tuple of Pair
+        The pairs of classes that were seen, by job class and machine class.
+    left_out : tuple of LeftOut
+
+    Examples
+    --------
+    >>> digest = Digest.shipped()
+    >>> [kind.collections for kind in digest.job_classes], len(digest.pairs)
+    ([39, 2, 9, 2, 24], 19)
+    """
+
+    source: str
+    licence: str
+    until: float
+    units: Units
+    seed: int
+    machine_classes: tuple[MachineClass, ...]
+    job_classes: tuple[JobClass, ...]
+    collections: tuple[CollectionPoint, ...]
+    pairs: tuple[Pair, ...]
+    left_out: tuple[LeftOut, ...]
+
+    def __post_init__(self) -> None:
+        scalar("until", self.until, positive)
+        one_of("units", self.units, ("rows", "instances"))
+        count("seed", self.seed, least=0)
+        for name in ("machine_classes", "job_classes", "collections"):
+            if not getattr(self, name):
+                raise BadInput(f"{name} must have at least one entry; got none")
+        self._check_collections()
+        self._check_pairs()
+
+    def _check_collections(self) -> None:
+        for i, kind in enumerate(self.job_classes):
+            mine = [point.units for point in self.collections if point.job_class == i]
+            for name, found in (("collections", len(mine)), ("units", sum(mine))):
+                if getattr(kind, name) != found:
+                    rule = f"what the list of collections adds up to, {found}"
+                    raise BadInput(f"job_classes[{i}].{name} must be {rule}; got {getattr(kind, name)}")
+        for k, point in enumerate(self.collections):
+            _below(f"collections[{k}].job_class", point.job_class, len(self.job_classes))
+            if point.second > self.until:
+                raise BadInput(f"collections[{k}].second must be at most until = {self.until:g}; got {point.second}")
+
+    def _check_pairs(self) -> None:
+        for k, pair in enumerate(self.pairs):
+            _below(f"pairs[{k}].job_class", pair.job_class, len(self.job_classes))
+            _below(f"pairs[{k}].machine_class", pair.machine_class, len(self.machine_classes))
+        if len({(pair.job_class, pair.machine_class) for pair in self.pairs}) < len(self.pairs):
+            raise BadInput("pairs must be listed once each; got one twice")
+
+    @classmethod
+    def of(
+        cls,
+        path: str | PathLike[str],
+        *,
+        until: float = 5500.0,
+        classes: int = 5,
+        units: Units = "rows",
+        seed: int = 0,
+        cell: str | None = None,
+        source: str = SOURCE,
+        licence: str = LICENCE,
+        progress: Progress | None = None,
+    ) -> Digest:
+        """Read a trace, whatever its format and size, and return its digest.
+
+        Parameters
+        ----------
+        path : path
+            A folder with files of `machine_events`, `collection_events`, `instance_events` and `instance_usage`.
+        until : float
+            Seconds; collections queued, and instances and usage seen, up to then. 5,500 is the paper's.
+        classes : int
+            Job classes, found by k-means on the mean request of each collection.
+        units : "rows" or "instances"
+            Event rows of instances, the paper's choice, or instances that were submitted, each counted once.
+        seed : int
+            Of k-means.
+        cell : "a" to "h", optional
+            Which cell; needed for a joined file with rows of several.
+        source, licence : str
+            Named in the digest.
+        progress : callable, optional
+            Told files read and files in all.
+        """
+        from bilinq.traces.cluster import aggregate
+
+        return aggregate(path, until=until, classes=classes, units=units, seed=seed, cell=cell, source=source,
+                         licence=licence, progress=progress)  # fmt: skip
+
+    @classmethod
+    def shipped(cls) -> Digest:
+        """Return the digest that comes with bilinq: cell a, first 5,500 s, the slice that the paper uses."""
+        from bilinq.traces.digest_file import parse
+
+        return parse(resources.files("bilinq.traces").joinpath("data", SHIPPED).read_text(encoding="utf-8"), SHIPPED)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Digest:
+        """Read a digest from a file that `save` wrote."""
+        from bilinq.traces.digest_file import load
+
+        return load(path)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the digest to a JSON file that `load` reads back without loss."""
+        from bilinq.traces.digest_file import save
+
+        save(self, path)
+
+    def slots(self, slot: float = 5.0) -> int:
+        """Return the number of slots of `slot` seconds in the window: 1,100 for the paper's."""
+        from bilinq.traces import experiment
+
+        return experiment.slots(self, slot)
+
+    def problem(
+        self,
+        *,
+        features: Features = "raw",
+        unseen: Unseen = "zero",
+        rewards: Rewards = "raw",
+        slot: float = 5.0,
+        service_rate: ArrayLike | None = None,
+        holding_cost: ArrayLike | None = None,
+    ) -> Problem:
+        """Return the trace as a problem; the defaults are the paper's choices.
+
+        Parameters
+        ----------
+        features : "raw" or "normalised"
+            (CPU, memory, 1/CPU, 1/memory) as they are, or each divided by its largest value and all vectors by the
+            largest norm, so that norms are at most one as the model asks.
+        unseen : "zero", "predicted" or "left out"
+            Mean reward of pairs that the trace does not show: zero; what the bilinear fit says, kept within the
+            range that was seen; or only the largest block of classes in which every pair was seen.
+        rewards : "raw" or "scaled"
+            1/CPI as it is, up to 1.39 in the shipped trace, or divided by the largest mean.
+        slot : float
+            Seconds of a slot.
+        service_rate : float or (I,) array, optional
+            One over the median number of units of a collection unless given.
+        holding_cost : float or (I,) array, optional
+            7/4, 7/4, 1/4, 1/4, 1 unless given, as in the paper, or 1 where there are not five classes.
+        """
+        from bilinq.traces import experiment
+
+        return experiment.problem(self, features, unseen, rewards, slot, service_rate, holding_cost)
+
+    def arrivals(self, *, slot: float = 5.0, unseen: Unseen = "zero") -> Recorded:
+        """Return the collections as recorded arrivals; with "left out" those of the classes that such a problem has."""
+        from bilinq.traces import experiment
+
+        return experiment.arrivals(self, slot, unseen)
+
+    def bilinear_fit(self, *, unseen: Literal["zero", "left out"] = "left out") -> BilinearFit:
+        """Return the least-squares bilinear fit to the mean rewards of pairs, each with the same weight.
+
+        The pairs are those that were seen, or all of them with zero for those that were not.
+        """
+        from bilinq.traces import experiment
+
+        return experiment.bilinear_fit(self, unseen)
+
+
+def _below(name: str, value: int, bound: int) -> None:
+    if value >= bound:
+        raise BadInput(f"{name} must be below {bound}; got {value}")

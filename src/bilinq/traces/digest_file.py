@@ -1,0 +1,115 @@
+"""Digests in JSON files: exact, checked against the record types, one record a line."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from os import PathLike
+from pathlib import Path
+from types import NoneType
+from typing import Any, get_args, get_origin, get_type_hints
+
+from bilinq.arrays import short
+from bilinq.errors import BadInput
+from bilinq.plain import plain
+from bilinq.traces.digest import Digest
+
+SCHEMA = 1
+"""Version of the file's layout; a file with another one is refused."""
+
+
+def load(path: str | PathLike[str]) -> Digest:
+    """Read a digest; whatever is wrong is a `BadInput` that names the file and the key."""
+    file = Path(path)
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"{file}: cannot be read; {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{file}: is not UTF-8 text; {error.reason} at byte {error.start}") from None
+    return parse(text, str(file))
+
+
+def save(digest: Digest, path: str | PathLike[str]) -> None:
+    """Write a digest that `load` reads back exactly."""
+    file = Path(path)
+    try:
+        file.write_text(text(digest), encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"{file}: cannot be written; {error.strerror}") from None
+
+
+def document(digest: Digest) -> dict[str, Any]:
+    """Return the digest as plain values, with the version of their layout."""
+    return {"schema": SCHEMA, **plain(digest)}
+
+
+def text(digest: Digest) -> str:
+    """Return the digest as JSON text, one record a line."""
+    lines = []
+    for key, value in document(digest).items():
+        shown = json.dumps(value, ensure_ascii=False)
+        if isinstance(value, list) and value:
+            shown = "[\n    " + ",\n    ".join(json.dumps(entry, ensure_ascii=False) for entry in value) + "\n  ]"
+        lines.append(f"  {json.dumps(key)}: {shown}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def parse(text: str, name: str) -> Digest:
+    """Return the digest that a JSON text holds; `name` is the file's, for errors."""
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{name}: is not valid JSON; {error}") from None
+    if not isinstance(values, dict) or values.get("schema") != SCHEMA:
+        found = values.get("schema") if isinstance(values, dict) else short(values)
+        raise BadInput(f"{name}: schema must be {SCHEMA}, the version of a digest that is known here; got {found}")
+    del values["schema"]
+    try:
+        digest = _value(Digest, values, "")
+    except BadInput as error:
+        raise BadInput(f"{name}: {error}") from None
+    assert isinstance(digest, Digest)
+    return digest
+
+
+def _value(kind: Any, value: Any, where: str) -> Any:
+    """Return `value` as an instance of `kind`, or say what stands at `where` instead."""
+    if is_dataclass(kind):
+        return _record(kind, value, where)
+    if get_origin(kind) is tuple:
+        if not isinstance(value, list):
+            raise BadInput(f"{where} must be a list; got {short(value)}")
+        return tuple(_value(get_args(kind)[0], entry, f"{where}[{k}]") for k, entry in enumerate(value))
+    if NoneType in get_args(kind):
+        return None if value is None else _value(get_args(kind)[0], value, where)
+    return _scalar(kind, value, where)
+
+
+def _record(kind: Any, value: Any, where: str) -> Any:
+    prefix = f"{where}." if where else ""
+    if not isinstance(value, Mapping):
+        raise BadInput(f"{where} must be an object; got {short(value)}")
+    known = [field.name for field in fields(kind)]
+    for key in value:
+        if key not in known:
+            raise BadInput(f"unknown key {prefix + key!r}; known are {', '.join(known)}")
+    for key in known:
+        if key not in value:
+            raise BadInput(f"missing key {prefix + key!r}")
+    types = get_type_hints(kind)
+    values = {key: _value(types[key], value[key], prefix + key) for key in known}
+    try:
+        return kind(**values)
+    except BadInput as error:
+        raise BadInput(f"{where}: {error}" if where else str(error)) from None
+
+
+def _scalar(kind: Any, value: Any, where: str) -> Any:
+    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    if kind is int and isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if kind not in (int, float) and isinstance(value, str):
+        return value
+    wanted = {int: "a whole number", float: "a number"}.get(kind, "text")
+    raise BadInput(f"{where} must be {wanted}; got {short(value)}")

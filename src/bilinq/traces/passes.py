@@ -1,0 +1,145 @@
+"""One pass over each table: what is kept grows with machines and collections in the window, never with rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from bilinq.arrays import Array, BoolArray, IntArray
+from bilinq.errors import BadInput
+from bilinq.traces.moments import Moments
+from bilinq.traces.rows import MISSING, Rows
+
+ADD, QUEUE, SUBMIT = 1, 1, 0
+"""Event types: a machine is added; a collection is queued; an instance is submitted."""
+
+
+class Machines(NamedTuple):
+    """Machines that were there when the trace began: sorted ids (M,), CPU and memory (M, 2)."""
+
+    ids: IntArray
+    capacity: Array
+
+
+class Queued(NamedTuple):
+    """Collections that were queued in the window: sorted ids (C,), and when, in microseconds (C,)."""
+
+    ids: IntArray
+    time: IntArray
+
+
+class Requests(NamedTuple):
+    """What the instances of each collection ask for: their number (C,), mean CPU and memory (C, 2)."""
+
+    units: IntArray
+    mean: Array
+
+
+class Labels(NamedTuple):
+    """A class (K,) for each of some sorted ids (K,)."""
+
+    ids: IntArray
+    label: IntArray
+
+    def of(self, ids: IntArray) -> IntArray:
+        """Return the class of each of `ids` (M,), and -1 for those that are not known."""
+        if not self.ids.size:
+            return np.full(ids.size, -1)
+        place = np.minimum(np.searchsorted(self.ids, ids), self.ids.size - 1)
+        return np.where(self.ids[place] == ids, self.label[place], -1)
+
+
+def machines(parts: Iterable[Rows], left_out: Counter[str]) -> Machines:
+    """Return the machines added before the trace began; files without event types have nothing else."""
+    ids, sizes = [np.zeros(0, np.int64)], [np.zeros((0, 2))]
+    for part in parts:
+        part.keep_known("time", "machine_id", noun="machine events")
+        part.keep(_sized(part, above_zero=True), "machine events without capacity")
+        part.keep(part.whole("time") == 0, "machine events after the trace began")
+        part.keep(np.isin(part.whole("type"), (ADD, MISSING)), "machine events other than add")
+        ids.append(part.whole("machine_id"))
+        sizes.append(_sizes(part))
+    unique, first = np.unique(np.concatenate(ids), return_index=True)
+    left_out["machine events that repeat a machine"] += sum(map(len, ids)) - unique.size
+    return Machines(unique, np.concatenate(sizes)[first])
+
+
+def queued(parts: Iterable[Rows], end: int, left_out: Counter[str]) -> Queued:
+    """Return the collections queued after the trace began and up to `end`, with the first time of each."""
+    ids, times = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for part in parts:
+        part.keep_known("time", "type", "collection_id", noun="collection events")
+        part.keep(part.whole("type") == QUEUE, "collection events other than queue")
+        part.keep(_within(part.whole("time"), end), "collections queued outside the window")
+        ids.append(part.whole("collection_id"))
+        times.append(part.whole("time"))
+    every, when = np.concatenate(ids), np.concatenate(times)
+    order = np.argsort(when, kind="stable")
+    unique, first = np.unique(every[order], return_index=True)
+    left_out["collection events that repeat a collection"] += every.size - unique.size
+    return Queued(unique, when[order][first])
+
+
+def requests(parts: Iterable[Rows], known: IntArray, end: int, distinct: bool) -> Requests:
+    """Return units and mean requests of the `known` collections (C,); with `distinct` each instance counts once."""
+    cpus, memory, seen = Moments(known.size), Moments(known.size), set[tuple[int, int]]()
+    place = Labels(known, np.arange(known.size))
+    for part in parts:
+        if distinct and part.lacks("instance_index", "type"):
+            rule = "'rows' where instance events have no type and instance_index"
+            raise BadInput(f"units must be {rule}, as in {part.file}; got 'instances'")
+        part.keep_known("time", "collection_id", noun="instance events")
+        part.keep(place.of(part.whole("collection_id")) >= 0, "instance events of collections not queued in the window")
+        part.keep(_within(part.whole("time"), end), "instance events outside the window")
+        part.keep(_sized(part, above_zero=False), "instance events without a request")
+        if distinct:
+            _keep_distinct(part, seen)
+        group = place.of(part.whole("collection_id"))
+        cpus.add(group, part.number("cpus"))
+        memory.add(group, part.number("memory"))
+    return Requests(cpus.count, np.column_stack([cpus.mean, memory.mean]))
+
+
+def rewards(parts: Iterable[Rows], jobs: Labels, servers: Labels, shape: tuple[int, int], end: int) -> Moments:
+    """Return the moments of 1/CPI of each job class on each machine class, in a table of `shape` (I, J), row by row."""
+    table = Moments(shape[0] * shape[1])
+    for part in parts:
+        part.keep_known("collection_id", "machine_id", noun="usage rows")
+        part.keep(jobs.of(part.whole("collection_id")) >= 0, "usage rows of collections not in the digest")
+        start = part.whole("start_time")
+        part.keep((start == MISSING) | _within(start, end), "usage rows outside the window")
+        part.keep(~np.isnan(part.number("cycles_per_instruction")), "usage rows without CPI")
+        cpi = part.number("cycles_per_instruction")
+        part.keep((cpi > 0.0) & np.isfinite(cpi), "usage rows with a CPI that is not positive")
+        part.keep(servers.of(part.whole("machine_id")) >= 0, "usage rows on machines not there when the trace began")
+        pair = jobs.of(part.whole("collection_id")) * shape[1] + servers.of(part.whole("machine_id"))
+        table.add(pair, 1.0 / part.number("cycles_per_instruction"))
+    return table
+
+
+def _keep_distinct(part: Rows, seen: set[tuple[int, int]]) -> None:
+    """Keep the first submit event of every instance and remember the instances."""
+    part.keep_known("type", "instance_index", noun="instance events")
+    part.keep(part.whole("type") == SUBMIT, "instance events other than submit")
+    fresh = np.zeros(len(part), np.bool_)
+    pairs = zip(part.whole("collection_id").tolist(), part.whole("instance_index").tolist(), strict=True)
+    for k, instance in enumerate(pairs):
+        fresh[k] = instance not in seen
+        seen.add(instance)
+    part.keep(fresh, "submit events that repeat an instance")
+
+
+def _within(time: IntArray, end: int) -> BoolArray:
+    return (time > 0) & (time <= end)
+
+
+def _sizes(part: Rows) -> Array:
+    return np.column_stack([part.number("cpus"), part.number("memory")])
+
+
+def _sized(part: Rows, above_zero: bool) -> BoolArray:
+    sizes = _sizes(part)
+    return np.asarray((np.isfinite(sizes) & ((sizes > 0.0) if above_zero else (sizes >= 0.0))).all(axis=1))

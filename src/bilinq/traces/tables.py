@@ -1,0 +1,119 @@
+"""The tables of cluster-data-2019: the columns that are read, and how exports of the trace spell them."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from bilinq.arrays import one_of
+from bilinq.errors import BadInput
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its name here, whether it holds whole numbers, its spellings in files, and whether it must be there.
+
+    Spellings are tried in order; a dot leads into a record, whether the file has it as a column of that name, as a struct,
+    as a JSON object or as the text of a Python dictionary.
+    """
+
+    name: str
+    whole: bool
+    spellings: tuple[str, ...]
+    required: bool = True
+
+
+class Source(NamedTuple):
+    """Where a file keeps a column: under `column`, and within it under `key` if it is a record."""
+
+    column: str
+    key: str | None = None
+
+
+def _whole(name: str, *spellings: str, required: bool = True) -> Column:
+    return Column(name, True, spellings or (name,), required)
+
+
+def _size(name: str, record: str) -> Column:
+    return Column(name, False, (f"{record}.{name}", name))
+
+
+CLUSTER = _whole("cluster", required=False)
+"""The cell, counted from one; only the joined sample has it."""
+
+TABLES: dict[str, tuple[Column, ...]] = {
+    "machine_events": (
+        _whole("time"),
+        _whole("machine_id"),
+        _whole("type", required=False),
+        _size("cpus", "capacity"),
+        _size("memory", "capacity"),
+    ),
+    "collection_events": (
+        _whole("time"),
+        _whole("type", "type", "collections_events_type"),
+        _whole("collection_id"),
+        CLUSTER,
+    ),
+    "instance_events": (
+        _whole("time"),
+        _whole("type", "type", "instance_events_type", required=False),
+        _whole("collection_id"),
+        _whole("instance_index", required=False),
+        _size("cpus", "resource_request"),
+        _size("memory", "resource_request"),
+        CLUSTER,
+    ),
+    "instance_usage": (
+        _whole("start_time", required=False),
+        _whole("collection_id"),
+        _whole("machine_id"),
+        Column("cycles_per_instruction", False, ("cycles_per_instruction", "CPI")),
+        CLUSTER,
+    ),
+}
+"""The columns of each table in the order in which `batches` yields them."""
+
+JOINED = ("instance_events_type", "collections_events_type", "cycles_per_instruction")
+"""Columns that only a file with the rows of three tables joined has together."""
+
+
+def columns(table: str) -> tuple[Column, ...]:
+    """Return the columns of `table`."""
+    return TABLES[one_of("table", table, tuple(TABLES))]
+
+
+def locate(wanted: Collection[Column], names: Collection[str], file: object) -> dict[str, Source]:
+    """Return where a file with columns `names` keeps each of the `wanted` columns that it has.
+
+    Raises
+    ------
+    BadInput
+        If a required column is missing, or a column that is wanted is there twice.
+    """
+    found = {}
+    for column in wanted:
+        source = _source(column, names)
+        if source is not None:
+            found[column.name] = source
+        elif column.required:
+            spelt = " or ".join(map(repr, column.spellings))
+            raise BadInput(f"{file}: missing column {spelt}; it has {_listed(names)}")
+    for source in found.values():
+        if sum(name == source.column for name in names) > 1:
+            raise BadInput(f"{file}: columns must have names of their own; got {source.column!r} twice")
+    return found
+
+
+def _source(column: Column, names: Collection[str]) -> Source | None:
+    for spelling in column.spellings:
+        record, dot, key = spelling.partition(".")
+        if spelling in names:
+            return Source(spelling)
+        if dot and record in names:
+            return Source(record, key)
+    return None
+
+
+def _listed(names: Collection[str], most: int = 12) -> str:
+    shown = [name or "''" for name in names]
+    return ", ".join(shown[:most]) + (", ..." if len(shown) > most else "")
