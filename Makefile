@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup run test check bench docs clean
+.PHONY: setup run paper test check bench docs clean
 
 setup: .venv/ready  ## Build .venv with pinned versions
 
@@ -12,6 +12,9 @@ setup: .venv/ready  ## Build .venv with pinned versions
 
 run: setup  ## The paper's basic experiment: a table and a figure
 	$(BIN)/python examples/basic_experiment.py --out out
+
+paper: setup  ## Redraw the paper and judge its claims: out/paper/report.html
+	$(BIN)/bilinq paper --out out/paper
 
 test: setup  ## All tests
 	$(BIN)/python -m bilinq.warm

@@ -11,7 +11,11 @@ from markdown_it import MarkdownIt
 DOCS = Path(__file__).parent
 PAGES = {
     "index": DOCS.parent / "README.md",
+    "tutorial": DOCS / "tutorial.md",
     "howto-simulate": DOCS / "howto-simulate.md",
+    "howto-policy": DOCS / "howto-policy.md",
+    "howto-own-table": DOCS / "howto-own-table.md",
+    "howto-traces": DOCS / "howto-traces.md",
     "howto-sweep": DOCS / "howto-sweep.md",
     "maths": DOCS / "maths.md",
     "design": DOCS / "design.md",

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from bilinq.commands import trace
+from bilinq.commands.paper import paper
 from bilinq.errors import BadInput, BilinqError
 
 INTERRUPTED = 130
@@ -99,7 +101,7 @@ def simulate(
     ] = "fixed",
     arrivals: Annotated[str, typer.Option(help="bernoulli, poisson or markov-modulated.")] = "bernoulli",
     policy: Annotated[
-        str, typer.Option(help="sabr, ugda-ol, known-rewards, max-weight, greedy, random or static-split.")
+        str, typer.Option(help="sabr, ugda-ol, known-rewards, max-weight, greedy, random, first-come or static-split.")
     ] = "sabr",
     option: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Option of the policy, such as V=58; repeat.")
@@ -162,6 +164,10 @@ def sweep(
         _print_json({"name": plan.name, "out": folder, "cells": [result.document() for result in results]})
     else:
         tables.show(tables.sweep_table(plan.name, results))
+
+
+app.command()(paper)
+app.add_typer(trace.app, name="trace")
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

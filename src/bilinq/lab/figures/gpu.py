@@ -1,0 +1,188 @@
+"""Training jobs on GPUs of three kinds, with measured speeds: what learning gains over first come, first served."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Drawing
+
+from bilinq.lab import effects, style
+from bilinq.lab.claims import Claim, Finding, above, between
+from bilinq.lab.effects import Effect, number
+from bilinq.lab.figure import Figure, Records
+from bilinq.lab.once import once
+from bilinq.lab.runs import Record, Run, Setting
+from bilinq.lab.runs.fixed import Fixed
+from bilinq.lab.runs.sized import SizedJobs
+from bilinq.lab.style import Look
+from bilinq.lab.table import Table
+from bilinq.policies import FirstCome, Greedy, KnownRewards, Policy, Random, Sabr
+from bilinq.traces import gpu_table
+
+LOADS = (0.5, 0.7, 0.9)
+SLOTS, EARLY = 1000, 100
+MOST = 10
+"""Replications; all share the problem."""
+BUSY = 1.0 / (Sabr().gamma + 1.0)
+"""V up to which SABR with at most one server for a job leaves no server idle while a job waits: rewards are at least -1."""
+STEPS = (1, 4, 8)
+"""Multiples of that V."""
+MARGIN = 1.02
+"""Times in the system whose ratio is within this factor count as equal."""
+SABR, KNOWN, TABLE, GREEDY, FIRST, NEWEST, RANDOM = (
+    "SABR", "rewards known", "SABR, no features", "greedy", "first come", "first come, newest GPU", "random",
+)  # fmt: skip
+CURVES = {SABR: Look(style.BLUE, marker="o"), KNOWN: Look(style.GREY, dashed=True, marker="o")}
+POINTS = {
+    TABLE: (style.SKY, "D", 6), GREEDY: (style.GREEN, "^", 8), RANDOM: (style.AMBER, "o", 10), FIRST: (style.ORANGE, "s", 6),
+    NEWEST: (style.PINK, "s", 6),
+}  # fmt: skip
+OTHERS: dict[str, Policy] = {GREEDY: Greedy(), FIRST: FirstCome(), NEWEST: FirstCome(newest=True), RANDOM: Random()}
+
+
+class Gpu(Figure):
+    """Mean training speed over the time that jobs spend in the system, at three loads."""
+
+    name = "gpu"
+    title = "Training jobs on three kinds of GPU"
+    where = "beyond the paper: Gavel's measurements"
+
+    def runs(self) -> dict[str, Run]:
+        """Return SABR and known rewards at several V, the others once, at every load."""
+        runs: dict[str, Run] = {}
+        for load in LOADS:
+            setting = _setting(load)
+            mine = {name: self._run(setting, policy) for name, policy in OTHERS.items()}
+            mine[TABLE] = self._run(_setting(load, "one-hot"), once(Sabr(V=BUSY)))
+            for step in self._steps():
+                mine[f"{SABR} x{step}"] = self._run(setting, once(Sabr(V=step * BUSY)))
+                mine[f"{KNOWN} x{step}"] = self._run(setting, once(KnownRewards(V=step * BUSY)))
+            runs |= {f"{load} {name}": run for name, run in mine.items()}
+        return runs
+
+    def table(self, records: Records) -> Table:
+        """Return time in the system and speed of every run."""
+        rows = []
+        for load in LOADS:
+            names = {f"{name} x{step}": (name, step * BUSY) for name in CURVES for step in self._steps()}
+            names |= {name: (name, BUSY if name == TABLE else math.nan) for name in POINTS}
+            first = records[f"{load} {FIRST}"]
+            for key, (name, V) in names.items():
+                rows.append({"load": load, "policy": name, "V": V, **_place(records[f"{load} {key}"], first, load)})
+        return Table(rows)
+
+    def draw(self, table: Table) -> Drawing:
+        """Draw a panel for each load."""
+        figure, panels = style.panels(1, len(LOADS), height=3.7)
+        for axes, load in zip(panels, LOADS, strict=True):
+            _draw_load(axes, table.where(load=load), f"Load {load:g}")
+        ends = [end for axes in panels for end in axes.get_ylim()]
+        for axes in panels:
+            axes.set_ylim(min(ends), max(ends))
+        panels[0].set_ylabel("speed, times that of first come")
+        style.legend(figure, panels, columns=4)
+        return figure
+
+    def caption(self, table: Table) -> str:
+        """Say what learning gains where nobody waits longer."""
+        gains = {
+            name: ", ".join(f"{_first(table, load, name) - 1.0:.0%}" for load in LOADS)
+            for name in (SABR, GREEDY, NEWEST)
+        }
+        speeds = ", ".join(number(_first(table, load, FIRST, "speed")) for load in LOADS)
+        loads = ", ".join(f"{load:g}" for load in LOADS)
+        return (
+            f"{_setting(LOADS[0]).example.job_classes} kinds of training jobs on 12 GPUs (K80, P100, V100), speeds as "
+            "measured for Gavel; arrivals, lengths (20 rounds on average) and noise (0.1) are assumed. Under first come, "
+            f"first served, work runs at {speeds} of the speed of its fastest GPU at loads {loads}. The leftmost point of a "
+            "curve leaves no GPU idle while a job waits, so jobs stay as long as there: SABR gains "
+            f"{gains[SABR]}, greedy service with the same learner {gains[GREEDY]}, and taking the newest free GPU without "
+            f"learning anything {gains[NEWEST]}. Larger V waits for better GPUs; work left at the end counts as lost. "
+            f"Moving a job between rounds costs nothing here. {min(self.options.count, MOST)} replications of {SLOTS:,} "
+            "rounds from an empty system."
+        )
+
+    def claims(self, records: Records) -> list[Claim]:
+        """Judge the gain of learning at an equal time in the system, and the worth of features."""
+        gains, features = [], []
+        for load in LOADS:
+            sabr = records[f"{load} {SABR} x1"]
+            for base in (FIRST, NEWEST):
+                other = records[f"{load} {base}"].samples
+                speed = effects.ratio(sabr.samples["reward"], other["reward"], "times its speed")
+                stay = effects.ratio(sabr.samples["queue"], other["queue"], "times its time")
+                gains += [
+                    Finding(f"speed against {base}, load {load:g}", speed, above(1.0)),
+                    Finding(f"time in the system against {base}, load {load:g}", stay, between(1.0 / MARGIN, MARGIN)),
+                ]
+            for slot in (EARLY, SLOTS):
+                ratio = _speed_until(slot, sabr, records[f"{load} {TABLE}"])
+                features.append(Finding(f"load {load:g}, first {slot:,} rounds", ratio, above(1.0)))
+        return [
+            Claim(
+                "gpu-learning-gains", "Section 1",
+                "Learning which job suits which server earns more, with queues kept short.",
+                "SABR (Thompson sampling, V at which no GPU idles while a job waits, one GPU for a job) over first come, "
+                f"first served: reward collected, and time in the system, equal if within {MARGIN - 1.0:.0%}. Same jobs.",
+                tuple(gains),
+                "First come, first served takes GPUs as they come, or the newest that is free: the second knows that newer "
+                "GPUs are faster for most jobs, and learns nothing.",
+            ),
+            Claim(
+                "gpu-features-help", "Section 1", "Features shared by related jobs make learning need fewer samples.",
+                "Reward collected by SABR with the features of jobs (model family, batch size) over that of SABR with "
+                "one-hot features, which learns each pair of job and GPU on its own.", tuple(features),
+                "The features describe these speeds only roughly; with time, a table without features knows them better.",
+            ),
+        ]  # fmt: skip
+
+    def _run(self, setting: Setting, policy: Policy) -> Run:
+        return replace(self.options.run(setting, policy, SLOTS), replications=min(self.options.count, MOST))
+
+    def _steps(self) -> tuple[int, ...]:
+        return self.options.pick(STEPS, quick=STEPS[::2])
+
+
+def _setting(load: float, features: Literal["known", "one-hot"] = "known") -> Setting:
+    return SizedJobs(Fixed(gpu_table(load=load, features=features)))
+
+
+def _place(record: Record, first: Record, load: float) -> dict[str, float]:
+    """Return the rounds a job spends in the system, by Little's law, and the speed, also relative to `first`.
+
+    Speed is the reward per round of work that arrives; replications are pairs, so that ratios are sharper than speeds.
+    """
+    problem = _setting(load).example
+    reward = record.samples["reward"]
+    return {
+        "rounds": float(record.samples["queue"].mean() / problem.arrival_rate.sum()),
+        "speed": float(reward.mean() / (problem.traffic.sum() * SLOTS)),
+        **effects.ratio(reward, first.samples["reward"]).row(),
+    }
+
+
+def _speed_until(slot: int, one: Record, other: Record) -> Effect:
+    """Return the ratio of rewards collected in the first slots."""
+    place = int(np.searchsorted(one.slot, slot))
+    first, second = (record.paths["reward"][:, place].astype(np.float64) for record in (one, other))
+    return effects.ratio(first, second, "times without features")
+
+
+def _first(table: Table, load: float, name: str, column: str = "mean") -> float:
+    """Return a cell of a policy at a load, at the smallest V."""
+    return float(table.where(load=load, policy=name).rows[0][column])
+
+
+def _draw_load(axes: Axes, table: Table, title: str) -> None:
+    for name, look in CURVES.items():
+        style.curve(axes, table.where(policy=name), look, name, x="rounds")
+    for name, (colour, marker, size) in POINTS.items():
+        (row,) = table.where(policy=name).rows
+        axes.plot([row["rounds"]] * 2, [row["low"], row["high"]], color=colour, lw=1.6, alpha=0.6)
+        axes.plot(row["rounds"], row["mean"], ls="", marker=marker, color=colour, ms=size, label=name)
+    axes.margins(x=0.06)
+    style.label(axes, title, x="rounds that a job is in the system")

@@ -1,0 +1,241 @@
+"""Regret against T, I, d and J on log axes: measured slopes beside the exponents of the theory."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Drawing
+
+from bilinq.arrays import IntArray
+from bilinq.lab import effects, style
+from bilinq.lab.claims import Claim, Finding, Range, above, below, between
+from bilinq.lab.effects import MINUS, Effect, number
+from bilinq.lab.figure import Figure, Records
+from bilinq.lab.figures.scaling_sweeps import FIXED, LINES, SABR, SWEEPS, UGDA, Sweep
+from bilinq.lab.presets import published
+from bilinq.lab.runs import Record, Run, Synthetic
+from bilinq.lab.style import Look
+from bilinq.lab.table import Table
+from bilinq.lab.ticks import log_axis
+
+MARGIN = 0.1
+"""How far a fitted slope may lie from an exponent that logarithms and small systems blur."""
+GUIDE = "slope of the theory"
+STEP = 0.09
+"""Least distance between two slopes in a panel, as a share of its height."""
+LOOKS = {
+    "Thompson sampling": Look(style.BLUE, marker="o"),
+    "public code radius": Look(style.SKY, marker="o"),
+    "printed radius": Look(style.GREEN, marker="o"),
+    "no job served twice": Look(style.PINK, marker="s"),
+    "UGDA-OL": Look(style.ORANGE, marker="^"),
+    "UGDA-OL, per class pair": Look(style.AMBER, marker="^"),
+    GUIDE: Look(style.GREY, dashed=True),
+}
+
+
+class Scaling(Figure):
+    """Regret over the horizon, the numbers of job and server classes and the length of the features."""
+
+    name = "scaling"
+    title = "How regret grows with T, I, d and J"
+    where = "Theorem 3.1, Corollary 3.2"
+
+    def runs(self) -> dict[str, Run]:
+        """Return every line at every point of its sweeps, and SABR with V fixed."""
+        runs: dict[str, Run] = {}
+        for sweep in SWEEPS.values():
+            for value in self._values(sweep):
+                setting, V, slots = sweep.setting(value), sweep.V(value), sweep.slots(value)
+                runs |= {_name(sweep, x, value): self.options.run(setting, LINES[x](V), slots) for x in sweep.lines}
+        setting = Synthetic()
+        V, slots = published(setting.example, 0), self._values(SWEEPS["T"])[-1]
+        return runs | {f"fixed {line}": self.options.run(setting, LINES[line](V), slots) for line in FIXED}
+
+    def table(self, records: Records) -> Table:
+        """Return mean regrets and slopes, and in each sweep a line with the slope of the theory."""
+        rows: list[dict[str, object]] = []
+        for name, sweep in SWEEPS.items():
+            values, highest = self._values(sweep), 0.0
+            for line in sweep.lines:
+                found = [effects.mean(records[_name(sweep, line, value)].samples["regret"]) for value in values]
+                highest = max(highest, found[0].value)
+                rows += [
+                    {"sweep": name, "policy": line, "x": value, **mean.row()}
+                    for value, mean in zip(values, found, strict=True)
+                ]
+                rows.append({"sweep": name, "policy": line, "slope_of": name, **self._slope(records, name, line).row()})
+            for value in values:
+                y = 1.3 * highest * (value / values[0]) ** sweep.exponent
+                rows.append({"sweep": name, "policy": GUIDE, "x": value, "mean": y, "low": y, "high": y})
+        return Table(rows)
+
+    def draw(self, table: Table) -> Drawing:
+        """Draw a panel for each sweep, slopes at the right."""
+        figure, panels = style.panels(2, 2, height=3.2)
+        for axes, sweep in zip(panels, SWEEPS.values(), strict=True):
+            _draw_sweep(axes, table.where(sweep=sweep.name), sweep)
+        style.legend(figure, panels, columns=4)
+        return figure
+
+    def caption(self, table: Table) -> str:
+        """Give the slopes in T."""
+        slope = {line: _plus_minus(table.where(slope_of="T", policy=line)) for line in SWEEPS["T"].lines}
+        return (
+            "Mean regret at V = sqrt(I T), with fitted log-log slopes and their 95 % intervals at the right. In T they are "
+            f"{slope['Thompson sampling']} for SABR with Thompson sampling, {slope['public code radius']} with the public "
+            f"code's radius, {slope['printed radius']} with the printed one and {slope['UGDA-OL']} for UGDA-OL. The load is "
+            "0.25 throughout, with one job per slot: in (a) to (c) the paper's 4 servers, in (d) 12 servers and jobs of "
+            f"3 units on average; T = {SWEEPS['I'].horizon} in (b) and (c), {SWEEPS['J'].horizon} in (d)."
+        )
+
+    def claims(self, records: Records) -> list[Claim]:
+        """Judge the exponents, SABR's and UGDA-OL's."""
+        return [*self._claims_in_T(records), *self._claims_in_size(records), *self._claims_on_ugda(records)]
+
+    def _claims_in_T(self, records: Records) -> list[Claim]:
+        slots, V = self._values(SWEEPS["T"])[-1], number(published(Synthetic().example, 0))
+        drift = [_drift(records[f"fixed {line}"]) for line in FIXED]
+        return [
+            Claim(
+                "regret-sublinear-in-T", "Corollary 3.2", "With V of order sqrt(I T) regret is sublinear in T.",
+                f"Slope of log mean regret over log T, {self._span('T')}, V = sqrt(I T).",
+                self._judged(records, "T", SABR, below(1.0)),
+            ),
+            Claim(
+                "regret-root-T", "Corollary 3.2",
+                "With V of order sqrt(I T) regret grows like the root of T, up to logarithms.",
+                f"The same slopes; at most 1/2 and {MARGIN:g} more for logarithms, our choice.",
+                self._judged(records, "T", SABR, below(0.5 + MARGIN)),
+                "The printed radius has hardly begun to learn by then, and what is not learnt costs the same in every slot.",
+            ),
+            Claim(
+                "regret-linear-at-fixed-V", "Remark 3.6",
+                "With V fixed whatever T is, regret is linear in T, as its bound is.",
+                f"Growth of regret per slot in the second half of {slots:,} slots at V = {V}, the public code's, with "
+                "Thompson sampling; above zero where regret grows linearly.",
+                (Finding("the paper's independent draws", drift[0], above(0.0)),
+                 Finding("no job served twice", drift[1], above(0.0))),
+                "The paper says so of the bound. Under the paper's draws regret falls steadily, since two servers that draw "
+                "the same job are both paid; without that it stays where it was when the queue had filled.",
+            ),
+        ]  # fmt: skip
+
+    def _claims_in_size(self, records: Records) -> list[Claim]:
+        return [
+            Claim(
+                "regret-in-I", "Corollary 3.2", "Regret grows at most like the root of the number of job classes.",
+                f"Slope of log mean regret over log I, {self._span('I')}, V = sqrt(I T), T = 500, a traffic of 1 split "
+                f"equally; at most 1/2 and {MARGIN:g} more for small systems, our choice.",
+                self._judged(records, "I", SABR, below(0.5 + MARGIN)),
+                "With few classes two servers often draw the same job and both are paid, which lowers regret at the left "
+                "end; the line without that follows the root.",
+            ),
+            Claim(
+                "regret-in-d", "Corollary 3.2", "Regret grows at most like the square of the length of the features.",
+                f"Slope of log mean regret over log d, {self._span('d')}, V = sqrt(I T), T = 500.",
+                self._judged(records, "d", SABR, below(2.0)),
+                "Most of this regret is the queue left at the end, which has nothing to do with d; and normalised features "
+                "with positive entries are the more alike the longer they are.",
+            ),
+            Claim(
+                "regret-without-J", "Corollary 3.2", "The regret of SABR does not depend on the number of server classes.",
+                f"Slope of log mean regret over log J, {self._span('J')}, 12 servers in all, load 0.25, "
+                f"T = {SWEEPS['J'].horizon}; no dependence means within {MARGIN:g} of zero, our choice.",
+                self._judged(records, "J", SABR, between(-MARGIN, MARGIN)),
+            ),
+        ]  # fmt: skip
+
+    def _claims_on_ugda(self, records: Records) -> list[Claim]:
+        def gaps(name: str, claimed: Range) -> tuple[Finding, ...]:
+            text = "slope less that of SABR with Thompson sampling"
+            found = {line: self._slope(records, name, line, less=SABR[0]) for line in UGDA}
+            return tuple(Finding(f"{_full(line)}: {text}", effect, claimed) for line, effect in found.items())
+
+        linear = self._judged(records, "T", UGDA, above(1.0 - MARGIN))
+        return [
+            Claim(
+                "ugda-linear-in-T", "Section 5.2", "The regret of UGDA-OL grows linearly in T, that of SABR more slowly.",
+                f"Slope of log mean regret over log T, {self._span('T')}, V = sqrt(I T), where linear means at least "
+                f"{1 - MARGIN:g}, our choice; and the difference of slopes.", linear + gaps("T", above(0.0)),
+                "The paper argues from the bounds. With an index per job UGDA-OL cannot learn jobs of one unit; with one "
+                "per class pair it does, but late: its bonus is made for noise of scale one.",
+            ),
+            Claim(
+                "ugda-grows-with-J", "Section 3.2", "The regret of UGDA-OL grows with the number of server classes.",
+                f"Slope of log mean regret over log J, {self._span('J')}, and what it has above that of SABR.",
+                self._judged(records, "J", UGDA, above(0.0)) + gaps("J", above(0.0)),
+            ),
+        ]  # fmt: skip
+
+    def _judged(self, records: Records, name: str, lines: tuple[str, ...], claimed: Range) -> tuple[Finding, ...]:
+        """Return a finding on the slope of each of the lines that the sweep has."""
+        chosen = [line for line in lines if line in SWEEPS[name].lines]
+        return tuple(Finding(_full(line), self._slope(records, name, line), claimed) for line in chosen)
+
+    def _slope(self, records: Records, name: str, line: str, less: str | None = None) -> Effect:
+        """Return the slope of a line, less that of another where one is named."""
+        sweep = SWEEPS[name]
+        values = self._values(sweep)
+
+        def one(line: str, keep: IntArray) -> float:
+            regret = [records[_name(sweep, line, value)].samples["regret"][keep].mean() for value in values]
+            return effects.slope(np.array(values, float), np.array(regret))
+
+        def statistic(keep: IntArray) -> float:
+            return one(line, keep) - (one(less, keep) if less else 0.0)
+
+        return effects.estimate(statistic, self.options.count, "slope")
+
+    def _values(self, sweep: Sweep) -> tuple[int, ...]:
+        return self.options.pick(sweep.values, quick=sweep.values[:2])
+
+    def _span(self, name: str) -> str:
+        values = self._values(SWEEPS[name])
+        return f"{name} from {values[0]:,} to {values[-1]:,}"
+
+
+def _name(sweep: Sweep, line: str, value: int) -> str:
+    return f"{sweep.name} = {value}, {line}"
+
+
+def _full(line: str) -> str:
+    return f"SABR, {line}" if line in SABR else line
+
+
+def _drift(record: Record) -> Effect:
+    """Return the growth of regret per slot in the second half of the run."""
+    path, half = record.paths["regret"].astype(np.float64), len(record.slot) // 2
+    return effects.mean((path[:, -1] - path[:, half]) / float(record.slot[-1] - record.slot[half]), "per slot")
+
+
+def _draw_sweep(axes: Axes, table: Table, sweep: Sweep) -> None:
+    """Draw the lines of one sweep on log axes, their slopes at the right."""
+    points = Table([row for row in table.rows if "x" in row])
+    for policy in points.distinct("policy"):
+        style.curve(axes, points.where(policy=policy), LOOKS[str(policy)], _full(str(policy)), x="x")
+    axes.set_xscale("log")
+    axes.set_xticks(sweep.values, [f"{value:,}" for value in sweep.values])
+    axes.minorticks_off()
+    log_axis(axes, "y", np.concatenate([points.numbers(end) for end in ("low", "mean", "high")]), room=1.1)
+    style.label(axes, sweep.title, x=sweep.name, y="regret")
+    _write_slopes(axes, table, points)
+
+
+def _write_slopes(axes: Axes, table: Table, points: Table) -> None:
+    """Write each slope beside the end of its line, moved apart where lines meet."""
+    low, high = np.log(axes.get_ylim())
+    ends = {str(p): points.where(policy=p).last() for p in points.distinct("policy") if p != GUIDE}
+    places = {p: max(0.0, float(np.log(max(end, 1e-9)) - low) / (high - low)) for p, end in ends.items()}
+    height = 1.0 + STEP
+    for policy in sorted(places, key=lambda p: -places[p]):
+        height = min(height - STEP, places[policy] + STEP / 2)
+        text = _plus_minus(table.where(policy=policy, slope_of=points.rows[0]["sweep"]))
+        axes.text(1.02, height, text, transform=axes.transAxes, va="center", color=LOOKS[policy].colour, fontsize=8.5)
+
+
+def _plus_minus(slope: Table) -> str:
+    """Return a slope with half the width of its interval."""
+    row = slope.rows[0]
+    half = (row["high"] - row["low"]) / 2
+    return f"{row['mean']:.2f} ± {half:.2f}".replace("-", MINUS) if half >= 0.0 else "?"

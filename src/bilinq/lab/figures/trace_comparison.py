@@ -1,0 +1,166 @@
+"""SABR against UGDA-OL on the cluster trace: cumulative reward and queue over time, a figure of the paper's appendix."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from matplotlib.figure import Figure as Drawing
+
+from bilinq.arrays import IntArray
+from bilinq.lab import effects, style
+from bilinq.lab.claims import Claim, Finding, above, between
+from bilinq.lab.effects import Effect, number
+from bilinq.lab.figure import Figure, Records
+from bilinq.lab.presets import PRESETS
+from bilinq.lab.runs import Record, Run
+from bilinq.lab.runs.trace import Trace
+from bilinq.lab.style import Look
+from bilinq.lab.table import Table, curves
+from bilinq.policies import Policy
+
+TRACE = Trace()
+"""As the paper has it: raw features, zero reward for pairs that were not seen."""
+MODEL = "features normalised, unseen pairs predicted, rewards at most 1"
+OTHERS = {
+    "features normalised": Trace(features="normalised"),
+    "unseen pairs predicted": Trace(unseen="predicted"),
+    MODEL: Trace(features="normalised", unseen="predicted", rewards="scaled"),
+    "only classes whose pairs were all seen": Trace(unseen="left out"),
+}
+"""Other ways to make a problem of the trace."""
+MOST = 50
+"""Replications; all share the problem and the arrivals, so that they differ less than random instances."""
+STEPS = (0.5, 0.75, 1.3)
+"""Multiples of V at which SABR is run too, to compare at an equal queue."""
+MARGIN = 1.25
+"""Queues whose ratio is within this factor count as comparable."""
+LOOKS = {
+    "UGDA-OL": Look(style.ORANGE),
+    "SABR": Look(style.BLUE),
+    "UGDA-OL, per class pair": Look(style.AMBER, thin=True),
+    "SABR, Thompson sampling": Look(style.SKY, thin=True),
+    "rewards known": Look(style.GREY, dashed=True),
+}
+
+
+class TraceComparison(Figure):
+    """Cumulative reward and collections in the system under SABR and UGDA-OL."""
+
+    name = "trace_comparison"
+    title = "SABR against UGDA-OL on the cluster trace"
+    where = "Appendix, experiments using real-world data"
+
+    def runs(self) -> dict[str, Run]:
+        """Return both policies under every preset, and as published on other problems made of the trace."""
+        V = TRACE.V()
+        runs = {"known": self._run(TRACE, PRESETS["published"].known(V))}
+        for name, preset in PRESETS.items():
+            runs |= {
+                f"{name} SABR": self._run(TRACE, preset.sabr(V)),
+                f"{name} UGDA-OL": self._run(TRACE, preset.ugda(V)),
+            }
+            runs |= {f"{name} SABR x{step}": self._run(TRACE, preset.sabr(step * V)) for step in STEPS}
+        for text, trace in OTHERS.items():
+            for name in self._presets(text):
+                V, preset = trace.V(), PRESETS[name]
+                runs[f"{text}, {name} SABR"] = self._run(trace, preset.sabr(V))
+                runs[f"{text}, {name} UGDA-OL"] = self._run(trace, preset.ugda(V))
+        return runs
+
+    def table(self, records: Records) -> Table:
+        """Return the mean paths of the shown lines."""
+        shown = self.options.preset
+        lines = {"UGDA-OL": f"{shown} UGDA-OL", "SABR": f"{shown} SABR", "rewards known": "known"}
+        if shown != "calibrated":
+            lines |= {"UGDA-OL, per class pair": "calibrated UGDA-OL", "SABR, Thompson sampling": "calibrated SABR"}
+        return curves({label: records[lines[label]] for label in LOOKS if label in lines}, ("reward", "queue"))
+
+    def draw(self, table: Table) -> Drawing:
+        """Draw cumulative reward on the left, the queue on the right."""
+        figure, (left, right) = style.panels()
+        for policy in table.distinct("policy"):
+            mine = table.where(policy=policy)
+            style.curve(left, mine.where(measure="reward"), LOOKS[str(policy)], str(policy))
+            style.curve(right, mine.where(measure="queue"), LOOKS[str(policy)])
+        style.label(left, "Cumulative reward")
+        style.label(right, "Collections in the system")
+        for axes in (left, right):
+            axes.set_ylim(bottom=0.0)
+        style.legend(figure, left)
+        return figure
+
+    def caption(self, table: Table) -> str:
+        """Say where the lines end, and what there is to know about the trace."""
+        ends = {str(p): number(table.where(policy=p, measure="reward").last()) for p in table.distinct("policy")}
+        queue = {str(p): number(_average(table.where(policy=p, measure="queue"))) for p in table.distinct("policy")}
+        pairs, seen = TRACE.example.mean_reward.size, len(TRACE.digest.pairs)
+        return (
+            f"{len(TRACE.digest.collections)} collections of cell a, {TRACE.slots:,} slots of 5 s, all policies at V = "
+            f"{number(TRACE.V())}, {self._replications()} replications of the same arrivals. SABR collects {ends['SABR']} "
+            f"with {queue['SABR']} collections in the system on average, UGDA-OL {ends['UGDA-OL']} with {queue['UGDA-OL']}, "
+            f"known rewards {ends['rewards known']} with {queue['rewards known']}. The trace shows {seen} of {pairs} pairs "
+            "of classes; the others have reward zero here, as in the paper."
+        )
+
+    def claims(self, records: Records) -> list[Claim]:
+        """Judge reward and queue as the paper made the problem, and as others may."""
+        rewards, queues = [], []
+        for condition, (sabr, ugda) in self._pairs(records).items():
+            more = effects.difference(sabr.samples["reward"], ugda.samples["reward"], "reward")
+            rewards.append(Finding(condition, more, above(0.0)))
+            ratio = effects.ratio(sabr.samples["queue"], ugda.samples["queue"], "times UGDA-OL's")
+            queues.append(Finding(condition, ratio, between(1.0 / MARGIN, MARGIN)))
+        for name, preset in PRESETS.items():
+            rewards.append(Finding(f"{preset.text}, at UGDA-OL's queue", _at_equal_queue(records, name), above(0.0)))
+        return [
+            Claim(
+                "trace-reward-above-ugda", "Appendix, real-world data",
+                "SABR collects more reward than UGDA-OL on the trace.",
+                f"Cumulative reward of SABR less that of UGDA-OL over the {TRACE.slots:,} slots at the public "
+                "code's V; and at the V at which SABR has UGDA-OL's queue. Where not said otherwise the problem is made "
+                "as in the paper, and where no preset is named both run as published.", tuple(rewards),
+                "The public code itself gave 129 to 156 for SABR and 111 to 116 for UGDA-OL in three runs.",
+            ),
+            Claim(
+                "trace-queue-like-ugda", "Appendix, real-world data",
+                "SABR and UGDA-OL have comparable mean queues on the trace.",
+                f"Time-average queue of SABR over that of UGDA-OL, both at the public code's V; comparable means within a "
+                f"factor of {MARGIN:g}, our choice.", tuple(queues),
+            ),
+        ]  # fmt: skip
+
+    def _run(self, trace: Trace, policy: Policy) -> Run:
+        return replace(self.options.run(trace, policy, trace.slots), replications=self._replications())
+
+    def _replications(self) -> int:
+        return min(self.options.count, MOST)
+
+    def _presets(self, text: str) -> tuple[str, ...]:
+        return ("published", "calibrated") if text == MODEL else ("published",)
+
+    def _pairs(self, records: Records) -> dict[str, tuple[Record, Record]]:
+        """Return SABR and UGDA-OL under each condition."""
+        pairs = {p.text: (records[f"{name} SABR"], records[f"{name} UGDA-OL"]) for name, p in PRESETS.items()}
+        for text in OTHERS:
+            for name in self._presets(text):
+                condition = text if name == "published" else f"{text}, {PRESETS[name].text}"
+                pairs[condition] = records[f"{text}, {name} SABR"], records[f"{text}, {name} UGDA-OL"]
+        return pairs
+
+
+def _average(table: Table) -> float:
+    return float(table.numbers("mean").mean())
+
+
+def _at_equal_queue(records: Records, name: str) -> Effect:
+    """Return SABR's reward less UGDA-OL's at UGDA-OL's queue."""
+    baseline = records[f"{name} UGDA-OL"]
+    sabr = [records[f"{name} SABR"], *(records[f"{name} SABR x{step}"] for step in STEPS)]
+
+    def statistic(keep: IntArray) -> float:
+        queue, reward = (np.array([r.samples[m][keep].mean() for r in sabr]) for m in ("queue", "reward"))
+        level = float(baseline.samples["queue"][keep].mean())
+        return effects.at_level(level, queue, reward) - float(baseline.samples["reward"][keep].mean())
+
+    return effects.estimate(statistic, baseline.replications, "reward")

@@ -1,0 +1,243 @@
+"""SABR against W-SABR with unequal holding costs: the paper's Figure 4."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Drawing
+
+from bilinq.arrays import Array, IntArray
+from bilinq.lab import effects, style
+from bilinq.lab.claims import Claim, Finding, above, below, between
+from bilinq.lab.effects import Effect, number
+from bilinq.lab.figure import Figure, Records
+from bilinq.lab.presets import PRESETS
+from bilinq.lab.runs import Record, Run, Synthetic
+from bilinq.lab.style import Look
+from bilinq.lab.table import Table, class_curves, curves
+from bilinq.policies import KnownRewards, Policy
+
+COSTS = (7 / 4,) * 5 + (1 / 4,) * 5
+"""Holding costs of the paper: the first half of the classes is dear."""
+DEAR, CHEAP = slice(0, 5), slice(5, 10)
+SETTING = Synthetic(holding_cost=COSTS)
+STEPS = (0.25, 0.45, 0.7, 1.0)
+"""Multiples of SABR's V at which W-SABR is run too, to compare at an equal queue."""
+MARGIN = 1.25
+"""Regrets whose ratio is within this factor count as similar."""
+CONTROL = "W-SABR at SABR's V"
+LOOKS = {
+    "SABR": Look(style.BLUE),
+    "W-SABR": Look(style.ORANGE),
+    CONTROL: Look(style.GREY, dashed=True),
+}
+
+
+class Weights(Figure):
+    """Holding cost and regret of SABR and W-SABR, and the queue of every class under each."""
+
+    name = "weights"
+    title = "Weights that match holding costs"
+    where = "Figure 4"
+
+    def runs(self) -> dict[str, Run]:
+        """Return SABR, W-SABR and W-SABR at SABR's V under every preset, and with rewards known."""
+        runs: dict[str, Run] = {}
+        for name, preset in PRESETS.items():
+            V, by_class = self._V(name), name == self.options.preset
+            policies: dict[str, Policy] = {f"{name} SABR": preset.sabr(V)}
+            policies[f"{name} W-SABR"] = preset.sabr(self._V(name, COSTS), COSTS)
+            policies |= {f"{name} W-SABR x{step}": preset.sabr(step * V, COSTS) for step in STEPS}
+            runs |= {key: self.options.run(SETTING, policies[key], self.slots, by_class=by_class) for key in policies}
+        V = self._V("published")
+        runs["known"] = self.options.run(SETTING, KnownRewards(V=V), self.slots)
+        runs["known, weighted"] = self.options.run(SETTING, KnownRewards(V=V, weight=COSTS), self.slots)
+        return runs
+
+    def table(self, records: Records) -> Table:
+        """Return the mean paths, and those of every class under both policies."""
+        shown = self.options.preset
+        both = {"SABR": records[f"{shown} SABR"], "W-SABR": records[f"{shown} W-SABR"]}
+        lines = both if self._same_V(shown) else both | {CONTROL: records[f"{shown} W-SABR x1.0"]}
+        return curves(lines, ("holding_cost", "regret", "queue")) + class_curves(both)
+
+    def draw(self, table: Table) -> Drawing:
+        """Draw the paper's four panels."""
+        figure, (cost, regret, weighted, equal) = style.panels(2, 2, height=3.1)
+        for policy in table.where(measure="regret").distinct("policy"):
+            mine, look = table.where(policy=policy), LOOKS[str(policy)]
+            style.curve(cost, mine.where(measure="holding_cost"), look, str(policy))
+            style.curve(regret, mine.where(measure="regret"), look)
+        style.label(cost, "(a) Holding cost")
+        style.label(regret, "(b) Regret")
+        queues = table.where(measure="queue_of_class")
+        _draw_classes(weighted, queues.where(policy="W-SABR"), "(c) Queue of each class, W-SABR")
+        _draw_classes(equal, queues.where(policy="SABR"), "(d) Queue of each class, SABR")
+        top = max(weighted.get_ylim()[1], equal.get_ylim()[1])
+        for axes in (weighted, equal):
+            axes.set_ylim(0.0, top)
+        cost.set_ylim(bottom=0.0)
+        style.legend(figure, [cost, weighted])
+        return figure
+
+    def caption(self, table: Table) -> str:
+        """Say what the weights do, and what the smaller V does."""
+        shown = self.options.preset
+        cost = {str(p): _average(table.where(policy=p, measure="holding_cost")) for p in table.distinct("policy")}
+        text = (
+            f"Half of the classes cost 7/4 per job and slot, half 1/4. Averaged over time the holding cost is "
+            f"{number(cost['SABR'])} for SABR (V = {number(self._V(shown))}) and {number(cost['W-SABR'])} for W-SABR "
+            f"(V = {number(self._V(shown, COSTS))})."
+        )
+        if CONTROL in cost:
+            middle = (cost["SABR"] + cost["W-SABR"]) / 2
+            share = (
+                "so most of the gain in (a) comes from"
+                if cost[CONTROL] > middle
+                else "so little of the gain in (a) is due to"
+            )
+            text += (
+                f" The dashed line is the control: W-SABR with SABR's V costs {number(cost[CONTROL])}, {share} the smaller "
+                "V that the rule gives to W-SABR."
+            )
+        return text + " In (c) and (d) thin lines are single classes and thick ones the mean of a cost group."
+
+    def claims(self, records: Records) -> list[Claim]:
+        """Judge holding cost, regret and the order of queues."""
+        return [
+            self._cost_claim(records),
+            self._regret_claim(records),
+            self._order_claim(records),
+            self._even_claim(records),
+        ]
+
+    def _cost_claim(self, records: Records) -> Claim:
+        findings = []
+        for name, preset in PRESETS.items():
+            sabr, weighted = records[f"{name} SABR"], records[f"{name} W-SABR"]
+            findings.append(Finding(f"{preset.text}, {self._both_V(name)}", _cost(weighted, sabr), below(1.0)))
+            if not self._same_V(name):
+                equal = _cost(records[f"{name} W-SABR x1.0"], sabr)
+                findings.append(Finding(f"{preset.text}, both at V = {number(self._V(name))}", equal, below(1.0)))
+            findings.append(
+                Finding(f"{preset.text}, at an equal total queue", _cost_at_equal_queue(records, name), below(1.0))
+            )
+        known = _cost(records["known, weighted"], records["known"])
+        findings.append(Finding(f"rewards known, both at V = {number(self._V('published'))}", known, below(1.0)))
+        return Claim(
+            "weights-lower-cost", "Section 5.2, Figure 4 (a)", "W-SABR has a lower overall holding cost than SABR.",
+            "Time-average holding cost of W-SABR over that of SABR, same instances and arrivals; each "
+            "at the V of its rule, both at SABR's V, and at the V at which W-SABR has SABR's total queue.", tuple(findings),
+            "By Eq. (21) weights that match the costs leave the stationary holding cost as it was when costs average one, "
+            "and lengthen the queue: judge the gain at an equal V.",
+        )  # fmt: skip
+
+    def _regret_claim(self, records: Records) -> Claim:
+        findings = []
+        for name, preset in PRESETS.items():
+            sabr = records[f"{name} SABR"].samples["regret"]
+            own = effects.ratio(records[f"{name} W-SABR"].samples["regret"], sabr, "times SABR's")
+            findings.append(Finding(f"{preset.text}, {self._both_V(name)}", own, between(1 / MARGIN, MARGIN)))
+            if not self._same_V(name):
+                equal = effects.ratio(records[f"{name} W-SABR x1.0"].samples["regret"], sabr, "times SABR's")
+                condition = f"{preset.text}, both at V = {number(self._V(name))}"
+                findings.append(Finding(condition, equal, between(1 / MARGIN, MARGIN)))
+        return Claim(
+            "weights-similar-regret", "Section 5.2, Figure 4 (b)", "W-SABR and SABR have similar regret.",
+            f"Regret of W-SABR over that of SABR after {self.slots} slots; similar means within a factor of "
+            f"{MARGIN:g}, our choice.", tuple(findings),
+            "Jobs that still wait at the end count as regret, and W-SABR holds more of them at the same V.",
+        )  # fmt: skip
+
+    def _order_claim(self, records: Records) -> Claim:
+        findings = []
+        for name, preset in PRESETS.items():
+            sabr, weighted = records[f"{name} SABR"], records[f"{name} W-SABR"]
+            dear, cheap = _group(weighted, DEAR), _group(weighted, CHEAP)
+            findings += [
+                Finding(f"{preset.text}, against low-cost classes",
+                        effects.ratio(dear, cheap, "times theirs"), below(1.0)),
+                Finding(f"{preset.text}, against the same classes under SABR",
+                        effects.ratio(dear, _group(sabr, DEAR), "times theirs"), below(1.0)),
+            ]  # fmt: skip
+        return Claim(
+            "weights-shorter-queues", "Section 5.2, Figure 4 (c)", "W-SABR keeps the queues of high-cost classes short.",
+            "Time-average queue of the high-cost classes under W-SABR over that of the low-cost "
+            "classes under W-SABR, and over that of the same classes under SABR.", tuple(findings),
+        )  # fmt: skip
+
+    def _even_claim(self, records: Records) -> Claim:
+        findings = []
+        for name, preset in PRESETS.items():
+            sabr, weighted = records[f"{name} SABR"], records[f"{name} W-SABR"]
+            ratio = effects.ratio(_group(sabr, DEAR), _group(sabr, CHEAP), "high over low")
+            spread = effects.difference(_spread(weighted), _spread(sabr), "difference")
+            findings += [
+                Finding(f"{preset.text}, high-cost against low-cost classes", ratio, between(0.9, 1.1)),
+                Finding(f"{preset.text}, spread over classes, W-SABR less SABR", spread, above(0.0)),
+            ]
+        return Claim(
+            "equal-weights-even-queues", "Section 5.2, Figure 4 (d)", "SABR balances queues over classes more evenly.",
+            "Under SABR the ratio of the queues of both cost groups, even meaning within 10 %; and the "
+            "spread of queues over classes, W-SABR's coefficient of variation less SABR's.", tuple(findings),
+        )  # fmt: skip
+
+    @property
+    def slots(self) -> int:
+        """The paper's number of slots, or fewer."""
+        return self.options.pick(500, quick=250)
+
+    def _V(self, preset: str, weight: tuple[float, ...] | None = None) -> float:
+        return PRESETS[preset].V(SETTING.example, self.slots, weight)
+
+    def _same_V(self, preset: str) -> bool:
+        return self._V(preset) == self._V(preset, COSTS)
+
+    def _both_V(self, preset: str) -> str:
+        if self._same_V(preset):
+            return f"both at V = {number(self._V(preset))}"
+        return f"V = {number(self._V(preset, COSTS))} and {number(self._V(preset))}"
+
+
+def _draw_classes(axes: Axes, table: Table, title: str) -> None:
+    groups = {"cost 7/4": (style.PINK, range(1, 6)), "cost 1/4": (style.GREEN, range(6, 11))}
+    for text, (colour, classes) in groups.items():
+        parts = [table.where(job_class=i) for i in classes]
+        for part in parts:
+            axes.plot(part.numbers("slot"), part.numbers("mean"), color=colour, lw=0.8, alpha=0.55)
+        group = np.mean([part.numbers("mean") for part in parts], axis=0)
+        axes.plot(parts[0].numbers("slot"), group, color=colour, lw=2.2, label=text)
+    style.label(axes, title)
+
+
+def _average(table: Table) -> float:
+    return float(table.numbers("mean").mean())
+
+
+def _group(record: Record, classes: slice) -> Array:
+    """Return the time-average queue of some classes together (R,)."""
+    return np.asarray(record.samples["queue_of_class"][:, classes].sum(axis=1))
+
+
+def _spread(record: Record) -> Array:
+    """Return the coefficient of variation of time-average queues over classes (R,)."""
+    queues = record.samples["queue_of_class"]
+    return np.asarray(queues.std(axis=1) / queues.mean(axis=1))
+
+
+def _cost(one: Record, other: Record) -> Effect:
+    return effects.ratio(one.samples["holding_cost"], other.samples["holding_cost"], "times SABR's")
+
+
+def _cost_at_equal_queue(records: Records, name: str) -> Effect:
+    """Return W-SABR's holding cost over SABR's at the V that gives W-SABR the queue of SABR."""
+    sabr = records[f"{name} SABR"].samples
+    weighted = [records[f"{name} W-SABR x{step}"].samples for step in STEPS]
+
+    def statistic(keep: IntArray) -> float:
+        queue, cost = (np.array([s[m][keep].mean() for s in weighted]) for m in ("queue", "holding_cost"))
+        return effects.at_level(float(sabr["queue"][keep].mean()), queue, cost) / float(
+            sabr["holding_cost"][keep].mean()
+        )
+
+    return effects.estimate(statistic, len(sabr["queue"]), "times SABR's")

@@ -1,0 +1,129 @@
+"""The trace's workload: arrivals of collections and their sizes, a figure of the paper's appendix."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Drawing
+from matplotlib.ticker import StrMethodFormatter
+
+from bilinq.lab import style
+from bilinq.lab.claims import Claim, Finding, above, between
+from bilinq.lab.effects import Effect, number
+from bilinq.lab.figure import Figure, Records
+from bilinq.lab.runs import Run
+from bilinq.lab.runs.trace import Trace
+from bilinq.lab.table import Table
+from bilinq.traces import Digest
+
+SAID_UNTIL, SAID_COLLECTIONS, SAID_MACHINES, SAID_SLOTS = 5000, 71, 9526, 1100
+"""The window in seconds, and what the paper says is in it."""
+FEW, LARGEST = 3, 0.1
+"""Units up to which a collection is small, and the share of collections that are called the largest."""
+
+
+class Workload(Figure):
+    """Collections over time, and how many have at least so many units."""
+
+    name = "workload"
+    title = "The trace: arrivals and sizes"
+    where = "Appendix, characteristics of the input workload"
+
+    def runs(self) -> dict[str, Run]:
+        """Return none: the trace's digest has it all."""
+        return {}
+
+    def table(self, records: Records) -> Table:
+        """Return the collections counted over time, and the share of collections with at least so many units."""
+        digest, units = Trace().digest, _units(Trace().digest)
+        arrivals = [
+            {"measure": "arrived", "second": point.second, "job_class": point.job_class + 1, "mean": k + 1}
+            for k, point in enumerate(digest.collections)
+        ]
+        sizes = [
+            {"measure": "at least", "units": int(size), "mean": float((units >= size).mean())}
+            for size in np.unique(units)
+        ]
+        return Table([*arrivals, *sizes])
+
+    def draw(self, table: Table) -> Drawing:
+        """Draw arrivals on the left, sizes on log axes on the right."""
+        figure, (left, right) = style.panels()
+        arrived, sizes = table.where(measure="arrived"), table.where(measure="at least")
+        left.step(arrived.numbers("second"), arrived.numbers("mean"), where="post", color=style.BLUE, lw=2.0)
+        _mark_window(left)
+        left.set_ylim(bottom=0.0)
+        left.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+        style.label(left, "Collections queued so far", x="second of the trace")
+        right.step(sizes.numbers("units"), sizes.numbers("mean"), where="pre", color=style.BLUE, lw=1.2)
+        right.plot(sizes.numbers("units"), sizes.numbers("mean"), "o", color=style.BLUE, ms=4.5)
+        right.set_xscale("log")
+        right.set_yscale("log")
+        right.set_xticks([1, 10, 100, 1000], ["1", "10", "100", "1,000"])
+        right.set_yticks([0.01, 0.1, 1.0], ["1 %", "10 %", "100 %"])
+        right.minorticks_off()
+        style.label(right, "Share of collections at least so large", x="units")
+        return figure
+
+    def caption(self, table: Table) -> str:
+        """Say how many collections there are, and how uneven they are."""
+        digest, units = Trace().digest, _units(Trace().digest)
+        early = int((table.where(measure="arrived").numbers("second") <= SAID_UNTIL).sum())
+        return (
+            f"The paper's text speaks of {SAID_UNTIL:,} s, in which {early} collections were queued; its {SAID_SLOTS:,} "
+            f"slots of 5 s are {digest.until:,.0f} s, with {len(units)}. Half of the collections have {np.median(units):g} "
+            f"units or fewer; the largest has {units.max():,} of {units.sum():,}. A unit is an event row of an instance, as "
+            "in the public code."
+        )
+
+    def claims(self, records: Records) -> list[Claim]:
+        """Judge the numbers that the paper states, and the skew."""
+        digest = Trace().digest
+        arrived = sum(point.second <= SAID_UNTIL for point in digest.collections)
+        machines = sum(kind.machines for kind in digest.machine_classes)
+        units = np.sort(_units(digest))
+        few = float((units <= FEW).mean())
+        largest = units[-round(LARGEST * units.size) :].sum() / units.sum()
+        return [
+            Claim(
+                "trace-window", "Appendix, real-world data",
+                "The first 5,000 s have 71 collections and 9,526 machines and make 1,100 slots of 5 s.",
+                "Counted in the trace; exact numbers.",
+                (
+                    _counted(f"collections queued by {SAID_UNTIL:,} s", arrived, SAID_COLLECTIONS),
+                    _counted("machines at the start", machines, SAID_MACHINES),
+                    _counted(f"slots of 5 s in {SAID_UNTIL:,} s", SAID_UNTIL // 5, SAID_SLOTS),
+                    _counted(f"collections in {SAID_SLOTS:,} slots", len(digest.collections), SAID_COLLECTIONS),
+                ),
+                f"The public code runs {SAID_SLOTS:,} slots, which take 5,500 s; so does this page.",
+            ),
+            Claim(
+                "trace-skewed", "Appendix, basic information about the workload",
+                "Many collections have only a few instances, and a small share of them has most.",
+                f"Share of collections with at most {FEW} units, and share of all units in the largest tenth of the "
+                "collections; more than half each, our choice.",
+                (
+                    Finding(f"collections of at most {FEW} units", _exact(few, "share"), above(0.5)),
+                    Finding("units in the largest tenth", _exact(float(largest), "share"), above(0.5)),
+                ),
+            ),
+        ]  # fmt: skip
+
+
+def _units(digest: Digest) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    return np.array([point.units for point in digest.collections], dtype=np.int64)
+
+
+def _exact(value: float, unit: str) -> Effect:
+    """Return a number that was counted, not sampled."""
+    return Effect(value, value, value, unit)
+
+
+def _counted(condition: str, found: int, said: int) -> Finding:
+    return Finding(condition, _exact(found, "counted"), between(said, said))
+
+
+def _mark_window(axes: Axes) -> None:
+    """Mark the end of the window that the paper's text names."""
+    axes.axvline(SAID_UNTIL, color=style.GREY, lw=1.2, ls=(0, (4, 2)))
+    axes.text(SAID_UNTIL - 60, 4, f"{number(SAID_UNTIL)} s", ha="right", color=style.GREY)

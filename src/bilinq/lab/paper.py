@@ -1,0 +1,145 @@
+"""Redraw the paper: run what is missing, write data and figures, judge the claims, and write the report."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bilinq.arrays import count
+from bilinq.errors import BadInput
+from bilinq.lab import picture, report, style
+from bilinq.lab.claims import Claim
+from bilinq.lab.figure import Figure
+from bilinq.lab.figures import find
+from bilinq.lab.options import Options
+from bilinq.lab.report import About, Drawn
+from bilinq.lab.runs import Run, execute, load_run
+from bilinq.lab.runs.chunks import Progress
+from bilinq.lab.table import Table
+from bilinq.plain import to_json
+from bilinq.processes import pool_of
+
+
+@dataclass(frozen=True)
+class Paper:
+    """What the lab made.
+
+    Attributes
+    ----------
+    out : Path
+        The folder with `report.html`, `claims.json`, `data`, `figures` and `runs`.
+    figures : tuple of str
+        Their names.
+    claims : tuple of Claim
+    seconds : float
+    """
+
+    out: Path
+    figures: tuple[str, ...]
+    claims: tuple[Claim, ...]
+    seconds: float
+
+    def document(self) -> dict[str, Any]:
+        """Return what programs read."""
+        claims = [claim.document() for claim in self.claims]
+        return {"out": self.out, "figures": self.figures, "seconds": self.seconds, "claims": claims}
+
+
+class Judged(NamedTuple):
+    """What the records of a figure gave: its table, its claims, and the computing time of each run by its key."""
+
+    table: Table
+    claims: tuple[Claim, ...]
+    seconds: dict[str, float]
+
+
+def redraw(
+    options: Options,
+    out: str | PathLike[str],
+    figures: Sequence[str | type[Figure]] | None = None,
+    *,
+    workers: int | None = None,
+    progress: Progress | None = None,
+    fresh: bool = False,
+) -> Paper:
+    """Make the figures of these names, or all, and those given as classes, with data, claims and a report, in `out`.
+
+    Runs that `out` holds already, made with the same settings by the same code, are not repeated unless `fresh`. With the
+    same options all files but the report, which says how long it took, have the same bytes.
+
+    Parameters
+    ----------
+    workers : int, optional
+        Processes, one for each core unless given; with 1 everything runs in this process. With more, a script must
+        guard its own start with ``if __name__ == "__main__":``, as for all of `multiprocessing`.
+    progress : callable, optional
+        Told thousands of simulated slots done and in all.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        On Ctrl-C; finished runs are kept, and the next call goes on from there.
+    """
+    began, folder = time.perf_counter(), Path(out)
+    chosen = [figure(options) for figure in find(figures)]
+    wanted = {figure.name: figure.runs() for figure in chosen}
+    runs = [run for mine in wanted.values() for run in mine.values()]
+    processes = count("workers", (os.cpu_count() or 1) if workers is None else workers)
+    with nullcontext() if processes == 1 else pool_of(processes) as pool:
+        execute(runs, folder / "runs", pool, progress, fresh=fresh)
+        judged = [_judge(figure, wanted[figure.name], folder / "runs") for figure in chosen]
+        drawn = list(_draw(chosen, judged, pool))
+    spent = {key: seconds for one in judged for key, seconds in one.seconds.items()}
+    about = About.of(options, spent, time.perf_counter() - began)
+    claims = tuple(claim for figure in drawn for claim in figure.claims)
+    assert len({claim.id for claim in claims}) == len(claims), "two claims share an id"
+    _write(folder, drawn, claims, about)
+    return Paper(folder, tuple(figure.name for figure in drawn), claims, time.perf_counter() - began)
+
+
+def render(figure: Figure, table: Table) -> tuple[bytes, str]:
+    """Return the drawing of a table as PNG and SVG."""
+    with style.applied():
+        drawing = figure.draw(table)
+        return picture.png(drawing), picture.svg(drawing, figure.name)
+
+
+def _judge(figure: Figure, runs: Mapping[str, Run], folder: Path) -> Judged:
+    """Return a figure's table and claims; the records, which may be large, are not kept."""
+    records = {name: load_run(run, folder) for name, run in runs.items()}
+    claims = (replace(claim, figure=figure.name) for claim in figure.claims(records))
+    seconds = {run.key: records[name].seconds for name, run in runs.items()}
+    return Judged(figure.table(records), tuple(claims), seconds)
+
+
+def _draw(figures: Sequence[Figure], judged: Sequence[Judged], pool: Executor | None) -> Iterator[Drawn]:
+    """Yield figures with their pictures, data, captions and claims."""
+    tables, claims, _ = zip(*judged, strict=True)
+    pictures = (map if pool is None else pool.map)(render, figures, tables)
+    for figure, table, mine, (png, svg) in zip(figures, tables, claims, pictures, strict=True):
+        yield Drawn(figure.name, figure.title, figure.where, figure.caption(table), table.csv(), png, svg, mine)
+
+
+def _write(folder: Path, drawn: Sequence[Drawn], claims: Sequence[Claim], about: About) -> None:
+    """Write all files but the runs."""
+    files: dict[str, str | bytes] = {}
+    for figure in drawn:
+        files[f"data/{figure.name}.csv"] = figure.csv
+        files[f"figures/{figure.name}.png"] = figure.png
+        files[f"figures/{figure.name}.svg"] = figure.svg
+    files["claims.json"] = to_json(about.settings | {"claims": [claim.document() for claim in claims]}, indent=2) + "\n"
+    files["report.html"] = report.page(drawn, about)
+    try:
+        for name, content in files.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    except OSError as error:
+        raise BadInput(f"{folder}: cannot be written; {error.strerror}") from None

@@ -1,0 +1,171 @@
+"""The report: one page of HTML that loads nothing from outside, for light and dark rooms and for print."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from html import escape
+from importlib.metadata import version
+from typing import Any
+
+from bilinq.lab import picture
+from bilinq.lab.claims import Claim, Finding, Verdict
+from bilinq.lab.options import Options
+from bilinq.lab.presets import PRESETS
+from bilinq.lab.stylesheet import STYLE
+from bilinq.lab.whisker import whisker
+
+CLASSES = {
+    Verdict.HOLDS: "holds",
+    Verdict.CONDITIONAL: "conditional",
+    Verdict.UNSUPPORTED: "unsupported",
+    Verdict.CONTRADICTED: "contradicted",
+}
+"""The style of each verdict's chip."""
+SHORT = {verdict: verdict.value.removesuffix(" at these settings") for verdict in Verdict}
+"""What the chip of a single condition says."""
+TITLE = "The paper, redrawn"
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure that is ready for the report: words, data, pictures and the claims it tests."""
+
+    name: str
+    title: str
+    where: str
+    caption: str
+    csv: str
+    png: bytes
+    svg: str
+    claims: tuple[Claim, ...]
+
+
+@dataclass(frozen=True)
+class About:
+    """What was run: `settings` decide the numbers, `facts` only tell how they were made."""
+
+    settings: dict[str, Any]
+    facts: dict[str, str]
+
+    @classmethod
+    def of(cls, options: Options, spent: Mapping[str, float], seconds: float) -> About:
+        """Return what there is to say, given the computing time of each run."""
+        settings = {
+            "preset": options.preset, "replications": options.count, "quick": options.quick, "seed": options.seed,
+            "bilinq": version("bilinq"),
+        }  # fmt: skip
+        packages = ", ".join(f"{name} {version(name)}" for name in ("numpy", "scipy", "numba", "matplotlib"))
+        facts = {
+            "Settings shown": f"{options.preset}, {options.shown.text}; claims on the paper's figures are judged under all",
+            "Replications": f"{options.count} random instances for every mean{', a quick look' if options.quick else ''}",
+            "Bands and intervals": "95 %, Student's t over replications; ratios, slopes and the like by the jackknife",
+            "Seed": str(options.seed),
+            "Simulations": f"{len(spent)}, {sum(spent.values()) / 60:.1f} minutes of computing",
+            "This report": f"took {seconds / 60:.1f} minutes on {os.cpu_count()} cores, "
+            f"finished {datetime.now().astimezone():%Y-%m-%d %H:%M %Z}",
+            "Versions": f"bilinq {version('bilinq')}, Python {platform.python_version()}, {packages}",
+        }
+        return cls(settings, facts)
+
+
+def page(drawn: Sequence[Drawn], about: About) -> str:
+    """Return the whole page."""
+    claims = [claim for figure in drawn for claim in figure.claims]
+    sections = [_claims(claims)] if claims else []
+    sections += [_figure(figure) for figure in drawn]
+    body = "\n".join([_header(claims, about), _contents(drawn), "<main>", *sections, _about(about), "</main>"])
+    head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+    head += f"<title>{TITLE}</title><style>{STYLE}</style>"
+    return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n</body></html>\n'
+
+
+def _header(claims: Sequence[Claim], about: About) -> str:
+    counts = Counter(claim.verdict for claim in claims)
+    chips = "".join(f"<li><b>{counts[verdict]}</b> {_chip(verdict)}</li>" for verdict in Verdict if counts[verdict])
+    tally = f'<p>Of {len(claims)} claims:</p><ul class="tally">{chips}</ul>' if claims else ""
+    quick = "<p class=quick>A quick look with few replications: intervals are wide, and many claims stay open.</p>"
+    return (
+        f"<header><p class=kicker>bilinq lab</p><h1>{TITLE}</h1>"
+        "<p class=lead>Kim and Vojnović, <cite>Learning to Schedule in Parallel-Server Queues with Stochastic Bilinear "
+        "Rewards</cite>: every figure from fresh simulations, every claim judged from their numbers.</p>"
+        f"{quick if about.settings['quick'] else ''}{tally}</header>"
+    )
+
+
+def _contents(drawn: Sequence[Drawn]) -> str:
+    links = [("claims", "Claims")] if any(figure.claims for figure in drawn) else []
+    links += [(f"figure-{figure.name}", figure.title) for figure in drawn] + [("about", "What was run")]
+    return "<nav>" + "".join(f'<a href="#{place}">{escape(text)}</a>' for place, text in links) + "</nav>"
+
+
+def _claims(claims: Sequence[Claim]) -> str:
+    """Return the claims at a glance; the figures below have the details."""
+    number = sum(len(claim.findings) for claim in claims)
+    rows = "".join(
+        f'<tr data-claim="{claim.id}"><td><a href="#claim-{claim.id}">{escape(claim.statement)}</a></td>'
+        f"<td class=where>{escape(claim.where)}</td><td>{_share(claim)}</td><td>{_chip(claim.verdict)}</td></tr>"
+        for claim in claims
+    )
+    return (
+        '<section id="claims"><h2>Claims</h2><p>A claim is true for some range of an effect. Under a condition it '
+        "<b>holds</b> if the whole 95 % interval of the effect lies in that range, is <b>contradicted</b> if the whole "
+        "interval lies outside, and is <b>not supported</b> if it straddles an end. The measured effects stand below the "
+        f"figure that tests the claim. Of {number} intervals about {number * 0.05:.0f} miss the true value by chance.</p>"
+        "<table class=glance><thead><tr><th>Claim</th><th>In the paper</th><th>Conditions</th><th>Verdict</th></tr></thead>"
+        f'<tbody>{rows}</tbody></table><p class=files><a href="claims.json">claims.json</a></p></section>'
+    )
+
+
+def _share(claim: Claim) -> str:
+    held = sum(finding.verdict is Verdict.HOLDS for finding in claim.findings)
+    return f"{held} of {len(claim.findings)} hold"
+
+
+def _claim(claim: Claim) -> str:
+    """Return a claim as a group of rows: itself first, then its conditions."""
+    note = f"<p class=note>{escape(claim.note)}</p>" if claim.note else ""
+    first = (
+        f'<tr class="claim" id="claim-{claim.id}"><td colspan="4"><p class=statement>'
+        f"<b>{escape(claim.statement)}</b> {_chip(claim.verdict)}</p>"
+        f"<p class=test>{escape(claim.where)}. {escape(claim.test)}</p>{note}</td></tr>"
+    )
+    return f"<tbody>{first}{''.join(map(_finding, claim.findings))}</tbody>"
+
+
+def _finding(finding: Finding) -> str:
+    detail = f"{finding.effect.unit}; claimed {finding.claimed}".removeprefix("; ")
+    return (
+        f'<tr class="finding"><td>{escape(finding.condition)}</td><td><b>{escape(str(finding.effect))}</b> '
+        f"<span class=unit>{escape(detail)}</span></td><td>{whisker(finding)}</td>"
+        f"<td>{_chip(finding.verdict, SHORT[finding.verdict])}</td></tr>"
+    )
+
+
+def _chip(verdict: Verdict, text: str = "") -> str:
+    return f'<span class="chip {CLASSES[verdict]}">{escape(text or verdict.value)}</span>'
+
+
+def _figure(figure: Drawn) -> str:
+    drawing = picture.inline(figure.svg, figure.name, escape(figure.title, quote=True))
+    claims = "".join(map(_claim, figure.claims))
+    files = " ".join(
+        f'<a href="{folder}/{figure.name}.{kind}">{kind.upper()}</a>'
+        for folder, kind in (("data", "csv"), ("figures", "png"), ("figures", "svg"))
+    )
+    return (
+        f'<section id="figure-{figure.name}"><h2>{escape(figure.title)}</h2>'
+        f"<p class=where>In the paper: {escape(figure.where)}</p>"
+        f'<figure><div class="picture">{drawing}</div><figcaption>{escape(figure.caption)} '
+        f"<span class=files>{files}</span></figcaption></figure><table class=details>{claims}</table></section>"
+    )
+
+
+def _about(about: About) -> str:
+    facts = about.facts | {f"Preset {preset.name}": f"{preset.text}: {preset.detail}" for preset in PRESETS.values()}
+    rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in facts.items())
+    return f'<section id="about"><h2>What was run</h2><dl>{rows}</dl></section>'

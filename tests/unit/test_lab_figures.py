@@ -1,0 +1,93 @@
+"""Every figure of the lab, small: its files, its words, its claims, and the same bytes twice."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from bilinq.lab import style
+from bilinq.lab.figures import FIGURES
+from bilinq.lab.options import Options
+from bilinq.lab.paper import redraw
+from bilinq.lab.picture import inline, svg
+from bilinq.lab.presets import PRESETS
+from bilinq.lab.runs import Synthetic
+from bilinq.lab.table import Table
+from bilinq.plain import plain
+
+SMALL = Options(quick=True, replications=2)
+NAMES = [figure.name for figure in FIGURES]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return all files but the report and the runs, which tell times."""
+    kept = [path for path in folder.rglob("*.*") if path.suffix not in (".npz", ".html")]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in kept}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_figure_is_made_and_made_again(name: str, tmp_path: Path) -> None:
+    made = redraw(SMALL, tmp_path, [name], workers=1)
+    first = contents(tmp_path)
+    assert set(first) == {"claims.json", f"data/{name}.csv", f"figures/{name}.png", f"figures/{name}.svg"}
+    rows = list(csv.reader(first[f"data/{name}.csv"].decode().splitlines()))
+    assert len(rows) > 1
+    assert first[f"figures/{name}.png"].startswith(b"\x89PNG")
+    assert "<text" in first[f"figures/{name}.svg"].decode()
+    assert json.loads(first["claims.json"])["claims"] == plain([claim.document() for claim in made.claims])
+    assert all(claim.findings and claim.figure == name for claim in made.claims)
+    assert name in (tmp_path / "report.html").read_text()
+    redraw(SMALL, tmp_path, [name], workers=1)
+    assert contents(tmp_path) == first
+
+
+def test_same_seed_gives_same_bytes_with_any_number_of_workers(tmp_path: Path) -> None:
+    for folder, workers in (("one", 1), ("two", 2)):
+        redraw(SMALL, tmp_path / folder, ["comparison"], workers=workers)
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+    redraw(Options(quick=True, replications=2, seed=2), tmp_path / "two", ["comparison"], workers=1)
+    assert contents(tmp_path / "one") != contents(tmp_path / "two")
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_figures_of_the_paper_can_show_every_preset(preset: str, tmp_path: Path) -> None:
+    redraw(Options(preset, replications=2, quick=True), tmp_path, ["comparison", "weights"], workers=1)
+
+
+def test_names_are_unique_words() -> None:
+    assert len(set(NAMES)) == len(NAMES)
+    assert all(name == name.lower() and " " not in name for name in NAMES)
+
+
+def test_presets_compute_the_known_values_of_V() -> None:
+    """57.99 and 38.35 are the public code's, 680 the bound's minimiser, 70.7 is sqrt(10 x 500): docs/maths.md."""
+    problem = Synthetic().example
+    weight = (7 / 4,) * 5 + (1 / 4,) * 5
+    found = {name: preset.V(problem, 500, None) for name, preset in PRESETS.items()}
+    assert found == pytest.approx({"paper": 680.0, "published": 57.99, "calibrated": 70.71}, abs=0.05)
+    assert PRESETS["published"].V(problem, 500, weight) == pytest.approx(38.35, abs=0.005)
+
+
+def test_table_is_tidy() -> None:
+    table = Table([{"a": "x", "n": 1}, {"a": "y", "n": 2.5}]) + Table([{"a": "x", "m": float("nan")}])
+    assert table.csv() == "a,n,m\nx,1,\ny,2.5,\nx,,\n"
+    assert table.distinct("a") == ["x", "y"]
+    assert table.where(a="y").last("n") == 2.5
+
+
+def test_inline_pictures_follow_the_page() -> None:
+    with style.applied():
+        figure, (axes,) = style.panels(1, 1)
+        axes.plot([1, 2], [3, 4], color=style.BLUE, label="a & b")
+        style.label(axes, "Title")
+        style.legend(figure, axes)
+        text = svg(figure, "name")
+        assert svg(figure, "name") == text
+    inlined = inline(text, "name", "Title")
+    for colour in (style.BLUE, style.INK, style.GREY, style.FAINT):
+        assert colour not in inlined
+    assert "var(--blue)" in inlined
+    assert "currentColor" in inlined
+    assert 'id="name-figure_1"' in inlined
+    assert inlined.startswith("<svg viewBox=")

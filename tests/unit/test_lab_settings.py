@@ -1,0 +1,57 @@
+"""Settings of the lab beyond the synthetic one: the trace, sized jobs, no features, a given problem."""
+
+import pytest
+
+from bilinq import FirstCome, KnownRewards, Problem, simulate
+from bilinq.lab.runs import Synthetic
+from bilinq.lab.runs.fixed import Fixed
+from bilinq.lab.runs.run import Run, spelled
+from bilinq.lab.runs.sized import SizedJobs, Unstructured
+from bilinq.lab.runs.trace import Trace
+
+
+def test_trace_has_the_V_of_the_public_code() -> None:
+    """107.5 and 71.1 are the public code's on this trace: docs/maths.md at Eq. (25)."""
+    trace = Trace()
+    assert trace.V() == pytest.approx(107.5, abs=0.05)
+    assert trace.V((1.75, 1.75, 0.25, 0.25, 1.0)) == pytest.approx(71.1, abs=0.05)
+    assert trace.slots == 1100
+
+
+def test_trace_replications_share_problem_and_arrivals() -> None:
+    trace = Trace()
+    problems = trace.problems(1, range(3))
+    assert all(problem is problems[0] for problem in problems)
+    found = simulate(problems, KnownRewards(V=trace.V()), slots=300, arrivals=trace.arrivals(), service=trace.service)
+    assert (found.queue[:, :141] == found.queue[:1, :141]).all()  # up to the first service nothing is random
+    assert (found.queue[:, :139] == 0).all()  # the first collection comes after 700 s
+    assert (found.queue[:, 140] > 0).any()
+
+
+def test_key_of_a_run_depends_on_the_data() -> None:
+    problem = Problem.synthetic(seed=1)
+    other = problem.replace(noise=0.2)
+    synthetic = (Fixed(problem), Fixed(other), SizedJobs(Fixed(problem)), Unstructured(Fixed(problem)))
+    keys = {
+        Run(setting, KnownRewards(V=1.0), 10, 1, 0).key for setting in (*synthetic, Trace(), Trace(unseen="predicted"))
+    }
+    assert len(keys) == 6
+    assert spelled(Trace()) == spelled(Trace())
+
+
+def test_features_are_taken_away_and_rewards_stay() -> None:
+    inner = Synthetic()
+    (plain,), (problem,) = (setting.problems(1, range(3, 4)) for setting in (Unstructured(inner), inner))
+    assert plain.job_features.shape == (10, 10)
+    assert (plain.mean_reward == problem.mean_reward).all()
+    assert (plain.arrival_rate == problem.arrival_rate).all()
+    assert (plain.noise == problem.noise).all()
+    assert Unstructured(SizedJobs(inner)).service == "units"
+
+
+def test_sized_jobs_are_the_same_for_two_policies() -> None:
+    setting = SizedJobs(Fixed(Problem.synthetic(service_rate=0.2, seed=1)))
+    problems = setting.problems(1, range(2))
+    found = [simulate(problems, policy, slots=400, arrivals=setting.arrivals(), service=setting.service, seed=3)
+             for policy in (FirstCome(), FirstCome(newest=True))]  # fmt: skip
+    assert (found[0].queue.sum(axis=2) == found[1].queue.sum(axis=2)).all()  # neither idles, and lengths are given

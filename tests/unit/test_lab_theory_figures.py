@@ -1,0 +1,77 @@
+"""What the figures `scaling`, `load`, `tradeoff` and `bounds` work with."""
+
+import math
+
+import numpy as np
+import pytest
+
+from bilinq import theory
+from bilinq.arrays import Array
+from bilinq.lab import style
+from bilinq.lab.figures import bounds_measures, load, scaling_sweeps
+from bilinq.lab.once import once
+from bilinq.lab.presets import PRESETS
+from bilinq.lab.runs import Record, Synthetic
+from bilinq.lab.ticks import log_axis
+from bilinq.policies import Sabr
+from bilinq.simulation import simulate
+
+
+def record(queue: Array, regret: Array) -> Record:
+    slots = np.arange(1, queue.shape[1] + 1)
+    samples = {"regret": regret, "queue": queue.mean(axis=1)}
+    return Record(slots, samples, {"queue": queue.astype(np.float32), "holding_cost": queue.astype(np.float32)}, 0.0)
+
+
+def test_every_sweep_keeps_the_load() -> None:
+    for sweep in scaling_sweeps.SWEEPS.values():
+        for value in sweep.values:
+            problem = sweep.setting(value).example
+            assert problem.load_factor == pytest.approx(0.25)
+            assert problem.arrival_rate.sum() <= 1 + 1e-9
+            assert sweep.V(value) == pytest.approx(math.sqrt(problem.job_classes * sweep.slots(value)))
+
+
+def test_slack_is_what_the_name_says() -> None:
+    for slack in (1.0, 0.125):
+        problem = bounds_measures.narrow(slack).example
+        assert problem.slack == pytest.approx(slack)
+        assert theory.queue_bound(problem, 1.0) > 0  # at most one arrival per slot, or the bound would not apply
+
+
+def test_once_never_pays_twice_for_a_job() -> None:
+    """One-unit jobs, V so small that the paper's draws put several servers on one job: more units than jobs."""
+    policy = Sabr(V=1.0)
+    problem = Synthetic().example
+    twice = simulate(problem, policy, slots=100, seed=1, replications=3)
+    single = simulate(problem, once(policy), slots=100, seed=1, replications=3)
+    assert (twice.regret[:, -1] < -20).all()
+    assert (np.abs(single.regret[:, -1]) < 20).all()
+    assert once(PRESETS["paper"].sabr(3.0)) == Sabr(V=3.0, radius="paper", assignment="distinct", limit="queue")
+
+
+def test_growth_tells_a_steady_queue_from_one_that_grows() -> None:
+    steady, growing = np.full((4, 400), 7.0), np.tile(np.arange(400.0), (4, 1))
+    assert load._growth(record(steady, np.zeros(4))).value == pytest.approx(1.0)
+    assert load._growth(record(growing, np.zeros(4))).value == pytest.approx(1.4, abs=0.01)
+    assert bounds_measures.still_growing(record(growing, np.zeros(4))).value == pytest.approx(2.0, abs=0.01)
+
+
+def test_measures_are_the_highest_over_time() -> None:
+    path = np.tile([1.0, 5.0, 3.0, 3.0], (3, 1))
+    found = record(path, np.full(3, 2.0))
+    assert bounds_measures.measured(found, "queue").value == pytest.approx(5.0)
+    assert bounds_measures.measured(found, "holding cost").value == pytest.approx(3.0)
+    bound = bounds_measures.bound("regret", 60.0)
+    assert bounds_measures.tightness(found, "regret", 60.0).value == pytest.approx(bound / 2)
+    assert bounds_measures.worst({60.0: found}, "regret").value == pytest.approx(2 / bound)
+
+
+def test_log_axis_shows_what_is_positive() -> None:
+    with style.applied():
+        _, (axes,) = style.panels(1, 1)
+        log_axis(axes, "y", np.array([-3.0, 10.0, 40.0]), room=2.0)
+        assert axes.get_ylim() == pytest.approx((5.0, 80.0))
+        assert list(axes.get_yticks()) == [5.0, 10.0, 20.0, 50.0]
+        log_axis(axes, "x", np.array([-1.0]))
+        assert axes.get_xlim() == pytest.approx((1.0, 10.0))
