@@ -88,6 +88,7 @@ def test_effect_shows_as_many_digits_as_its_interval_warrants() -> None:
     assert str(Effect(0.9531, 0.9043, 1.0019)) == "0.953 [0.904, 1.002]"
     assert str(Effect(-11.96, -17.94, -5.98)) == f"{MINUS}12 [{MINUS}18, {MINUS}6]"
     assert str(Effect(3.14159, math.nan, math.nan)) == "3.14"
+    assert str(Effect(0.995412844, 0.995412844 - 1e-15, 0.995412844 + 1e-15)) == "0.995"  # rounding is no interval
 
 
 def test_whisker_draws_interval_and_range() -> None:

@@ -32,7 +32,7 @@ class Effect:
 
     def __str__(self) -> str:
         width = self.high - self.low
-        if not (math.isfinite(width) and width > 0.0):
+        if not (math.isfinite(width) and width > 1e-9 * abs(self.value)):
             return number(self.value)
         digits = max(0, 1 - math.floor(math.log10(width)))  # two digits of the interval's width
         value, low, high = (f"{x:,.{digits}f}".replace("-", MINUS) for x in (self.value, self.low, self.high))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Executor
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -94,8 +93,10 @@ def redraw(
     processes = count("workers", (os.cpu_count() or 1) if workers is None else workers)
     with nullcontext() if processes == 1 else pool_of(processes) as pool:
         execute(runs, folder / "runs", pool, progress, fresh=fresh)
-        judged = [_judge(figure, wanted[figure.name], folder / "runs") for figure in chosen]
-        drawn = list(_draw(chosen, judged, pool))
+        judged: list[Judged] = []
+        tables = _judge_each(chosen, wanted, folder / "runs", judged)
+        pictures = list((map if pool is None else pool.map)(render, chosen, tables))  # drawn while others are judged
+    drawn = [_drawn(*parts) for parts in zip(chosen, judged, pictures, strict=True)]
     spent = {key: seconds for one in judged for key, seconds in one.seconds.items()}
     about = About.of(options, spent, time.perf_counter() - began)
     claims = tuple(claim for figure in drawn for claim in figure.claims)
@@ -108,6 +109,7 @@ def render(figure: Figure, table: Table) -> tuple[bytes, str]:
     """Return the drawing of a table as PNG and SVG."""
     with style.applied():
         drawing = figure.draw(table)
+        style.settle(drawing)
         return picture.png(drawing), picture.svg(drawing, figure.name)
 
 
@@ -119,12 +121,19 @@ def _judge(figure: Figure, runs: Mapping[str, Run], folder: Path) -> Judged:
     return Judged(figure.table(records), tuple(claims), seconds)
 
 
-def _draw(figures: Sequence[Figure], judged: Sequence[Judged], pool: Executor | None) -> Iterator[Drawn]:
-    """Yield figures with their pictures, data, captions and claims."""
-    tables, claims, _ = zip(*judged, strict=True)
-    pictures = (map if pool is None else pool.map)(render, figures, tables)
-    for figure, table, mine, (png, svg) in zip(figures, tables, claims, pictures, strict=True):
-        yield Drawn(figure.name, figure.title, figure.where, figure.caption(table), table.csv(), png, svg, mine)
+def _judge_each(
+    figures: Sequence[Figure], wanted: Mapping[str, Mapping[str, Run]], folder: Path, judged: list[Judged]
+) -> Iterator[Table]:
+    """Yield the tables of figures one by one, and put all that was judged into `judged`."""
+    for figure in figures:
+        judged.append(_judge(figure, wanted[figure.name], folder))
+        yield judged[-1].table
+
+
+def _drawn(figure: Figure, judged: Judged, files: tuple[bytes, str]) -> Drawn:
+    """Return a figure with its picture, data, caption and claims."""
+    table = judged.table
+    return Drawn(figure.name, figure.title, figure.where, figure.caption(table), table.csv(), *files, judged.claims)
 
 
 def _write(folder: Path, drawn: Sequence[Drawn], claims: Sequence[Claim], about: About) -> None:

@@ -19,7 +19,7 @@ ADAPTED = {
 def png(figure: Figure) -> bytes:
     """Return the figure as PNG on white, without a date."""
     file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=200, facecolor="white", metadata={"Software": None})
+    figure.savefig(file, format="png", dpi=150, facecolor="white", metadata={"Software": None})
     return file.getvalue()
 
 

@@ -56,6 +56,14 @@ def panels(rows: int = 1, columns: int = 2, *, height: float = 3.3) -> tuple[Fig
     return figure, list(np.atleast_1d(figure.subplots(rows, columns)).ravel())
 
 
+def settle(figure: Figure) -> None:
+    """Find the layout once and for all: it takes as long as the drawing, and every file would find it anew."""
+    engine = figure.get_layout_engine()
+    assert engine is not None
+    engine.execute(figure)
+    figure.set_layout_engine("none")
+
+
 def curve(axes: Axes, table: Table, look: Look, label: str = "", x: str = "slot") -> None:
     """Draw the column "mean" of a table over column `x`, with the band between "low" and "high"."""
     at, mean = table.numbers(x), table.numbers("mean")

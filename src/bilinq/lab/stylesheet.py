@@ -34,8 +34,8 @@ h2 + .where { margin-top: -.7rem }
 .quick { border-left: 3px solid var(--amber); padding-left: .8rem; color: var(--soft) }
 .tally { display: flex; flex-wrap: wrap; gap: .5rem 1.4rem; padding: 0; margin: 0; list-style: none }
 .tally b { font-size: 1.35rem; margin-right: .3rem; font-variant-numeric: tabular-nums }
-nav { position: sticky; top: 0; z-index: 1; display: flex; flex-wrap: wrap; gap: .2rem 1.2rem; white-space: nowrap;
-  margin: 1.6rem -1.25rem 0; padding: .7rem 1.25rem; background: var(--paper); border-bottom: 1px solid var(--line) }
+nav { position: sticky; top: 0; z-index: 1; display: flex; gap: 1.2rem; white-space: nowrap; overflow-x: auto;
+  scrollbar-width: thin; margin: 1.6rem -1.25rem 0; padding: .7rem 1.25rem; background: var(--paper); border-bottom: 1px solid var(--line) }
 nav a { text-decoration: none; font-size: .92rem }
 nav a:hover { text-decoration: underline }
 .chip { display: inline-block; padding: .08rem .55rem; border-radius: 1rem; font-size: .8rem; font-weight: 600;
@@ -48,7 +48,7 @@ table { border-collapse: collapse; width: 100%; font-size: .88rem }
 td { vertical-align: baseline; padding: .2rem .7rem .2rem 0; line-height: 1.4 }
 th { text-align: left; font-size: .8rem; color: var(--soft); font-weight: 600; padding: .3rem .7rem .3rem 0 }
 .glance { font-size: .95rem } .glance td { border-top: 1px solid var(--line); padding: .45rem .7rem .45rem 0 }
-.glance td:nth-child(n+2) { white-space: nowrap }
+.glance td:first-child { width: 45% } .glance td:nth-child(n+3) { white-space: nowrap }
 .details { margin-top: 1.2rem }
 .details tbody::after { content: ""; display: block; height: 1.3rem }
 .claim { scroll-margin-top: 5rem }
@@ -77,7 +77,7 @@ dl { display: grid; grid-template-columns: max-content 1fr; gap: .35rem 1.4rem; 
 dt { color: var(--soft) }
 dd { margin: 0 }
 @media (max-width: 44rem) {
-  nav { flex-wrap: nowrap; overflow-x: auto } body { padding-top: 1.4rem } h1 { font-size: 1.7rem }
+  body { padding-top: 1.4rem } h1 { font-size: 1.7rem }
   thead { display: none } table, tbody, tr, td { display: block; width: auto !important; text-align: left !important }
   .finding { border-left: 3px solid var(--line); padding-left: .8rem; margin: .6rem 0 }
   .finding td, .glance td { padding: .08rem 0 } .glance td { border: 0 }

@@ -6,6 +6,7 @@ import platform
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import fields
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -108,6 +109,14 @@ def _instances(problem: Problem | Sequence[Problem], replications: int | None) -
     return instances
 
 
+@cache
+def _versions() -> tuple[tuple[str, str], ...]:
+    """Return names and versions of what decides a run's numbers; looking them up takes as long as many slots."""
+    from importlib.metadata import version
+
+    return tuple((name, version(name)) for name in ("bilinq", "numpy", "numba", "scipy"))
+
+
 def _oracle(instances: Instances) -> Array:
     """Return r* of each replication (R,), NaN where the load exceeds capacity."""
     stable = instances.traffic.sum(axis=1) <= instances.servers.sum(axis=1)
@@ -125,8 +134,6 @@ class _Run:
         self, instances: Instances, policy: Policy, slots: int, seed: int, arrivals: Arrivals, service: str,
         capacity: Capacity, record_allocation: bool, record_jobs: bool,
     ) -> None:  # fmt: skip
-        from importlib.metadata import version
-
         from bilinq.simulation.world import World
 
         streams = [[np.random.default_rng(child) for child in np.random.SeedSequence((seed, k)).spawn(5)]
@@ -148,7 +155,7 @@ class _Run:
         self.settings: dict[str, Any] = {
             "policy": repr(policy), "slots": slots, "replications": R, "seed": seed, "arrivals": repr(arrivals),
             "service": service, "capacity": repr(capacity), "python": platform.python_version(),
-            "versions": {name: version(name) for name in ("bilinq", "numpy", "numba", "scipy")},
+            "versions": dict(_versions()),
         }  # fmt: skip
 
     def go(self, progress: Progress | None) -> int:

@@ -54,7 +54,7 @@ class Gpu(Figure):
     def runs(self) -> dict[str, Run]:
         """Return SABR and known rewards at several V, the others once, at every load."""
         runs: dict[str, Run] = {}
-        for load in LOADS:
+        for load in self._loads():
             setting = _setting(load)
             mine = {name: self._run(setting, policy) for name, policy in OTHERS.items()}
             mine[TABLE] = self._run(_setting(load, "one-hot"), once(Sabr(V=BUSY)))
@@ -67,18 +67,25 @@ class Gpu(Figure):
     def table(self, records: Records) -> Table:
         """Return time in the system and speed of every run."""
         rows = []
-        for load in LOADS:
+        for load in self._loads():
             names = {f"{name} x{step}": (name, step * BUSY) for name in CURVES for step in self._steps()}
             names |= {name: (name, BUSY if name == TABLE else math.nan) for name in POINTS}
             first = records[f"{load} {FIRST}"]
             for key, (name, V) in names.items():
-                rows.append({"load": load, "policy": name, "V": V, **_place(records[f"{load} {key}"], first, load)})
+                rows.append(
+                    {
+                        "load": load,
+                        "policy": name,
+                        "V": V,
+                        **_place(records[f"{load} {key}"], first, load, self._slots()),
+                    }
+                )
         return Table(rows)
 
     def draw(self, table: Table) -> Drawing:
         """Draw a panel for each load."""
-        figure, panels = style.panels(1, len(LOADS), height=3.7)
-        for axes, load in zip(panels, LOADS, strict=True):
+        figure, panels = style.panels(1, len(self._loads()), height=3.7)
+        for axes, load in zip(panels, self._loads(), strict=True):
             _draw_load(axes, table.where(load=load), f"Load {load:g}")
         ends = [end for axes in panels for end in axes.get_ylim()]
         for axes in panels:
@@ -90,11 +97,11 @@ class Gpu(Figure):
     def caption(self, table: Table) -> str:
         """Say what learning gains where nobody waits longer."""
         gains = {
-            name: ", ".join(f"{_first(table, load, name) - 1.0:.0%}" for load in LOADS)
+            name: ", ".join(f"{_first(table, load, name) - 1.0:.0%}" for load in self._loads())
             for name in (SABR, GREEDY, NEWEST)
         }
-        speeds = ", ".join(number(_first(table, load, FIRST, "speed")) for load in LOADS)
-        loads = ", ".join(f"{load:g}" for load in LOADS)
+        speeds = ", ".join(number(_first(table, load, FIRST, "speed")) for load in self._loads())
+        loads = ", ".join(f"{load:g}" for load in self._loads())
         return (
             f"{_setting(LOADS[0]).example.job_classes} kinds of training jobs on 12 GPUs (K80, P100, V100), speeds as "
             "measured for Gavel; arrivals, lengths (20 rounds on average) and noise (0.1) are assumed. Under first come, "
@@ -102,14 +109,14 @@ class Gpu(Figure):
             "curve leaves no GPU idle while a job waits, so jobs stay as long as there: SABR gains "
             f"{gains[SABR]}, greedy service with the same learner {gains[GREEDY]}, and taking the newest free GPU without "
             f"learning anything {gains[NEWEST]}. Larger V waits for better GPUs; work left at the end counts as lost. "
-            f"Moving a job between rounds costs nothing here. {min(self.options.count, MOST)} replications of {SLOTS:,} "
+            f"Moving a job between rounds costs nothing here. {self._replications()} replications of {self._slots():,} "
             "rounds from an empty system."
         )
 
     def claims(self, records: Records) -> list[Claim]:
         """Judge the gain of learning at an equal time in the system, and the worth of features."""
         gains, features = [], []
-        for load in LOADS:
+        for load in self._loads():
             sabr = records[f"{load} {SABR} x1"]
             for base in (FIRST, NEWEST):
                 other = records[f"{load} {base}"].samples
@@ -119,7 +126,7 @@ class Gpu(Figure):
                     Finding(f"speed against {base}, load {load:g}", speed, above(1.0)),
                     Finding(f"time in the system against {base}, load {load:g}", stay, between(1.0 / MARGIN, MARGIN)),
                 ]
-            for slot in (EARLY, SLOTS):
+            for slot in (EARLY, self._slots()):
                 ratio = _speed_until(slot, sabr, records[f"{load} {TABLE}"])
                 features.append(Finding(f"load {load:g}, first {slot:,} rounds", ratio, above(1.0)))
         return [
@@ -141,17 +148,26 @@ class Gpu(Figure):
         ]  # fmt: skip
 
     def _run(self, setting: Setting, policy: Policy) -> Run:
-        return replace(self.options.run(setting, policy, SLOTS), replications=min(self.options.count, MOST))
+        return replace(self.options.run(setting, policy, self._slots()), replications=self._replications())
 
     def _steps(self) -> tuple[int, ...]:
         return self.options.pick(STEPS, quick=STEPS[::2])
+
+    def _loads(self) -> tuple[float, ...]:
+        return self.options.pick(LOADS, quick=LOADS[::2])
+
+    def _slots(self) -> int:
+        return self.options.pick(SLOTS, quick=300)
+
+    def _replications(self) -> int:
+        return min(self.options.count, self.options.pick(MOST, quick=5))
 
 
 def _setting(load: float, features: Literal["known", "one-hot"] = "known") -> Setting:
     return SizedJobs(Fixed(gpu_table(load=load, features=features)))
 
 
-def _place(record: Record, first: Record, load: float) -> dict[str, float]:
+def _place(record: Record, first: Record, load: float, slots: int) -> dict[str, float]:
     """Return the rounds a job spends in the system, by Little's law, and the speed, also relative to `first`.
 
     Speed is the reward per round of work that arrives; replications are pairs, so that ratios are sharper than speeds.
@@ -160,7 +176,7 @@ def _place(record: Record, first: Record, load: float) -> dict[str, float]:
     reward = record.samples["reward"]
     return {
         "rounds": float(record.samples["queue"].mean() / problem.arrival_rate.sum()),
-        "speed": float(reward.mean() / (problem.traffic.sum() * SLOTS)),
+        "speed": float(reward.mean() / (problem.traffic.sum() * slots)),
         **effects.ratio(reward, first.samples["reward"]).row(),
     }
 

@@ -58,21 +58,21 @@ class Load(Figure):
 
     def runs(self) -> dict[str, Run]:
         """Return every policy at every load, and SABR with the paper's draws and other radii at the highest."""
-        V = order(Synthetic().example, SLOTS)
+        V = order(Synthetic().example, self.slots)
         runs = {
-            f"{name} {load}": self.options.run(_setting(load), make(V), SLOTS)
-            for load in LOADS
+            f"{name} {load}": self.options.run(_setting(load), make(V), self.slots)
+            for load in self._loads()
             for name, make in POLICIES.items()
         }
         for name in ("paper", "published"):
-            runs[name] = self.options.run(_setting(LOADS[-1]), PRESETS[name].sabr(V), SLOTS)
+            runs[name] = self.options.run(_setting(self._loads()[-1]), PRESETS[name].sabr(V), self.slots)
         return runs
 
     def table(self, records: Records) -> Table:
         """Return regret, queue and the gain over greedy of every policy at every load."""
         rows = []
         for name in POLICIES:
-            for load in LOADS:
+            for load in self._loads():
                 mine, greedy = records[f"{name} {load}"], records[f"greedy {load}"]
                 measures = {
                     "regret": effects.mean(mine.samples["regret"]),
@@ -90,27 +90,27 @@ class Load(Figure):
             style.curve(regret, mine.where(measure="regret"), look, policy, x="load")
             style.curve(queue, mine.where(measure="queue"), look, x="load")
             style.curve(gain, mine.where(measure="gain"), look, x="load")
-        style.label(regret, f"(a) Regret, T = {SLOTS}", x="load")
+        style.label(regret, f"(a) Regret, T = {self.slots}", x="load")
         style.label(queue, "(b) Time-average queue", x="load")
         style.label(gain, "(c) Gain over greedy per slot", x="load")
         for axes in (regret, queue, gain):
-            axes.set_xticks(LOADS, [f"{load:g}" for load in LOADS])
+            axes.set_xticks(self._loads(), [f"{load:g}" for load in self._loads()])
         log_axis(queue, "y", table.where(measure="queue").numbers("mean"))
         style.legend(figure, regret, columns=4)
         return figure
 
     def caption(self, table: Table) -> str:
         """Say where waiting pays."""
-        heavy = LOADS[-2]
+        heavy = self._loads()[-2]
 
         def at(policy: str, measure: str, load: float = heavy) -> str:
             return number(table.where(policy=policy, measure=measure, load=load).last())
 
         return (
-            f"Poisson arrivals to {SERVERS} servers, jobs of one unit, T = {SLOTS}, V = sqrt(I T) = "
-            f"{number(order(Synthetic().example, SLOTS))} or a tenth of it; MaxWeight at its default V. No policy puts two "
-            "servers on one job. (c) compares the second half only, when queues have filled: what is earned per slot above "
-            "greedy, which lets no server idle while a job waits. "
+            f"Poisson arrivals to {SERVERS} servers, jobs of one unit, T = {self.slots}, V = sqrt(I T) = "
+            f"{number(order(Synthetic().example, self.slots))} or a tenth of it; MaxWeight at its default V. No policy puts "
+            "two servers on one job. (c) compares the second half only, when queues have filled: what is earned per slot "
+            "above greedy, which lets no server idle while a job waits. "
             f"At load {heavy:g} regret is {at('greedy', 'regret')} for greedy, {at('SABR', 'regret')} for SABR "
             f"and {at(SMALL, 'regret')} for SABR with the smaller V, with "
             f"{at('greedy', 'queue')}, {at('SABR', 'queue')} and {at(SMALL, 'queue')} jobs in the system. In (b) "
@@ -122,12 +122,12 @@ class Load(Figure):
         return [self._stable(records), self._against_ugda(records), self._against_greedy(records)]
 
     def _stable(self, records: Records) -> Claim:
-        found = {f"Thompson sampling, load {load:g}": _growth(records[f"SABR {load}"]) for load in LOADS}
+        found = {f"Thompson sampling, load {load:g}": _growth(records[f"SABR {load}"]) for load in self._loads()}
         for name in ("published", "paper"):
-            found[f"{PRESETS[name].text}, load {LOADS[-1]:g}"] = _growth(records[name])
+            found[f"{PRESETS[name].text}, load {self._loads()[-1]:g}"] = _growth(records[name])
         return Claim(
             "stable-at-any-load", "Theorem 3.4, Section 1", "The queue stays bounded at every load below capacity.",
-            f"Mean queue in the last quarter of {SLOTS} slots over that in the third, SABR at V = sqrt(I T); bounded "
+            f"Mean queue in the last quarter of {self.slots} slots over that in the third, SABR at V = sqrt(I T); bounded "
             f"means below {STEADY:g}, our choice (a queue that grows steadily has 1.4).",
             tuple(Finding(condition, effect, below(STEADY)) for condition, effect in found.items()),
             "Poisson arrivals, so that the load can exceed 0.25 with jobs of one unit; the theorem assumes at most one "
@@ -137,7 +137,7 @@ class Load(Figure):
     def _against_ugda(self, records: Records) -> Claim:
         other = "UGDA-OL, per class pair"
         findings = []
-        for load in LOADS:
+        for load in self._loads():
             same = _difference(records, "SABR", other, load)
             findings += [
                 Finding(f"load {load:g}, at the same V", same, below(0.0)),
@@ -145,7 +145,7 @@ class Load(Figure):
             ]
         return Claim(
             "gain-over-ugda", "Section 1.1", "SABR performs better than UGDA-OL, the best algorithm known before.",
-            f"SABR's regret less that of UGDA-OL with an index per class pair after {SLOTS} slots, both at "
+            f"SABR's regret less that of UGDA-OL with an index per class pair after {self.slots} slots, both at "
             "V = sqrt(I T); and at the V between V / 10 and V at which SABR has UGDA-OL's queue.", tuple(findings),
             "The index of UGDA-OL is too high for long, so it serves faster and has a shorter queue at the same V; at high "
             "load that is worth more than what it fails to learn.",
@@ -155,15 +155,23 @@ class Load(Figure):
         findings = [
             Finding(f"load {load:g}, {text}", _difference(records, policy, "greedy", load), below(0.0))
             for policy, text in (("SABR", "V = sqrt(I T)"), (SMALL, "V a tenth of that"))
-            for load in LOADS
+            for load in self._loads()
         ]
         return Claim(
             "waiting-pays", "Section 1", "To make jobs wait for better servers raises the reward.",
-            f"SABR's regret less that of greedy service after {SLOTS} slots; greedy learns in the same way and lets no "
+            f"SABR's regret less that of greedy service after {self.slots} slots; greedy learns in the same way and lets no "
             "server idle while a job waits.", tuple(findings),
             "Implied, not stated: it is what a queue is held for. Jobs that wait at the end have earned nothing yet, a loss "
             "of order V; the gain is of order T, so that a longer horizon favours waiting at the same V.",
         )  # fmt: skip
+
+    def _loads(self) -> tuple[float, ...]:
+        return self.options.pick(LOADS, quick=(0.25, 0.75, 0.95))
+
+    @property
+    def slots(self) -> int:
+        """The number of slots, T."""
+        return self.options.pick(SLOTS, quick=SLOTS // 2)
 
 
 def _setting(load: float) -> Synthetic:

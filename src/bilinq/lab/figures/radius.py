@@ -66,9 +66,9 @@ class Radius(Figure):
 
     def runs(self) -> dict[str, Run]:
         """Return every policy at several V, and the printed radius over a longer time."""
-        V, slots = published(SETTING.example, SLOTS), self._long()
+        V, slots = published(SETTING.example, self.slots), self._long()
         runs = {
-            f"{name} x{step}": self.options.run(SETTING, make(step * V), SLOTS)
+            f"{name} x{step}": self.options.run(SETTING, make(step * V), self.slots)
             for name, make in POLICIES.items()
             for step in STEPS
         }
@@ -115,25 +115,25 @@ class Radius(Figure):
         clipped = {name: table.where(policy=name, measure="clipped").last() for name in LOOKS}
         paid = {str(p): table.where(policy=p, measure="price").last() for p in POLICIES if p != "rewards known"}
         return (
-            f"With the printed radius {clipped['printed radius']:.0%} of all indices are still clipped at 1 after {SLOTS} "
-            f"slots, with the public code's {clipped['public code radius']:.0%}, with one that uses the noise scale "
-            f"{clipped['calibrated radius']:.0%}. In (c) all run at V = {number(published(SETTING.example, SLOTS))}; "
-            "optimism serves faster, so queues differ. (d) compares at an equal queue: above known rewards the printed "
-            f"radius costs {number(paid['printed radius'])}, no learning {number(paid['no learning'])}, Thompson sampling "
-            f"{number(paid['Thompson sampling'])}."
+            f"With the printed radius {clipped['printed radius']:.0%} of all indices are still clipped at 1 after "
+            f"{self.slots} slots, with the public code's {clipped['public code radius']:.0%}, with one that uses the noise "
+            f"scale {clipped['calibrated radius']:.0%}. In (c) all run at V = "
+            f"{number(published(SETTING.example, self.slots))}; optimism serves faster, so queues differ. (d) compares at "
+            f"an equal queue: above known rewards the printed radius costs {number(paid['printed radius'])}, no learning "
+            f"{number(paid['no learning'])}, Thompson sampling {number(paid['Thompson sampling'])}."
         )
 
     def claims(self, records: Records) -> list[Claim]:
         """Judge whether SABR learns at all, and whether exploring by optimism pays."""
         known, blind = _at_all_V(records, "rewards known"), _at_all_V(records, "no learning")
         findings = [
-            Finding(f"{name}, T = {SLOTS}", learnt(_at_all_V(records, name), blind, known, QUEUE), above(LEAST))
+            Finding(f"{name}, T = {self.slots}", learnt(_at_all_V(records, name), blind, known, QUEUE), above(LEAST))
             for name in LEARNERS
         ]
         findings.append(Finding(f"printed radius, T = {self._long():,}", _learnt_long(records), above(LEAST)))
         guess = _at_all_V(records, "no exploration")
         pays = [
-            Finding(f"{name}, T = {SLOTS}", price_gap(_at_all_V(records, name), guess, known, QUEUE), below(0.0))
+            Finding(f"{name}, T = {self.slots}", price_gap(_at_all_V(records, name), guess, known, QUEUE), below(0.0))
             for name in LEARNERS
         ]
         return [
@@ -153,20 +153,27 @@ class Radius(Figure):
         ]  # fmt: skip
 
     def _long(self) -> int:
-        return self.options.pick(LONG, quick=1000)
+        return self.options.pick(LONG, quick=400)
 
     def _watch(self, name: str) -> list[dict[str, object]]:
         """Return radius and share of clipped indices over time, of the first replications of the run."""
         count, seed = min(self.options.count, WATCHED), self.options.seed
-        policy = POLICIES[name](published(SETTING.example, SLOTS))
+        policy = POLICIES[name](published(SETTING.example, self.slots))
         assert isinstance(policy, Sabr)
         watched = _Watched(policy)
-        simulate(SETTING.problems(seed, range(count)), watched, slots=SLOTS, seed=seed * SEED_STEP, record_jobs=False)
+        simulate(
+            SETTING.problems(seed, range(count)), watched, slots=self.slots, seed=seed * SEED_STEP, record_jobs=False
+        )
         return [
             {"policy": name, "measure": measure, "slot": t + 1, **effects.mean(values[t]).row()}
             for measure, values in (("radius", watched.radius), ("clipped", watched.clipped))
-            for t in range(0, SLOTS, 5)
+            for t in range(0, self.slots, 5)
         ]
+
+    @property
+    def slots(self) -> int:
+        """The number of slots, T."""
+        return self.options.pick(SLOTS, quick=SLOTS // 3)
 
 
 class _Watched(Policy):

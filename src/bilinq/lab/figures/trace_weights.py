@@ -97,7 +97,10 @@ class TraceWeights(Figure):
         ]  # fmt: skip
 
     def _run(self, policy: Policy) -> Run:
-        return replace(self.options.run(TRACE, policy, TRACE.slots), replications=min(self.options.count, MOST))
+        return replace(
+            self.options.run(TRACE, policy, self.options.pick(TRACE.slots, quick=TRACE.slots // 2)),
+            replications=min(self.options.count, MOST),
+        )
 
 
 def _pairs(records: Records) -> dict[str, tuple[Record, Record]]:

@@ -77,7 +77,7 @@ class Tradeoff(Figure):
     def runs(self) -> dict[str, Run]:
         """Return every policy of every scene at every V."""
         return {
-            _name(key, policy, step): self.options.run(scene.setting, make(V), SLOTS)
+            _name(key, policy, step): self.options.run(scene.setting, make(V), self.slots)
             for key, scene in SCENES.items()
             for step, V in self._grid(key).items()
             for policy, make in scene.policies.items()
@@ -118,9 +118,9 @@ class Tradeoff(Figure):
             return number(table.where(scene=key, policy="Thompson sampling", rule=rule).last())
 
         return (
-            f"T = {SLOTS}; along each line V grows from left to right, marks show the rules for V. (a) Small V puts several "
-            "servers on one job, all are paid, and regret turns negative. (b) and (c) leave no job to two servers: with "
-            f"Thompson sampling the best V tried is then {least('b')} at load 0.25 and {least('c')} at load 0.5, "
+            f"T = {self.slots}; along each line V grows from left to right, marks show the rules for V. (a) Small V puts "
+            "several servers on one job, all are paid, and regret turns negative. (b) and (c) leave no job to two servers: "
+            f"with Thompson sampling the best V tried is then {least('b')} at load 0.25 and {least('c')} at load 0.5, "
             f"where sqrt(I T) gives {at('b', 'V = sqrt(I T)')} and {at('c', 'V = sqrt(I T)')}, and the V at the "
             f"least bound {at('b', 'V at the least bound')} and {at('c', 'V at the least bound')}. (d) The queue of "
             "the last quarter under the paper's draws; dotted: proportional to V."
@@ -138,8 +138,8 @@ class Tradeoff(Figure):
         ]
         return Claim(
             "queue-linear-in-V", "Theorem 3.4", "The queue grows with V, and at most linearly.",
-            f"Slope of log mean queue, last quarter of {SLOTS} slots, over log V from an eighth to twice sqrt(I T); at most "
-            f"1 and {MARGIN:g} more for noise, our choice.", tuple(findings),
+            f"Slope of log mean queue, last quarter of {self.slots} slots, over log V from an eighth to twice sqrt(I T); at "
+            f"most 1 and {MARGIN:g} more for noise, our choice.", tuple(findings),
             "Slopes are close to 1: the queue is proportional to V, as the rule of thumb of Eq. (21) says.",
         )  # fmt: skip
 
@@ -156,7 +156,7 @@ class Tradeoff(Figure):
         return Claim(
             "V-lowers-regret", "Remark 3.6, Corollary 3.2",
             "V trades regret for queue: up to the order sqrt(I T) a larger V lowers regret.",
-            f"Change of regret after {SLOTS} slots as V grows, the same instances and arrivals.", tuple(findings),
+            f"Change of regret after {self.slots} slots as V grows, the same instances and arrivals.", tuple(findings),
             "Regret has three parts: jobs left in the queue (grows with V); servers taken in haste (falls with V, where "
             "good servers are short); and, under the paper's draws, pay for serving one job twice (negative, large for "
             "small V). The bound's term I T / V covers the second.",
@@ -169,11 +169,11 @@ class Tradeoff(Figure):
             for key, scene in SCENES.items()
             for policy in scene.policies
         ]
-        least, usual = (number(rule(Synthetic().example, SLOTS)) for rule in (least_bound, order))
+        least, usual = (number(rule(Synthetic().example, self.slots)) for rule in (least_bound, order))
         return Claim(
             "least-bound-V-is-good", "Section 5.1", "To minimise the regret bound over V is a good way to choose V.",
-            f"Regret at the V that minimises the bound less regret at V = sqrt(I T), after {SLOTS} slots; V is {least} and "
-            f"{usual} at load 0.25.", tuple(findings),
+            f"Regret at the V that minimises the bound less regret at V = sqrt(I T), after {self.slots} slots; V is {least} "
+            f"and {usual} at load 0.25.", tuple(findings),
             "The paper says that V was chosen so, but not what it was. At this V the queue is still filling at the end.",
         )  # fmt: skip
 
@@ -181,13 +181,13 @@ class Tradeoff(Figure):
         """Return the values of V of a scene by their names, ascending."""
         example = SCENES[key].setting.example
         steps = self.options.pick(STEPS, quick=(TINY, SMALL, 2.0))
-        grid = {f"{step:g}": step * order(example, SLOTS) for step in steps}
-        grid |= {name: rule(example, SLOTS) for name, rule in RULES.items()}
+        grid = {f"{step:g}": step * order(example, self.slots) for step in steps}
+        grid |= {name: rule(example, self.slots) for name, rule in RULES.items()}
         return dict(sorted(grid.items(), key=lambda entry: entry[1]))
 
     def _growth(self, records: Records, key: str, policy: str) -> Effect:
         """Return the slope of the queue over V where it has had time to fill."""
-        scale = order(SCENES[key].setting.example, SLOTS)
+        scale = order(SCENES[key].setting.example, self.slots)
         grid = {name: V for name, V in self._grid(key).items() if SMALL * scale <= V <= 2.0 * scale}
         queues = [_late(records[_name(key, policy, name)]) for name in grid]
 
@@ -195,6 +195,11 @@ class Tradeoff(Figure):
             return effects.slope(np.array(list(grid.values())), np.array([queue[keep].mean() for queue in queues]))
 
         return effects.estimate(statistic, self.options.count, "slope")
+
+    @property
+    def slots(self) -> int:
+        """The number of slots, T."""
+        return self.options.pick(SLOTS, quick=SLOTS // 3)
 
 
 def _name(key: str, policy: str, step: str) -> str:
