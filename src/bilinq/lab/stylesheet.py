@@ -35,7 +35,8 @@ h2 + .where { margin-top: -.7rem }
 .tally { display: flex; flex-wrap: wrap; gap: .5rem 1.4rem; padding: 0; margin: 0; list-style: none }
 .tally b { font-size: 1.35rem; margin-right: .3rem; font-variant-numeric: tabular-nums }
 nav { position: sticky; top: 0; z-index: 1; display: flex; gap: 1.2rem; white-space: nowrap; overflow-x: auto;
-  scrollbar-width: thin; margin: 1.6rem -1.25rem 0; padding: .7rem 1.25rem; background: var(--paper); border-bottom: 1px solid var(--line) }
+  scrollbar-width: thin; margin: 1.6rem -1.25rem 0; padding: .7rem 1.25rem; background: var(--paper);
+  border-bottom: 1px solid var(--line) }
 nav a { text-decoration: none; font-size: .92rem }
 nav a:hover { text-decoration: underline }
 .chip { display: inline-block; padding: .08rem .55rem; border-radius: 1rem; font-size: .8rem; font-weight: 600;
