@@ -12,8 +12,8 @@ from bilinq.policies import Policy
 
 T = TypeVar("T")
 
-FULL, QUICK = 100, 10
-"""Replications unless given: of the full set, and of a quick look (as many as the paper's)."""
+FULL, QUICK = 100, 6
+"""Replications unless given: of the full set, and of a quick look."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Options:
         Whose settings the figures show; see `bilinq.lab.presets`. Claims are judged under all three, whatever is shown.
         The default is what the authors ran, since their figures and statements come from it.
     replications : int, optional
-        Random instances behind every mean; 100 unless given, 10 in a quick look.
+        Random instances behind every mean; 100 unless given, 6 in a quick look.
     quick : bool
         A look: fewer replications, and fewer points where a figure has many.
     seed : int

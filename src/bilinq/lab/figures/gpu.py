@@ -154,13 +154,13 @@ class Gpu(Figure):
         return self.options.pick(STEPS, quick=STEPS[::2])
 
     def _loads(self) -> tuple[float, ...]:
-        return self.options.pick(LOADS, quick=LOADS[::2])
+        return self.options.pick(LOADS, quick=LOADS[1:2])
 
     def _slots(self) -> int:
         return self.options.pick(SLOTS, quick=300)
 
     def _replications(self) -> int:
-        return min(self.options.count, self.options.pick(MOST, quick=5))
+        return min(self.options.count, self.options.pick(MOST, quick=4))
 
 
 def _setting(load: float, features: Literal["known", "one-hot"] = "known") -> Setting:

@@ -166,7 +166,7 @@ class Load(Figure):
         )  # fmt: skip
 
     def _loads(self) -> tuple[float, ...]:
-        return self.options.pick(LOADS, quick=(0.25, 0.75, 0.95))
+        return self.options.pick(LOADS, quick=(0.25, 0.95))
 
     @property
     def slots(self) -> int:

@@ -1,0 +1,34 @@
+"""The lab: seconds for a look and for the full report, as a person starts them, after compilation."""
+
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from bench.report import Report
+from bilinq.lab.figures import FIGURES
+
+
+def seconds(*words: str) -> float:
+    """Return how long `bilinq paper` takes from nothing, once all its figures are there."""
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.perf_counter()
+        command = [sys.executable, "-m", "bilinq.cli", "paper", "--out", folder, *words]
+        subprocess.run(command, check=True, capture_output=True)
+        spent = time.perf_counter() - began
+        made = {file.stem for file in (Path(folder) / "figures").glob("*.svg")}
+        if made != {figure.name for figure in FIGURES}:
+            raise AssertionError(f"figures are missing: {sorted(made)}")
+    return spent
+
+
+def run() -> Report:
+    """Measure both."""
+    report = Report("lab", ("command", "seconds"))
+    for words, most in ((("--quick",), 15.0), ((), 180.0)):
+        text = " ".join(("bilinq paper", *words))
+        spent = seconds(*words)
+        report.row(text, spent)
+        report.at_most(f"{text}, seconds on two cores", spent, most)
+    return report
