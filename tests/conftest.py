@@ -1,6 +1,11 @@
-"""Makes the helpers next to this file importable from all tests, and Hypothesis repeat itself."""
+"""Makes the helpers next to this file importable from all tests, Hypothesis repeat itself, and Ctrl-C work."""
+
+import signal
 
 from hypothesis import settings
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job ignores Ctrl-C, and passes that on
+    signal.signal(signal.SIGINT, signal.default_int_handler)
