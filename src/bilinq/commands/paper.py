@@ -24,7 +24,7 @@ def paper(
     quick: Annotated[
         bool, typer.Option("--quick", help="A look in a few seconds: few replications and points.")
     ] = False,
-    replications: Annotated[int | None, typer.Option(help="Instances behind each mean; 100, or 6 if quick.")] = None,
+    replications: Annotated[int | None, typer.Option(help="Instances behind each mean; 100, or 5 if quick.")] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same bytes of data.")] = 1,
     workers: Annotated[int | None, typer.Option(help="Processes; one for each core unless given.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Run again what is finished already.")] = False,

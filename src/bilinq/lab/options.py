@@ -12,7 +12,7 @@ from bilinq.policies import Policy
 
 T = TypeVar("T")
 
-FULL, QUICK = 100, 6
+FULL, QUICK = 100, 5
 """Replications unless given: of the full set, and of a quick look."""
 
 
@@ -26,7 +26,7 @@ class Options:
         Whose settings the figures show; see `bilinq.lab.presets`. Claims are judged under all three, whatever is shown.
         The default is what the authors ran, since their figures and statements come from it.
     replications : int, optional
-        Random instances behind every mean; 100 unless given, 6 in a quick look.
+        Random instances behind every mean; 100 unless given, 5 in a quick look.
     quick : bool
         A look: fewer replications, and fewer points where a figure has many.
     seed : int

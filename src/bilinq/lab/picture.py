@@ -19,7 +19,8 @@ ADAPTED = {
 def png(figure: Figure) -> bytes:
     """Return the figure as PNG on white, without a date."""
     file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=150, facecolor="white", metadata={"Software": None})
+    figure.savefig(file, format="png", dpi=150, facecolor="white", metadata={"Software": None},
+                   pil_kwargs={"compress_level": 3})  # fmt: skip
     return file.getvalue()
 
 

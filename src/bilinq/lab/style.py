@@ -61,7 +61,7 @@ def settle(figure: Figure) -> None:
     engine = figure.get_layout_engine()
     assert engine is not None
     engine.execute(figure)
-    figure.set_layout_engine("none")
+    figure.set_layout_engine(None)  # not "none", whose place holder makes every file draw twice
 
 
 def curve(axes: Axes, table: Table, look: Look, label: str = "", x: str = "slot") -> None:

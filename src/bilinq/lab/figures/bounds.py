@@ -53,7 +53,7 @@ class Bounds(Figure):
     def runs(self) -> dict[str, Run]:
         """Return SABR at every V, with weights that match costs too, long runs, and runs at several slacks."""
         runs: dict[str, Run] = {}
-        for name, V in m.grid().items():
+        for name, V in self._grid().items():
             runs |= {f"{line}, {name}": self.options.run(SETTING, p.sabr(V), SLOTS) for line, p in SABR.items()}
             runs[f"{MATCHED}, {name}"] = self.options.run(SETTING, PRESETS["calibrated"].sabr(V, COSTS), SLOTS)
         V = published(SETTING.example, LONG)
@@ -69,7 +69,7 @@ class Bounds(Figure):
         """Return bounds, measurements and their ratio over V, both over the slack, and the queue over time."""
         rows: list[dict[str, object]] = []
         for measure in TITLES:
-            for name, V in m.grid().items():
+            for name, V in self._grid().items():
                 rows.append({"measure": measure, "line": "bound", "V": V} | m.exact(m.bound(measure, V)).row())
                 for line in (*SABR, MATCHED) if measure == "holding cost" else SABR:
                     found = m.measured(records[f"{line}, {name}"], measure)
@@ -114,7 +114,7 @@ class Bounds(Figure):
         return [*self._claims_on_bounds(records), _slack_claim(records), _weights_claim(records), _near_claim(records)]
 
     def _claims_on_bounds(self, records: Records) -> list[Claim]:
-        grid = m.grid()
+        grid = self._grid()
         over_V = {line: {V: records[f"{line}, {name}"] for name, V in grid.items()} for line in SABR}
         return [
             Claim(
@@ -135,11 +135,15 @@ class Bounds(Figure):
             ),
         ]  # fmt: skip
 
+    def _grid(self) -> dict[str, float]:
+        grid = m.grid()
+        return self.options.pick(grid, quick=dict(list(grid.items())[::2]))
+
     def _slacks(self) -> tuple[float, ...]:
         return self.options.pick(SLACKS, quick=SLACKS[::3])
 
     def _long(self) -> int:
-        return self.options.pick(LONG, quick=400)
+        return self.options.pick(LONG, quick=250)
 
 
 def _slack_claim(records: Records) -> Claim:

@@ -149,7 +149,7 @@ class TraceComparison(Figure):
         return pairs
 
     def _slots(self) -> int:
-        return self.options.pick(TRACE.slots, quick=TRACE.slots // 2)
+        return self.options.pick(TRACE.slots, quick=TRACE.slots // 4)
 
     def _collections(self) -> int:
         return sum(point.second < 5.0 * self._slots() for point in TRACE.digest.collections)

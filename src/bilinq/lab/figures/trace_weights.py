@@ -98,7 +98,7 @@ class TraceWeights(Figure):
 
     def _run(self, policy: Policy) -> Run:
         return replace(
-            self.options.run(TRACE, policy, self.options.pick(TRACE.slots, quick=TRACE.slots // 2)),
+            self.options.run(TRACE, policy, self.options.pick(TRACE.slots, quick=TRACE.slots // 4)),
             replications=min(self.options.count, MOST),
         )
 
