@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from bilinq.commands import trace
+from bilinq.commands.distributed import distributed
 from bilinq.commands.paper import paper
 from bilinq.errors import BadInput, BilinqError
 
@@ -167,6 +168,7 @@ def sweep(
 
 
 app.command()(paper)
+app.command()(distributed)
 app.add_typer(trace.app, name="trace")
 
 

@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 
-from bilinq import Greedy, Problem, Sabr, UgdaOl, simulate
+from bilinq import Greedy, Problem, Sabr, UgdaOl, distributed, simulate
 from bilinq.allocation import allocate
 
 
@@ -16,6 +16,10 @@ def main() -> None:
     allocate(np.full(2, 9.0), np.array([[0.2, 0.9], [0.5, 0.4]]), np.ones(2), 1.0)
     for policy in (Sabr(), Sabr(noise="estimate"), UgdaOl(), Greedy()):
         simulate(problem, policy, slots=3)
+    for delay in ((0, 0), (1, 3)):
+        system = distributed.System.synthetic(delay=delay)
+        distributed.Network(system, 0.01, rule="delayed").advance(2)
+        distributed.integrate(system, 0.01, until=1.0)
     print(f"kernels ready after {time.perf_counter() - began:.1f} s")
 
 

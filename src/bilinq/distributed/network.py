@@ -1,0 +1,244 @@
+"""Nodes that compute an allocation round by round while their messages are under way; Eq. (35) and (36)."""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from functools import cache
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bilinq.arrays import Array, IntArray, count, non_negative, one_of, require, shaped
+from bilinq.distributed.kinds import Nodes, Rule
+from bilinq.distributed.system import System
+from bilinq.errors import BadInput, Diverged
+
+SEED = 1e-6
+"""A scaled rule moves a pair at least as fast as if its rate were this part of what the smallest class can use."""
+EXPLODED = 1e9
+"""Sums of rates beyond this multiple of what a class can use are a divergence."""
+NOTHING = np.empty((1, 1, 1))
+
+
+class Tables(NamedTuple):
+    """Where messages go, by the rounds they take, (B or 1, K, L) each; see `rounds_kernels`."""
+
+    send: IntArray
+    hear: IntArray
+    lag: IntArray
+    send_at: Any
+    hear_at: Any
+    back_in: Any
+    alike: bool
+
+
+def start_rates(system: System) -> Array:
+    """Return rates (..., I, J) to start from, which need no messages but the sums of queues and of servers.
+
+    A class takes what it would take at the price max(its lowest cost, a per server), spread in proportion to capacity:
+    no server class is asked for more than nine tenths of what it has.
+    """
+    a, n = system.demand, system.capacity
+    servers = np.maximum(n.sum(axis=-1, keepdims=True), 1e-300)
+    cheapest = np.where(n[..., None, :] > 0.0, system.cost, np.inf).min(axis=-1)
+    price = np.maximum(cheapest, a.sum(axis=-1, keepdims=True) / servers)
+    return np.asarray(0.9 * (a / price)[..., None] * (n / servers)[..., None, :])
+
+
+class Network:
+    """The nodes of a batch of systems, their rates, and the messages under way between them.
+
+    Parameters
+    ----------
+    system : System
+        With whole delays, in rounds.
+    gain : float or (..., I, J) array
+        Positive step sizes.
+    nodes : {"job", "server"}
+        Who computes the rates.
+    rule : {"scaled", "delayed", "printed"}
+        Steps scaled by the rate itself, by the rate that the answer belongs to (a round trip ago), or not at all.
+    start : (..., I, J) array, optional
+        Rates in round 0 and before; `start_rates(system)` unless given.
+
+    Notes
+    -----
+    `advance` changes the object; `copy` first to keep it. Nothing is solved or certified here, so that a scheduler can run
+    a few rounds in every slot; `iterate` adds the checks.
+    """
+
+    def __init__(
+        self,
+        system: System,
+        gain: ArrayLike,
+        *,
+        nodes: Nodes = "job",
+        rule: Rule = "scaled",
+        start: ArrayLike | None = None,
+    ) -> None:
+        self.nodes = one_of("nodes", nodes, ("job", "server"))
+        self.rule = one_of("rule", rule, ("scaled", "delayed", "printed"))
+        self.system, self.round = system, 0
+        self._known: Array
+        self._gain = self._own(system.checked_gain(gain))
+        self._tables = _tables(*whole_delays(system), nodes)
+        self.aim(*system.flat[:3])
+        begin = start_rates(system) if start is None else non_negative("start", start)
+        self._y = np.where(self._live, self._own(shaped("start", begin, system.reward.shape)), 0.0)
+        self._fill()
+
+    @property
+    def expected(self) -> Array:
+        """The present rates, (..., I, J)."""
+        y = self._y if self.nodes == "job" else self._y.swapaxes(1, 2)
+        return y.reshape(self.system.reward.shape).copy()
+
+    def copy(self) -> Self:
+        """Return nodes in the same state, with messages of their own."""
+        return copy.deepcopy(self)
+
+    def retarget(self, system: System) -> None:
+        """Go on with other queues, rewards, capacities, weights or V; penalty, delays and shape must be the same."""
+        if system.reward.shape != self.system.reward.shape:
+            raise BadInput(f"reward must keep its shape {self.system.reward.shape}; got {system.reward.shape}")
+        old, new = self.system.flat, system.flat
+        if not (np.array_equal(new.forward, old.forward) and np.array_equal(new.backward, old.backward)):
+            raise BadInput("forward and backward must stay as they are; make a new Network for other delays")
+        if system.penalty is not self.system.penalty:
+            raise BadInput("penalty must stay as it is; make a new Network for another")
+        self.system = system
+        self.aim(new.a, new.c, new.n)
+
+    def aim(self, a: Array, c: Array, n: Array) -> None:
+        """Go on with other a (B, I), c (B, I, J) and n (B, J); for schedulers' slots, so nothing is checked."""
+        self._live = self._own((a > 0.0)[:, :, None] & (n > 0.0)[:, None, :])
+        self._c, self._step = self._own(c), np.where(self._live, self._gain, 0.0)
+        self._a, self._n = np.where(a > 0.0, a, np.inf), np.where(n > 0.0, n, 1.0)
+        useful = np.where(self._live, self._own(a[:, :, None] / c), np.inf).min(axis=(1, 2))
+        printed = self.rule == "printed"
+        self._low = np.ones(len(a)) if printed else SEED * np.where(np.isfinite(useful), useful, 1.0)
+        self._high = 1.0 if printed else np.inf
+        self._most = EXPLODED * max(float(n.sum(axis=1).max(initial=1.0)), float((a / c.min(axis=2)).max(initial=1.0)))
+        if self.round:
+            self._y = np.where(self._live, self._y, 0.0)
+
+    def advance(self, rounds: int) -> Array:
+        """Run so many rounds; return the rates (..., I, J) after them.
+
+        Raises
+        ------
+        Diverged
+            If rates grow beyond all bounds.
+        """
+        for _ in range(count("rounds", rounds, 0)):
+            self.step()
+        return self.expected
+
+    def step(self) -> Array:
+        """Run one round; return the sums (B, nodes) of rates as the computing nodes know them."""
+        known, arrived = self._known, _collect(self._far, self.round)
+        if not known.max(initial=0.0) < self._most:
+            raise Diverged(f"rates grow beyond {self._most:.1g} in round {self.round}; lower the gain")
+        if self.nodes == "job":
+            own, told = known / self._a, self.system.penalty.price(arrived, self._n)
+        else:
+            own, told = self.system.penalty.price(known, self._n), arrived / self._a
+        depth = self._heard.shape[1] // 2
+        self._heard[:, self.round % depth] = self._heard[:, self.round % depth + depth] = told
+        self._known = (self._send_alike if self._tables.alike else self._send)(own)
+        self.round += 1
+        if self.rule == "delayed":
+            self._past[self.round % len(self._past)] = self._y
+            _kernels().look_back(self._past, self.round, self._tables.lag, self._late)
+        return known
+
+    def _send(self, own: Array) -> Array:
+        """Compute and send the next rates of pairs of any delays; return the sums that will then be known."""
+        t, columns, known = self._tables, self._y.shape[2], np.empty(own.shape)
+        batch, then = len(own), self.round + 1
+        heard_from = np.uint64(self.round % (self._heard.shape[1] // 2) * columns)
+        far_from, near_from = then % (self._far.shape[1] // 2) * columns, then % (self._near.shape[2] // 2)
+        _kernels().advance(
+            self._y, self._late, self._step, self._c, own, self._heard.reshape(batch, -1), heard_from, t.hear_at,
+            self._far.reshape(batch, -1), np.uint64(far_from), t.send_at, self._near, np.uint64(near_from), t.back_in,
+            known, self._low, self._high, self.rule == "delayed", self.nodes == "job",
+        )  # fmt: skip
+        return known
+
+    def _send_alike(self, own: Array) -> Array:
+        """Do the same where all pairs have the same delays."""
+        send, hear, lag = (int(table.flat[0]) for table in self._tables[:3])
+        heard = self._heard[:, (self.round - hear) % (self._heard.shape[1] // 2)].copy()
+        far, sums = np.zeros_like(heard), np.empty(own.shape)
+        _kernels().advance_alike(
+            self._y, self._late, self._step, self._c, own, heard, far, sums, self._low, self._high,
+            self.rule == "delayed", self.nodes == "job",
+        )  # fmt: skip
+        self._far[:, (self.round + 1 + send) % (self._far.shape[1] // 2)] += far
+        self._sums.append(sums)
+        return self._sums.popleft() if lag else self._sums.pop()
+
+    def _own(self, value: Any) -> Any:
+        """Return `value` (..., I, J) with one leading axis and the computing nodes as rows."""
+        flat = np.asarray(value).reshape(-1, *self.system.shape)
+        return np.ascontiguousarray(flat if self.nodes == "job" else flat.swapaxes(1, 2))
+
+    def _fill(self) -> None:
+        """Make the tables as if the present rates had always been sent."""
+        t, (batch, rows, columns) = self._tables, self._y.shape
+        deep = [int(table.max()) + 1 for table in t[:3]]
+        self._far, self._heard = (np.zeros((batch, 2 * depth, columns)) for depth in deep[:2])
+        self._near = np.zeros((batch, rows, 2 * deep[2]))
+        _kernels().post(self._y, self._far.reshape(batch, -1), t.send, self._near, t.lag)
+        self._known = _collect(self._near.swapaxes(1, 2), 0)
+        self._sums = deque(self._known.copy() for _ in range(deep[2] - 1))
+        sums = self._y.sum(axis=1)
+        told = self.system.penalty.price(sums, self._n) if self.nodes == "job" else sums / self._a
+        self._heard[:] = told[:, None, :]
+        late = self.rule == "delayed"
+        self._late: Array = self._y.copy() if late else NOTHING
+        self._past: Array = np.repeat(self._y[None], deep[2], axis=0) if late else NOTHING
+
+
+def _collect(table: Array, now: int) -> Array:
+    """Return what arrives in round `now`, (B, nodes), out of a table (B, two laps, nodes), and clear its slot."""
+    depth = table.shape[1] // 2
+    arrived = table[:, now % depth] + table[:, now % depth + depth]
+    table[:, now % depth] = table[:, now % depth + depth] = 0.0
+    return np.asarray(arrived)
+
+
+def whole_delays(system: System) -> tuple[IntArray, IntArray]:
+    """Return both delays (B or 1, I, J) in rounds, or say that they are not whole."""
+    both = []
+    for name in ("forward", "backward"):
+        delay = getattr(system.flat, name)
+        require(name, getattr(system, name), lambda x: (x == np.rint(x)) & (x < 30_000), "whole rounds for rounds")
+        same = bool((delay == delay[:1]).all())
+        both.append(delay[: 1 if same else None].astype(np.int64))
+    size = max(len(delay) for delay in both)
+    forward, backward = (np.ascontiguousarray(np.broadcast_to(d, (size, *system.shape))) for d in both)
+    return forward, backward
+
+
+def _tables(forward: IntArray, backward: IntArray, nodes: Nodes) -> Tables:
+    send, hear = (forward, backward) if nodes == "job" else (backward.swapaxes(1, 2), forward.swapaxes(1, 2))
+    send, hear = np.ascontiguousarray(send), np.ascontiguousarray(hear)
+    columns = send.shape[2]
+    place = np.arange(columns)
+    hear_at = (hear.max() + 1 - hear) * columns + place
+    return Tables(
+        send, hear, send + hear,
+        (send * columns + place).astype(np.uint32), hear_at.astype(np.uint32), (send + hear).astype(np.uint16),
+        bool(np.ptp(send) == 0 and np.ptp(hear) == 0),
+    )  # fmt: skip
+
+
+@cache
+def _kernels() -> Any:
+    """Return the module of kernels; it pulls in the compiler, so it is loaded when first needed."""
+    from bilinq.distributed import rounds_kernels
+
+    return rounds_kernels

@@ -1,0 +1,230 @@
+"""What a server class charges for its load, Eq. (37): the penalties that stand in for its hard capacity."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bilinq.arrays import Array, positive, require
+from bilinq.errors import BadInput
+
+Curve: TypeAlias = Callable[[Array, Array], ArrayLike]
+"""A function of load and capacity, (..., J) each."""
+
+HUGE = 1e300
+"""The price of a load that cannot be had: finite, so that an idle class may face it."""
+FILL = np.linspace(0.02, 0.98, 25)
+"""Loads, in parts of the capacity, at which a penalty is looked at before it is used."""
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(64)
+
+
+class Penalty(ABC):
+    """The price p_j(z) of a server class with load z (..., J) and capacity n (..., J); it must rise with z.
+
+    To bring your own, use `Own` or derive from this class.
+    """
+
+    @abstractmethod
+    def price(self, z: Array, n: Array) -> Array:
+        """Return p_j(z), at least zero and increasing."""
+
+    @abstractmethod
+    def slope(self, z: Array, n: Array) -> Array:
+        """Return the derivative of the price, positive for z > 0."""
+
+    @abstractmethod
+    def cost(self, z: Array, n: Array) -> Array:
+        """Return C_j(z), the integral of the price from zero to z."""
+
+    @abstractmethod
+    def stiffness(self, cost: Array, spare: float) -> Array:
+        """Return a bound on 1 + z p'(z) / (p(z) + c), Eq. (39), that needs no fixed point; infinite if there is none.
+
+        Parameters
+        ----------
+        cost : (..., I, J) array
+            c, the part of a pair's price that does not depend on load.
+        spare : float
+            At the fixed point no load exceeds (1 - spare) of its capacity; only the barrier needs it.
+        """
+
+    def most(self, n: Array) -> Array:
+        """Return the load that cannot be reached, infinite unless the price has a pole."""
+        return np.full(n.shape, np.inf)
+
+
+class Power(Penalty):
+    """p = (z / n)^beta: the larger beta, the closer to a hard capacity.
+
+    Parameters
+    ----------
+    beta : float or (J,) array
+        Positive.
+    """
+
+    def __init__(self, beta: ArrayLike = 2.0) -> None:
+        self.beta = positive("beta", beta)
+
+    def __repr__(self) -> str:
+        return f"Power(beta={_shown(self.beta)})"
+
+    def price(self, z: Array, n: Array) -> Array:
+        """Return (z / n)^beta."""
+        return np.asarray((z / n) ** self.beta)
+
+    def slope(self, z: Array, n: Array) -> Array:
+        """Return beta / n (z / n)^(beta - 1)."""
+        return np.asarray(self.beta / n * (z / n) ** (self.beta - 1.0))
+
+    def cost(self, z: Array, n: Array) -> Array:
+        """Return n / (beta + 1) (z / n)^(beta + 1)."""
+        return np.asarray(n / (self.beta + 1.0) * (z / n) ** (self.beta + 1.0))
+
+    def stiffness(self, cost: Array, spare: float) -> Array:
+        """Return 1 + beta."""
+        return np.asarray(np.broadcast_to(1.0 + self.beta, cost.shape))
+
+
+class Bounded(Penalty):
+    """p = ceiling x^beta / (1 + x^beta) with x = z / n: elasticity at most beta and price below a ceiling.
+
+    Parameters
+    ----------
+    beta, ceiling : float or (J,) array
+        Positive.
+    """
+
+    def __init__(self, beta: ArrayLike = 2.0, ceiling: ArrayLike = 2.0) -> None:
+        self.beta, self.ceiling = positive("beta", beta), positive("ceiling", ceiling)
+
+    def __repr__(self) -> str:
+        return f"Bounded(beta={_shown(self.beta)}, ceiling={_shown(self.ceiling)})"
+
+    def price(self, z: Array, n: Array) -> Array:
+        """Return ceiling x^beta / (1 + x^beta)."""
+        grown = (z / n) ** self.beta
+        return np.asarray(self.ceiling * (grown / (1.0 + grown)))
+
+    def slope(self, z: Array, n: Array) -> Array:
+        """Return ceiling beta / n x^(beta - 1) / (1 + x^beta)^2."""
+        x, beta = z / n, self.beta
+        return np.asarray(self.ceiling * beta / n * x ** (beta - 1.0) / (1.0 + x**beta) ** 2)
+
+    def cost(self, z: Array, n: Array) -> Array:
+        """Return ceiling times n times (x - x F(1, 1 / beta; 1 + 1 / beta; -x^beta)), F Gauss's hypergeometric function."""
+        from scipy.special import hyp2f1
+
+        x, beta = z / n, self.beta
+        return np.asarray(self.ceiling * n * x * (1.0 - hyp2f1(1.0, 1.0 / beta, 1.0 + 1.0 / beta, -(x**beta))))
+
+    def stiffness(self, cost: Array, spare: float) -> Array:
+        """Return (ceiling + ceiling beta + c) / (ceiling + c)."""
+        return np.asarray(1.0 + self.ceiling * self.beta / (self.ceiling + cost))
+
+
+class Barrier(Penalty):
+    """p = z / (n - z): no load reaches the capacity."""
+
+    def __repr__(self) -> str:
+        return "Barrier()"
+
+    def price(self, z: Array, n: Array) -> Array:
+        """Return z / (n - z), and a huge number from n on."""
+        room = n - z
+        return np.where(room > 0.0, z / np.where(room > 0.0, room, 1.0), HUGE)
+
+    def slope(self, z: Array, n: Array) -> Array:
+        """Return n / (n - z)^2, and a huge number from n on."""
+        room = n - z
+        return np.where(room > 0.0, n / np.where(room > 0.0, room, 1.0) ** 2, HUGE)
+
+    def cost(self, z: Array, n: Array) -> Array:
+        """Return -n log(1 - z / n) - z, infinite from n on."""
+        x = z / n
+        return np.where(x < 1.0, -n * np.log1p(-np.minimum(x, 0.999999999999)) - z, np.inf)
+
+    def stiffness(self, cost: Array, spare: float) -> Array:
+        """Return 2 / spare."""
+        if not 0.0 < spare < 1.0:
+            raise BadInput(f"spare must be between zero and one for the barrier; got {spare}")
+        return np.full(cost.shape, 2.0 / spare)
+
+    def most(self, n: Array) -> Array:
+        """Return n."""
+        return n
+
+
+class Own(Penalty):
+    """A penalty of the user's: its price, the derivative and, if known, the integral, each of load and capacity.
+
+    Parameters
+    ----------
+    price, slope : functions
+        Of load z (..., J) and capacity n (..., J).
+    cost : function, optional
+        The integral of the price from zero; computed by Gauss's rule unless given.
+
+    Examples
+    --------
+    >>> steep = Own(price=lambda z, n: np.expm1(z / n), slope=lambda z, n: np.exp(z / n) / n)
+    >>> steep.cost(np.array([1.0]), np.array([1.0])).round(6).tolist()
+    [0.718282]
+    """
+
+    def __init__(self, price: Curve, slope: Curve, cost: Curve | None = None) -> None:
+        for name, value in (("price", price), ("slope", slope), ("cost", cost or price)):
+            if not callable(value):
+                raise BadInput(f"{name} must be a function of load and capacity; got {value!r}")
+        self._price, self._slope, self._cost = price, slope, cost
+
+    def __repr__(self) -> str:
+        return "Own(...)"
+
+    def price(self, z: Array, n: Array) -> Array:
+        """Return the user's price."""
+        return np.asarray(self._price(z, n), dtype=np.float64)
+
+    def slope(self, z: Array, n: Array) -> Array:
+        """Return the user's derivative."""
+        return np.asarray(self._slope(z, n), dtype=np.float64)
+
+    def cost(self, z: Array, n: Array) -> Array:
+        """Return the user's integral, or the price integrated by Gauss's rule."""
+        if self._cost is not None:
+            return np.asarray(self._cost(z, n), dtype=np.float64)
+        parts = [w * self.price(0.5 * (x + 1.0) * z, n) for x, w in zip(NODES, WEIGHTS, strict=True)]
+        return np.asarray(0.5 * z * np.sum(parts, axis=0))
+
+    def stiffness(self, cost: Array, spare: float) -> Array:
+        """Return infinity: nothing is known in advance."""
+        return np.full(cost.shape, np.inf)
+
+
+def _shown(value: Array) -> str:
+    """Show one number plainly, several as a list."""
+    return f"{value:g}" if not value.ndim else str(value.tolist())
+
+
+def checked(penalty: Penalty, n: Array) -> Penalty:
+    """Return `penalty` if its price suits capacities `n` (..., J), rises, and has the slope it states."""
+    if not isinstance(penalty, Penalty):
+        raise BadInput(f"penalty must be a Penalty such as Power(2.0); got {penalty!r}")
+    capacity = np.where(n > 0.0, n, 1.0)
+    loads = FILL.reshape(-1, *[1] * n.ndim) * capacity
+    try:
+        price, slope = (
+            np.broadcast_to(curve(loads, capacity), loads.shape) for curve in (penalty.price, penalty.slope)
+        )
+        ahead = np.broadcast_to(penalty.price(loads + 1e-6 * capacity, capacity), loads.shape)
+    except ValueError:
+        raise BadInput(f"penalty must return one price for each of {n.shape[-1]} server classes") from None
+    require("penalty price", price, lambda p: (p >= 0.0) & np.isfinite(p), "non-negative and finite below capacity")
+    require("rise of the penalty price", np.diff(price, axis=0), lambda d: d > 0.0, "positive")
+    require("penalty slope", slope, lambda s: (s > 0.0) & np.isfinite(s), "positive and finite")
+    off = (ahead - price) / (1e-6 * capacity * slope) - 1.0
+    require("penalty slope over the slope of its price, less one,", off, lambda x: np.abs(x) < 0.01, "zero")
+    return penalty

@@ -1,0 +1,106 @@
+"""What a gain does to a system: margins, growth rates and rounds, side by side for several gains."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bilinq.arrays import Array, count
+from bilinq.distributed.iterate import iterate
+from bilinq.distributed.kinds import Nodes, Rule
+from bilinq.distributed.network import Network
+from bilinq.distributed.stability import growth_rate
+from bilinq.distributed.system import System
+from bilinq.errors import BadInput, Diverged, UnsafeGain
+
+FRACTIONS = (0.25, 0.5, 0.9, 1.0, 1.5)
+"""Parts of the stability condition of rounds, Eq. (40), that a survey tries."""
+NUDGE, LOST, LARGE = 1e-8, 1e-13, 1e-3
+"""Relative deviation that a measurement starts from, and those at which it ends: in rounding, or no longer linear."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One gain: the largest margins of any pair, growth a round, and rounds until Eq. (33) is within 1 % for good.
+
+    `growth` is missing where the system is too large for eigenvalues, `rounds` where rates did not settle.
+    """
+
+    fraction: float
+    rule: str
+    margin: float
+    margin_rounds: float
+    growth: float | None
+    rounds: int | None
+
+
+def survey(
+    system: System,
+    *,
+    fractions: Sequence[float] = FRACTIONS,
+    nodes: Nodes = "job",
+    rules: Sequence[Rule] = ("scaled", "printed"),
+    rounds: int = 4000,
+) -> list[Trial]:
+    """Return what becomes of one system, from the usual start, at gains of so many parts of Eq. (40)."""
+    if system.batch:
+        raise BadInput(f"system must be a single one; got a batch {system.batch}")
+    trials = []
+    for rule in rules:
+        for fraction in fractions:
+            gain = system.safe_gain(fraction, "discrete")
+            trials.append(
+                Trial(
+                    fraction,
+                    rule,
+                    float(system.margin(gain).max()),
+                    float(system.margin(gain, "discrete").max()),
+                    _growth(system, gain, nodes, rule),
+                    settling_rounds(system, gain, nodes=nodes, rule=rule, rounds=rounds),
+                )
+            )
+    return trials
+
+
+def _growth(system: System, gain: Array, nodes: Nodes, rule: Rule) -> float | None:
+    try:
+        return float(growth_rate(system, gain, nodes=nodes, rule=rule, time="discrete"))
+    except BadInput:
+        return None
+
+
+def settling_rounds(
+    system: System, gain: ArrayLike, *, nodes: Nodes = "job", rule: Rule = "scaled", rounds: int = 4000
+) -> int | None:
+    """Return the rounds until Eq. (33) is within 1 % for good, or nothing if that takes more than `rounds`."""
+    every = max(1, count("rounds", rounds) // 4000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnsafeGain)
+        try:
+            needed = float(iterate(system, gain, rounds, nodes=nodes, rule=rule, record=every).settled())
+        except Diverged:
+            return None
+    return int(needed) if np.isfinite(needed) else None
+
+
+def measured_growth(
+    system: System, gain: ArrayLike, *, nodes: Nodes = "job", rule: Rule = "scaled", rounds: int | None = None
+) -> float:
+    """Return the growth rate a round of a small deviation, measured on the rules themselves, not on their linearisation."""
+    best = system.fixed_point()
+    signs = np.where(np.arange(best.size).reshape(best.shape) % 3 == 0, 1.0, -0.4)
+    network = Network(system, gain, nodes=nodes, rule=rule, start=best * (1.0 + NUDGE * signs))
+    memory = 2 * (1 + int(system.round_trip.max()))
+    off: list[float] = []
+    for _ in range(rounds or 80 * memory):
+        network.step()
+        off.append(float(np.abs(network.expected - best).max() / best.max()))
+        if not LOST < off[-1] < LARGE and len(off) > 2 * memory:
+            break
+    size = np.log(np.convolve(np.square(off), np.ones(memory), "valid"))
+    late = size[len(size) // 2 :]
+    return float(0.5 * np.polyfit(np.arange(len(late)), late, 1)[0])

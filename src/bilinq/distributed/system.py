@@ -1,0 +1,242 @@
+"""A system of job nodes and server nodes that compute an allocation together: its numbers, delays and safe gains."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import NamedTuple, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bilinq.allocation.allocate import align
+from bilinq.arrays import Array, as_floats, count, non_negative, positive, require, scalar, shaped
+from bilinq.distributed.bounds import allowance, gain_within
+from bilinq.distributed.fixed_point import Equilibrium, equilibrium
+from bilinq.distributed.kinds import Time
+from bilinq.distributed.penalties import Penalty, Power, checked
+from bilinq.errors import BadInput
+
+
+class Flat(NamedTuple):
+    """The numbers of a system with one leading axis: a (B, I), c (B, I, J), n (B, J), delays (B, I, J)."""
+
+    a: Array
+    c: Array
+    n: Array
+    forward: Array
+    backward: Array
+
+
+@dataclass(frozen=True, init=False, eq=False, repr=False)
+class System:
+    """Job nodes and server nodes that share servers by Eq. (33), with what a message takes between them; read-only.
+
+    Parameters
+    ----------
+    queue : (..., I) array
+        Jobs of each class, at least zero; a class with an empty queue takes no part.
+    reward : (..., I, J) array
+        Rewards or indices, below gamma.
+    capacity : (..., J) array
+        Servers of each class, at least zero.
+    V, gamma : float or (...) array
+        As in `bilinq.allocate`.
+    weight : (..., I) array, optional
+        Positive; ones unless given.
+    penalty : Penalty, optional
+        What a server class charges for its load in place of a hard capacity; `Power(2.0)` unless given.
+    forward, backward : float or (..., I, J) array
+        Delay from job node i to server node j, and back; at least zero.
+
+    Examples
+    --------
+    >>> system = System(queue=[3, 1], reward=[[0.2, 0.9], [0.5, 0.4]], capacity=[1, 1], V=10.0, forward=1.0, backward=2.0)
+    >>> system.fixed_point().round(3).tolist()
+    [[0.0, 0.523], [0.139, 0.0]]
+    >>> system.margin(0.1).round(3).tolist()
+    [[0.198, 0.373], [0.201, 0.288]]
+    """
+
+    queue: Array
+    reward: Array
+    capacity: Array
+    V: Array
+    gamma: Array
+    weight: Array
+    forward: Array
+    backward: Array
+    penalty: Penalty
+
+    def __init__(
+        self,
+        queue: ArrayLike,
+        reward: ArrayLike,
+        capacity: ArrayLike,
+        V: ArrayLike,
+        gamma: ArrayLike = 1.2,
+        weight: ArrayLike | None = None,
+        penalty: Penalty | None = None,
+        forward: ArrayLike = 0.0,
+        backward: ArrayLike = 0.0,
+    ) -> None:
+        values = (queue, reward, capacity, V, gamma, 1.0 if weight is None else weight, forward, backward)
+        given = {field.name: as_floats(field.name, v) for field, v in zip(fields(self)[:-1], values, strict=True)}
+        batch = _checked(given)
+        rows, columns = given["reward"].shape[-2:]
+        pair = (rows, columns)
+        tails = ((rows,), pair, (columns,), (), (), (rows,), pair, pair)
+        for (name, value), tail in zip(given.items(), tails, strict=True):
+            full = shaped(name, value, (*batch, *tail)).reshape((*batch, *tail)).copy()
+            full.setflags(write=False)
+            object.__setattr__(self, name, full)
+        require("weight * queue / V", self.demand, np.isfinite, "finite")
+        require("gamma - reward", self.cost, lambda x: (x > 0.0) & np.isfinite(x), "positive and finite")
+        object.__setattr__(self, "penalty", checked(Power(2.0) if penalty is None else penalty, self.capacity))
+
+    def __repr__(self) -> str:
+        of = f" of {len(self.flat.a)} in a batch" if self.batch else ""
+        longest = float(self.round_trip.max(initial=0.0))
+        return f"System({self.shape[0]} x {self.shape[1]}{of}, {self.penalty}, round trips up to {longest:g})"
+
+    @classmethod
+    def synthetic(
+        cls,
+        job_classes: int = 4,
+        server_classes: int = 3,
+        *,
+        penalty: Penalty | None = None,
+        delay: Sequence[float] = (1, 5),
+        whole: bool = True,
+        V: float = 10.0,
+        gamma: float = 1.2,
+        seed: int = 0,
+    ) -> Self:
+        """Return a random system: queues of 1 to 19 jobs, rewards in [0, 1], half as many servers as job classes or more.
+
+        Every delay is drawn between the two of `delay`, both included; whole numbers unless `whole` is false.
+        """
+        rng = np.random.default_rng([count("seed", seed, 0), 4])
+        shape = count("job_classes", job_classes), count("server_classes", server_classes)
+        low, high = (scalar("delay", value, non_negative) for value in delay)
+        size = (2, *shape)
+        drawn = rng.integers(int(low), int(high), size, endpoint=True) if whole else rng.uniform(low, high, size)
+        capacity = np.full(shape[1], max(1.0, round(0.5 * shape[0] / shape[1])))
+        queue, reward = rng.integers(1, 20, shape[0]), rng.uniform(0.0, 1.0, shape)
+        return cls(queue, reward, capacity, V, gamma, None, penalty, drawn[0], drawn[1])
+
+    @property
+    def batch(self) -> tuple[int, ...]:
+        """The leading axes."""
+        return self.V.shape
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of job classes and of server classes."""
+        rows, columns = self.reward.shape[-2:]
+        return rows, columns
+
+    @property
+    def demand(self) -> Array:
+        """a_i = w_i Q_i / V, (..., I)."""
+        with np.errstate(over="ignore"):
+            return np.asarray(self.weight * self.queue / self.V[..., None])
+
+    @property
+    def cost(self) -> Array:
+        """c_ij = gamma - r_ij, (..., I, J)."""
+        return np.asarray(self.gamma[..., None, None] - self.reward)
+
+    @property
+    def round_trip(self) -> Array:
+        """Forward plus backward delay, (..., I, J)."""
+        return self.forward + self.backward
+
+    @cached_property
+    def flat(self) -> Flat:
+        """The numbers with one leading axis."""
+        values = self.demand, self.cost, self.capacity, self.forward, self.backward
+        sizes = (1, 2, 1, 2, 2)
+        return Flat(*(v.reshape(-1, *v.shape[v.ndim - k :]).copy() for v, k in zip(values, sizes, strict=True)))
+
+    @cached_property
+    def equilibrium(self) -> Equilibrium:
+        """The fixed point with its prices and its certificate."""
+        found = equilibrium(self.flat.a, self.flat.c, self.flat.n, self.penalty)
+        y, price = found.expected.reshape(self.reward.shape), found.price.reshape(self.capacity.shape)
+        return Equilibrium(y, price, found.residual.reshape(self.batch), found.steps)
+
+    def fixed_point(self) -> Array:
+        """Return the allocation (..., I, J) at which the nodes' rules rest; the optimum of Eq. (33)."""
+        return self.equilibrium.expected.copy()
+
+    def objective(self, expected: ArrayLike) -> Array:
+        """Return the value of Eq. (33) at an allocation (..., I, J); extra leading axes are kept."""
+        y = as_floats("expected", expected)
+        served, load = y.sum(axis=-1), y.sum(axis=-2)
+        fair = np.where(self.demand > 0.0, self.demand * np.log(np.maximum(served, 1e-300)), 0.0).sum(axis=-1)
+        n = self.capacity
+        paid = np.where(n > 0.0, self.penalty.cost(load, np.where(n > 0.0, n, 1.0)), 0.0).sum(axis=-1)
+        return np.asarray(fair - paid - (self.cost * y).sum(axis=(-2, -1)))
+
+    def stiffness(self) -> Array:
+        """Return 1 + z p'(z) / (p(z) + c) at the fixed point, (..., I, J); Eq. (38)."""
+        n = self.capacity
+        z = self.equilibrium.expected.sum(axis=-2)
+        slope = np.where(
+            (z > 0.0) & (n > 0.0), self.penalty.slope(np.where(z > 0.0, z, 1.0), np.where(n > 0, n, 1.0)), 0.0
+        )
+        return np.asarray(1.0 + (z * slope)[..., None, :] / (self.equilibrium.price[..., None, :] + self.cost))
+
+    def margin(self, gain: ArrayLike, time: Time = "continuous") -> Array:
+        """Return how much of the stability condition each pair uses up, (..., I, J): below one everywhere is safe.
+
+        With "continuous" time it is the theorem's left side over pi / 2, Eq. (38); with "discrete" time it is the
+        condition for rounds, Eq. (40), which asks for more. Classes without jobs have margin zero.
+        """
+        used = self.checked_gain(gain) * self.stiffness() / allowance(self.round_trip, time)
+        return np.where(self.demand[..., None] > 0.0, used, 0.0)
+
+    def safe_gain(self, fraction: float = 0.5, time: Time = "continuous") -> Array:
+        """Return the gains (..., I, J) whose margin is `fraction` at every pair, by the fixed point.
+
+        In continuous time a pair without delay could have any gain; it gets that of a round without delay.
+        """
+        return gain_within(self.stiffness(), self.round_trip, fraction, time)
+
+    def special_gain(self, fraction: float = 0.5, time: Time = "continuous", *, spare: float = 0.1) -> Array:
+        """Return safe gains (..., I, J) that need no fixed point, by the penalty's special case; Eq. (39).
+
+        `spare` is the part of its capacity that every server class leaves idle; only the barrier needs it.
+        """
+        bound = self.penalty.stiffness(self.cost, spare)
+        if not np.isfinite(bound).all():
+            raise BadInput(f"penalty must have a known stiffness; {type(self.penalty).__name__} has not, use safe_gain")
+        return gain_within(bound, self.round_trip, fraction, time)
+
+    def checked_gain(self, gain: ArrayLike) -> Array:
+        """Return `gain` as positive numbers (..., I, J)."""
+        return shaped("gain", positive("gain", gain), self.reward.shape)
+
+    def with_delays(self, forward: ArrayLike, backward: ArrayLike) -> Self:
+        """Return the same system with other delays."""
+        given = (self.queue, self.reward, self.capacity, self.V, self.gamma, self.weight, self.penalty)
+        return type(self)(*given, forward, backward)
+
+
+def _checked(given: dict[str, Array]) -> tuple[int, ...]:
+    """Check values and shapes; return the leading axes."""
+    for name in ("queue", "capacity", "forward", "backward"):
+        non_negative(name, given[name])
+    for name in ("V", "weight"):
+        positive(name, given[name])
+    require("gamma", given["gamma"], lambda x: (x > 1.0) & np.isfinite(x), "above one and finite")
+    require("reward", given["reward"], np.isfinite, "finite")
+    queue, reward, capacity, V, gamma, weight, forward, backward = given.values()
+    batch, _ = align(queue, reward, capacity, V, gamma, weight, np.array(np.inf))
+    try:
+        return np.broadcast_shapes(batch, forward.shape[:-2], backward.shape[:-2])
+    except ValueError:
+        shown = f"{batch}, forward {forward.shape[:-2]}, backward {backward.shape[:-2]}"
+        raise BadInput(f"leading axes must broadcast; got {shown}") from None
