@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import allocation, lab, learning, simulation
+from bench import allocation, distributed, lab, learning, simulation
 from bench.report import Report
 
 
@@ -34,6 +34,7 @@ def learning_reports() -> list[Report]:
 SUITES: dict[str, Callable[[], list[Report]]] = {
     "allocation": lambda: [allocation.run()],
     "simulation": lambda: list(simulation.run()),
+    "distributed": distributed.run,
     "learning": learning_reports,
     "lab": lambda: [lab.run()],
 }
