@@ -17,6 +17,7 @@ PAGES = {
     "howto-own-table": DOCS / "howto-own-table.md",
     "howto-traces": DOCS / "howto-traces.md",
     "howto-sweep": DOCS / "howto-sweep.md",
+    "howto-embed": DOCS / "howto-embed.md",
     "howto-distributed": DOCS / "howto-distributed.md",
     "maths": DOCS / "maths.md",
     "design": DOCS / "design.md",

@@ -3,13 +3,15 @@
 from bilinq.allocation import Allocation, allocate
 from bilinq.assignment import assign
 from bilinq.errors import BadInput, BilinqError, NotSolved, UnstableLoad
+from bilinq.live.classes import JobClass, RewardRange, ServerClass
+from bilinq.live.scheduler import Assignment, Scheduler
 from bilinq.oracle import Oracle, oracle
 from bilinq.policies import FirstCome, Greedy, KnownRewards, MaxWeight, Policy, Random, Sabr, StaticSplit, UgdaOl
 from bilinq.problem import Problem
 from bilinq.simulation import Runs, simulate
 
 __all__ = [
-    "Allocation", "BadInput", "BilinqError", "FirstCome", "Greedy", "KnownRewards", "MaxWeight", "NotSolved", "Oracle",
-    "Policy", "Problem", "Random", "Runs", "Sabr", "StaticSplit", "UgdaOl", "UnstableLoad", "allocate", "assign", "oracle",
-    "simulate",
+    "Allocation", "Assignment", "BadInput", "BilinqError", "FirstCome", "Greedy", "JobClass", "KnownRewards", "MaxWeight",
+    "NotSolved", "Oracle", "Policy", "Problem", "Random", "RewardRange", "Runs", "Sabr", "Scheduler", "ServerClass",
+    "StaticSplit", "UgdaOl", "UnstableLoad", "allocate", "assign", "oracle", "simulate",
 ]  # fmt: skip

@@ -23,3 +23,47 @@ class UnsafeGain(UserWarning):
 
 class UnstableLoad(UserWarning):
     """The offered load is not below the capacity: queues will grow without bound."""
+
+
+class Refused(BilinqError):
+    """The live service does not do what was asked; each kind is one answer of the API."""
+
+
+class NotKnown(Refused, LookupError):
+    """There is no such job, server, lease, class or key, or it belongs to somebody else."""
+
+
+class NotAllowed(Refused):
+    """The key lacks the scope, or the lease belongs to another server."""
+
+
+class NoKey(Refused):
+    """No key, or one that is unknown, expired or revoked."""
+
+
+class Clash(Refused):
+    """What was asked contradicts what is stored: a used key with another body, a finished job, a name in use."""
+
+
+class Stale(Clash):
+    """The lease has ended, or the fence is not the newest: somebody else may serve the job by now."""
+
+
+class Busy(Refused):
+    """Too much at once: a full backlog, or a key beyond its rate; ask again after `retry_after` seconds."""
+
+    def __init__(self, message: str, retry_after: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class Away(Refused):
+    """The service cannot answer now (database gone, starting, stopping); ask again after `retry_after` seconds."""
+
+    def __init__(self, message: str, retry_after: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class BadState(BilinqError):
+    """A snapshot is damaged or not sound; the message says which check failed."""

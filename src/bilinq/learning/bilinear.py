@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from bilinq.arrays import Array
+from bilinq.errors import BadInput, BadState
 from bilinq.instances import Instances
 from bilinq.learning.learner import Learner, Outcome
 
@@ -126,6 +127,43 @@ class Bilinear(Learner):
         z = np.einsum("ria,rjb->rijab", u, v).reshape(*u.shape[:2], v.shape[1], -1)
         variance: Array = np.einsum("rijp,rpq,rijq->rij", z, state.inverse, z)
         return np.asarray(state.noise[:, None, None] * np.sqrt(variance))
+
+    def beliefs(self, state: BilinearState) -> tuple[Array, Array] | None:
+        """Return the estimated rewards (R, I, J) and their standard errors."""
+        u, v = state.job_features, state.server_features
+        theta = state.estimate.reshape(len(u), u.shape[2], v.shape[2])
+        return np.einsum("ria,rab,rjb->rij", u, theta, v), self.width(state)
+
+    def adapt(self, state: BilinearState, instances: Instances) -> BilinearState:
+        """Return the state for classes with other features of the same length; the parameter is shared by all."""
+        u, v = np.ascontiguousarray(instances.job_features), np.ascontiguousarray(instances.server_features)
+        if (u.shape[2], v.shape[2]) != (state.job_features.shape[2], state.server_features.shape[2]):
+            raise BadInput(f"features must have lengths {state.job_features.shape[2]} and {state.server_features.shape[2]}"
+                           f" as before; got {u.shape[2]} and {v.shape[2]}")  # fmt: skip
+        return self._explore(
+            state._replace(
+                job_features=u, server_features=v, servers=instances.servers.sum(axis=1), radius=np.zeros(len(u)),
+                normals=_normals(state.seeds, state.slot // BLOCK, state.moment.shape[1]),
+            )
+        )  # fmt: skip
+
+    def check(self, state: BilinearState) -> None:
+        """Raise `BadState` unless all is finite, the Gram matrix positive definite, and its inverse its inverse."""
+        for name in ("gram", "inverse", "moment", "seen", "square", "noise", "estimate", "drawn"):
+            if not np.isfinite(getattr(state, name)).all():
+                raise BadState(f"{name} must be finite")
+        if not np.allclose(state.gram, state.gram.transpose(0, 2, 1), rtol=1e-9, atol=0.0):
+            raise BadState("gram must be symmetric")
+        least = np.linalg.eigvalsh(state.gram)[:, 0]
+        if (least < 0.5 * state.ridge).any():
+            raise BadState(
+                f"gram must be positive definite, at least the ridge {state.ridge.min():g}; got {least.min():g}"
+            )
+        gap = float(np.abs(state.gram @ state.inverse - np.eye(state.gram.shape[1])).max())
+        if gap > 1e-6:
+            raise BadState(f"inverse must be that of gram; their product is off by {gap:.1e}")
+        if (state.seen < 0.0).any() or (state.square < 0.0).any():
+            raise BadState("seen and square must be at least zero")
 
     def _explore(self, state: BilinearState) -> BilinearState:
         """Return `state` with estimate, noise, radius and sample for the next slot."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from bilinq.arrays import Array, BoolArray, IntArray
+from bilinq.errors import BadInput
 from bilinq.instances import Instances
 
 State = Any
@@ -56,3 +57,14 @@ class Learner(ABC):
     @abstractmethod
     def learn(self, state: State, outcome: Outcome) -> State:
         """Return the state after `outcome`; the old state stays as it was."""
+
+    def adapt(self, state: State, instances: Instances) -> State:
+        """Return the state for changed classes, with what was learnt kept, where that can be."""
+        raise BadInput(f"{type(self).__name__} cannot change classes while it learns; it shares nothing between them")
+
+    def beliefs(self, state: State) -> tuple[Array, Array] | None:
+        """Return estimates of the mean rewards (R, I, J) and their standard errors; None where there are none."""
+        return None
+
+    def check(self, state: State) -> None:  # noqa: B027, nothing to check is a sound default
+        """Raise `BadState` if a state cannot be right."""

@@ -34,6 +34,18 @@ class _Ranked(Policy):
         """Return the state after a slot."""
         return state._replace(learnt=Bilinear().learn(state.learnt, outcome))
 
+    def adapt(self, state: LearnerAndCost, instances: Instances) -> LearnerAndCost:
+        """Return the state for other classes; what was learnt stays."""
+        return LearnerAndCost(Bilinear().adapt(state.learnt, instances), instances.service_rate)
+
+    def beliefs(self, state: LearnerAndCost) -> tuple[Array, Array] | None:
+        """Return what the learner believes."""
+        return Bilinear().beliefs(state.learnt)
+
+    def check(self, state: LearnerAndCost) -> None:
+        """Raise `BadState` if the learner's state is not sound."""
+        Bilinear().check(state.learnt)
+
 
 @dataclass(frozen=True)
 class MaxWeight(_Ranked):
@@ -83,6 +95,10 @@ class Random(Policy):
         """Return the same: it learns nothing."""
         return state
 
+    def adapt(self, state: Instances, instances: Instances) -> Instances:
+        """Return the new classes."""
+        return instances
+
 
 @dataclass(frozen=True)
 class FirstCome(Policy):
@@ -124,6 +140,10 @@ class FirstCome(Policy):
         begun = np.ceil(since) - 0.5  # ahead of those of the same slot that still wait to begin
         since = np.where(outcome.count.sum(axis=2) > 0, begun, since)
         return np.where(outcome.left, np.inf, since)
+
+    def adapt(self, state: Array, instances: Instances) -> Array:
+        """Return the same: classes do not matter to it."""
+        return state
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,7 @@ class FairPolicy(Policy):
     gamma: float = 1.2
     weight: ArrayLike | None = None
     limit: Literal["none", "queue"] = "none"
+    work_conserving: bool = False
 
     @abstractmethod
     def learner(self) -> Learner:
@@ -50,19 +51,19 @@ class FairPolicy(Policy):
         """Return the state before the first slot."""
         classes = instances.mean_reward.shape[1]
         V = np.sqrt(classes * float(self.horizon or horizon)) if self.V is None else self.V
-        weight = np.ones(classes) if self.weight is None else positive("weight", self.weight)
         return FairState(
             learnt=self.learner().start(instances, self.horizon or horizon, rngs),
             V=np.full(instances.count, V),
-            weight=shaped("weight", weight, instances.arrival_rate.shape).copy(),
+            weight=self._weights(instances),
             service_rate=instances.service_rate.mean(axis=1),
         )
 
     def decide(self, state: FairState, queue: Array, capacity: Array) -> Array:
         """Return the solution of Eq. (5)."""
         index = self.learner().index(state.learnt)
-        V = state.V if self.target_wait is None else self._waiting_V(state, index)
-        return self.share(queue, index, capacity, V, state.weight)
+        V = self._V(state, index)
+        y = self.share(queue, index, capacity, V, state.weight)
+        return self._filled(y, index, queue, capacity) if self.work_conserving else y
 
     def share(self, queue: Array, index: Array, capacity: Array, V: Array, weight: Array) -> Array:
         """Return the solution of Eq. (5) for rows of any kind: (R, rows), (R, rows, J), (R, J), (R,), (R, rows)."""
@@ -74,8 +75,45 @@ class FairPolicy(Policy):
         """Return the state with the learner's new state."""
         return state._replace(learnt=self.learner().learn(state.learnt, outcome))
 
-    def _waiting_V(self, state: FairState, index: Array) -> Array:
-        assert self.target_wait is not None
+    def adapt(self, state: FairState, instances: Instances) -> FairState:
+        """Return the state for other classes, weights or V; what was learnt stays."""
+        V = state.V if self.V is None else np.full(instances.count, self.V)
+        learnt = self.learner().adapt(state.learnt, instances)
+        return FairState(learnt, V, self._weights(instances), instances.service_rate.mean(axis=1))
+
+    def paced(self, state: FairState, elapsed: float) -> FairState:
+        """Return the state in which services are offered for `elapsed` slots: their number goes with 1 / V, Eq. (21)."""
+        return state._replace(V=state.V / elapsed, service_rate=state.service_rate / elapsed)
+
+    def beliefs(self, state: FairState) -> tuple[Array, Array] | None:
+        """Return what the learner believes."""
+        return self.learner().beliefs(state.learnt)
+
+    def check(self, state: FairState) -> None:
+        """Raise `BadState` if the learner's state is not sound."""
+        self.learner().check(state.learnt)
+
+    def _weights(self, instances: Instances) -> Array:
+        """Return the weights (R, I)."""
+        weight = np.ones(instances.arrival_rate.shape[1]) if self.weight is None else positive("weight", self.weight)
+        return shaped("weight", weight, instances.arrival_rate.shape).copy()
+
+    def _filled(self, y: Array, index: Array, queue: Array, capacity: Array) -> Array:
+        """Return y with the servers that it leaves idle given to jobs that still wait, highest index first."""
+        from bilinq.policies.kernels import fill_by_rank
+
+        rest = np.empty_like(y)
+        fill_by_rank(index, np.maximum(queue - y.sum(axis=2), 0.0), np.maximum(capacity - y.sum(axis=1), 0.0), rest)
+        return np.asarray(y + rest)
+
+    def current_V(self, state: FairState) -> Array:
+        """Return V of the next slot (R,)."""
+        return self._V(state, self.learner().index(state.learnt))
+
+    def _V(self, state: FairState, index: Array) -> Array:
+        """Return V (R,): as given, or what the wait to aim at asks for, Eq. (22)."""
+        if self.target_wait is None:
+            return state.V
         cost = ((self.gamma - index.max(axis=2)) / state.weight).mean(axis=1)
         return np.asarray(self.target_wait * state.service_rate / cost)
 
@@ -122,6 +160,9 @@ class Sabr(FairPolicy):
         The paper's independent draws, or no job served twice in a slot.
     limit : "none" or "queue"
         Whether a class may get more servers than it has jobs (the paper), or not.
+    work_conserving : bool
+        Whether servers that the program leaves idle take jobs that still wait, highest index first; the paper's policy
+        lets both wait for a better match.
     """
 
     V: float | None = None
@@ -135,6 +176,7 @@ class Sabr(FairPolicy):
     regularization: float | None = None
     assignment: str = "independent"
     limit: Literal["none", "queue"] = "none"
+    work_conserving: bool = False
 
     def __post_init__(self) -> None:
         self._check()
@@ -168,6 +210,7 @@ class KnownRewards(FairPolicy):
     weight: ArrayLike | None = None
     assignment: str = "independent"
     limit: Literal["none", "queue"] = "none"
+    work_conserving: bool = False
 
     def __post_init__(self) -> None:
         self._check()

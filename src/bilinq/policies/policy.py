@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from bilinq.arrays import Array
+from bilinq.errors import BadInput
 from bilinq.instances import Instances
 from bilinq.learning import Outcome
 
@@ -59,3 +60,18 @@ class Policy(ABC):
     @abstractmethod
     def learn(self, state: State, outcome: Outcome) -> State:
         """Return the state after a slot's `outcome`, without changing the old state."""
+
+    def adapt(self, state: State, instances: Instances) -> State:
+        """Return the state for changed classes or settings, with what was learnt kept; a live scheduler asks for it."""
+        raise BadInput(f"{type(self).__name__} cannot change classes while it runs; it has no method adapt")
+
+    def paced(self, state: State, elapsed: float) -> State:
+        """Return the state to decide with when `elapsed` slots have passed since the last decision, not one."""
+        return state
+
+    def beliefs(self, state: State) -> tuple[Array, Array] | None:
+        """Return the learnt mean reward of each pair (R, I, J), and its standard error; None where nothing is learnt."""
+        return None
+
+    def check(self, state: State) -> None:  # noqa: B027, nothing to check is a sound default
+        """Raise `BadState` if what was learnt cannot be right; a live scheduler asks before it trusts a stored state."""

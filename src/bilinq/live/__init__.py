@@ -1,0 +1,1 @@
+"""The live scheduler: an object to embed (`scheduler`), and a durable service around it."""
