@@ -6,12 +6,26 @@ from bilinq.errors import BadInput, BilinqError, NotSolved, UnstableLoad
 from bilinq.live.classes import JobClass, RewardRange, ServerClass
 from bilinq.live.scheduler import Assignment, Scheduler
 from bilinq.oracle import Oracle, oracle
-from bilinq.policies import FirstCome, Greedy, KnownRewards, MaxWeight, Policy, Random, Sabr, StaticSplit, UgdaOl
+from bilinq.policies import (
+    Exact,
+    FirstCome,
+    FixedPoint,
+    Greedy,
+    KnownRewards,
+    MaxWeight,
+    Policy,
+    Random,
+    Rounds,
+    Sabr,
+    StaticSplit,
+    UgdaOl,
+)
 from bilinq.problem import Problem
 from bilinq.simulation import Runs, simulate
 
 __all__ = [
-    "Allocation", "Assignment", "BadInput", "BilinqError", "FirstCome", "Greedy", "JobClass", "KnownRewards", "MaxWeight",
-    "NotSolved", "Oracle", "Policy", "Problem", "Random", "RewardRange", "Runs", "Sabr", "Scheduler", "ServerClass",
-    "StaticSplit", "UgdaOl", "UnstableLoad", "allocate", "assign", "oracle", "simulate",
+    "Allocation", "Assignment", "BadInput", "BilinqError", "Exact", "FirstCome", "FixedPoint", "Greedy", "JobClass",
+    "KnownRewards", "MaxWeight", "NotSolved", "Oracle", "Policy", "Problem", "Random", "RewardRange", "Rounds", "Runs",
+    "Sabr", "Scheduler", "ServerClass", "StaticSplit", "UgdaOl", "UnstableLoad", "allocate", "assign", "oracle",
+    "simulate",
 ]  # fmt: skip

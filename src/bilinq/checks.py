@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
@@ -179,7 +180,7 @@ def _same(one: Any, two: Any, within: tuple[int, ...] = ()) -> bool:
         return _same(one.bit_generator.state, two.bit_generator.state, within)
     if isinstance(one, Mapping):
         return list(one) == list(two) and all(_same(one[key], two[key], within) for key in one)
-    if isinstance(one, (tuple, list)):
+    if isinstance(one, (tuple, list, deque)):
         return len(one) == len(two) and all(_same(a, b, within) for a, b in zip(one, two, strict=True))
     parts = _parts(one)
     if parts:

@@ -1,16 +1,21 @@
 """From plain settings (words and numbers of a file or a command line) to problems, policies and arrival laws."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import fields
-from typing import Any
+from dataclasses import MISSING, fields
+from typing import TYPE_CHECKING, Any
 
 from bilinq import policies
 from bilinq.arrays import count, one_of, short
 from bilinq.errors import BadInput
-from bilinq.policies import Policy
+from bilinq.policies import Allocator, Policy
 from bilinq.problem import Problem
 from bilinq.simulation.arrivals import Arrivals, Bernoulli, MarkovModulated, Poisson
+
+if TYPE_CHECKING:
+    from bilinq.distributed import Penalty
 
 POLICIES: dict[str, type[Any]] = {
     "sabr": policies.Sabr,
@@ -23,6 +28,13 @@ POLICIES: dict[str, type[Any]] = {
     "static-split": policies.StaticSplit,
 }
 """The policies by the names that files and the command line use."""
+
+ALLOCATORS: dict[str, type[Any]] = {
+    "exact": policies.Exact,
+    "rounds": policies.Rounds,
+    "fixed-point": policies.FixedPoint,
+}
+"""Ways to compute an allocation, by the same kind of names."""
 
 ARRIVALS: dict[str, Callable[[], Arrivals]] = {
     "bernoulli": Bernoulli,
@@ -49,10 +61,40 @@ def make_policy(kind: str, options: Mapping[str, Any]) -> Policy:
     MaxWeight(V=3.0, gamma=1.0, assignment='distinct')
     """
     family = POLICIES[one_of("policy", kind, tuple(POLICIES))]
-    known = [field.name for field in fields(family)]
-    _only(options, known, f"option of policy {kind!r}")
-    policy: Policy = family(**options)
+    policy: Policy = _built(family, _with("allocation", make_allocator, options), f"option of policy {kind!r}")
     return policy
+
+
+def make_allocator(given: Any) -> Allocator:
+    """Return what a word or a table with `kind` and options describes; an allocator is returned as it is.
+
+    Examples
+    --------
+    >>> make_allocator({"kind": "rounds", "k": 5, "penalty": "power:2"}).penalty
+    Power(beta=2)
+    """
+    if isinstance(given, Allocator):
+        return given
+    table = {"kind": given} if isinstance(given, str) else given
+    if not isinstance(table, Mapping) or "kind" not in table:
+        raise BadInput(f"allocation must be a word or a table with the key 'kind'; got {short(given)}")
+    family = ALLOCATORS[one_of("allocation", table["kind"], tuple(ALLOCATORS))]
+    options = _with("penalty", make_penalty, {key: value for key, value in table.items() if key != "kind"})
+    allocator: Allocator = _built(family, options, f"option of allocation {table['kind']!r}")
+    return allocator
+
+
+def make_penalty(given: str | Penalty) -> Penalty:
+    """Return the penalty that "power:2", "bounded:2,1" or "barrier" names; a penalty is returned as it is."""
+    from bilinq.distributed import Barrier, Bounded, Power
+
+    if not isinstance(given, str):
+        return given
+    kind, _, rest = given.partition(":")
+    one_of("penalty", kind, ("power", "bounded", "barrier"))
+    if kind == "barrier":
+        return Barrier()
+    return Power(*parse_numbers("penalty", rest, 1)) if kind == "power" else Bounded(*parse_numbers("penalty", rest, 2))
 
 
 def make_arrivals(law: str) -> Arrivals:
@@ -104,6 +146,31 @@ def parse_option(text: str) -> tuple[str, Any]:
         return key.strip(), json.loads(value)
     except ValueError:
         return key.strip(), value.strip()
+
+
+def parse_numbers(name: str, text: str, size: int | None = None) -> list[float]:
+    """Return the numbers between commas."""
+    try:
+        numbers = [float(part) for part in text.split(",")]
+    except ValueError:
+        raise BadInput(f"{name} must be numbers with commas between them; got {text!r}") from None
+    if size is not None and len(numbers) != size:
+        raise BadInput(f"{name} must have {size} numbers; got {text!r}")
+    return numbers
+
+
+def _with(key: str, make: Callable[[Any], Any], options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return `options` with what stands at `key`, if anything, made into an object."""
+    return {**options, key: make(options[key])} if key in options else options
+
+
+def _built(family: type[Any], options: Mapping[str, Any], noun: str) -> Any:
+    """Return an object of a dataclass `family`, or say which option it does not know or lacks."""
+    _only(options, [field.name for field in fields(family)], noun)
+    for field in fields(family):
+        if field.default is MISSING and field.name not in options:
+            raise BadInput(f"missing {noun}: {field.name!r}")
+    return family(**options)
 
 
 def _only(given: Mapping[str, Any], known: tuple[str, ...] | list[str], noun: str) -> None:

@@ -8,9 +8,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bilinq import FirstCome, Greedy, KnownRewards, MaxWeight, Problem, Random, Sabr, StaticSplit, UgdaOl, checks
+from bilinq import (
+    FirstCome,
+    FixedPoint,
+    Greedy,
+    KnownRewards,
+    MaxWeight,
+    Problem,
+    Random,
+    Rounds,
+    Sabr,
+    StaticSplit,
+    UgdaOl,
+    checks,
+)
 from bilinq.arrays import Array
 from bilinq.checks import check_policy
+from bilinq.distributed import Barrier
 from bilinq.errors import BadInput
 from bilinq.instances import Instances
 from bilinq.learning import Outcome
@@ -23,6 +37,10 @@ SHIPPED: list[Policy] = [
     Sabr(radius="published"),
     Sabr(radius="calibrated", noise="estimate"),
     Sabr(exploration="none", target_wait=5.0),
+    Sabr(V=20.0, allocation=Rounds(1)),
+    Sabr(V=9.0, allocation=Rounds(3, Barrier(), forward=[[0, 1], [2, 0], [1, 2], [0, 1]], backward=1), limit="queue"),
+    Sabr(target_wait=5.0, allocation=Rounds(2, nodes="server", rule="delayed", forward=2, backward=3)),
+    KnownRewards(V=2.0, allocation=FixedPoint()),
     KnownRewards(V=5.0),
     KnownRewards(horizon=100, limit="queue", assignment="distinct"),
     UgdaOl(learning="job"),

@@ -9,7 +9,7 @@ from bilinq.arrays import Array
 from bilinq.distributed import Barrier, Network, Power, System, growth_rate, iterate, start_rates
 from bilinq.distributed.network import SEED
 from bilinq.errors import BadInput, Diverged, UnsafeGain
-from plain_nodes import steps
+from plain_nodes import bracket, factor, steps
 
 NODES, RULES = ("job", "server"), ("scaled", "delayed", "printed")
 
@@ -104,6 +104,56 @@ def test_nodes_follow_changed_queues() -> None:
         network.retarget(System.synthetic(3, 2, seed=7, penalty=Barrier()))
     with pytest.raises(BadInput, match="reward must keep its shape"):
         network.retarget(System.synthetic(2, 2))
+
+
+@pytest.mark.parametrize("nodes", NODES)
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("delay", [(0, 0), (1, 1), (0, 3)])
+def test_changes_are_told_like_rates(nodes: Any, rule: Any, delay: tuple[int, int]) -> None:
+    """A class leaves, another comes back, and the rates follow the equations from there, as if they had been so told."""
+    drawn = System.synthetic(3, 2, delay=delay, seed=4, V=20.0)
+    penalty, forward, backward = drawn.penalty, drawn.forward, drawn.backward
+    old, new = (
+        System(queue, drawn.reward, drawn.capacity, 20.0, 1.2, None, penalty, forward, backward)
+        for queue in ([6.0, 9.0, 0.0], [0.0, 9.0, 4.0])
+    )
+    gain = np.full((3, 2), 0.02)
+    network = Network(old, gain, nodes=nodes, rule=rule)
+    whole, back = (d.astype(np.int64) for d in (forward, backward))
+    history = [network.expected] * (2 * int((whole + back).max()) + 1)
+    for _ in range(9):
+        history.append(network.advance(1))
+    network.retarget(new)
+    history[-1] = network.expected
+    low = SEED * float((new.demand[1:, None] / new.cost[1:]).min())
+    for _ in range(12):
+        past, r = np.array(history), len(history) - 1
+        step = gain * factor(rule, past, r, whole + back, low) * bracket(new, past, r, nodes, whole, back)
+        history.append(np.maximum(past[r] + step, 0.0) * (new.demand > 0.0)[:, None])
+        np.testing.assert_allclose(network.advance(1), history[-1], atol=1e-13)
+
+
+@pytest.mark.parametrize("nodes", NODES)
+def test_who_comes_back_begins_with_a_share(nodes: Any) -> None:
+    """Eq. (43): n_j / N times a_i over the price, at least a per 0.9 servers; with no load known, prices are zero."""
+    network = Network(System([0.0, 0.0], [[0.2, 0.9], [0.5, 0.4]], [1.0, 3.0], 10.0), 0.1, nodes=nodes)
+    queue, penalty = np.array([2.0, 0.0]), network.system.penalty
+    network.retarget(System(queue, [[0.2, 0.9], [0.5, 0.4]], [1.0, 3.0], 10.0, penalty=penalty))
+    np.testing.assert_allclose(network.expected, [[0.25 * 0.2 / 1.0, 0.75 * 0.2 / 0.3], [0.0, 0.0]])
+    network.retarget(System(100 * queue + 300, [[0.2, 0.9], [0.5, 0.4]], [1.0, 3.0], 10.0, penalty=penalty))
+    np.testing.assert_allclose(network.expected[1], 30.0 * np.array([0.25, 0.75]) / (80.0 / (0.9 * 4.0)))
+
+
+def test_leaving_leaves_no_trace_below_zero() -> None:
+    """Sums are rounded, so taking a rate back could leave less than nothing, which has no square root."""
+    rng = np.random.default_rng(1)
+    reward, penalty = rng.uniform(0, 1, (6, 2)), Power(0.5)
+    network = Network(System(np.full(6, 7.3), reward, [2.0, 1.0], 3.7, penalty=penalty, forward=2.0), 0.05)
+    for k in range(60):
+        queue = rng.integers(0, 2, 6) * 7.3 if k % 3 else np.zeros(6)
+        network.retarget(System(queue, reward, [2.0, 1.0], 3.7, penalty=penalty, forward=2.0))
+        y = network.advance(2)
+        assert np.isfinite(y).all() and (y >= 0.0).all() and (y[queue == 0.0] == 0.0).all()
 
 
 def test_idle_pairs_end_at_zero_and_can_come_back() -> None:

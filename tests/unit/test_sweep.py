@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from bilinq import Greedy, Problem, cli, simulate, sweep
+from bilinq import Greedy, Problem, Rounds, Sabr, cli, simulate, sweep
 from bilinq.errors import BadInput
 from bilinq.sweep import Sweep
 from bilinq.sweep.chunks import CHUNK, SEED_STEP, run_chunk
@@ -62,6 +62,16 @@ def test_cells_are_all_combinations(tmp_path: Path) -> None:
     assert found == [("first", 0.5), ("random", 0.5), ("first", 1.0), ("random", 1.0)]
     assert plan.cells()[0].label == "first, problem.traffic = 0.5"
     assert plan.cells()[0].settings["arrivals"] == "bernoulli"
+
+
+def test_grid_reaches_into_tables(tmp_path: Path) -> None:
+    text = 'slots = 5\n[[policy]]\nkind = "sabr"\nallocation = {kind = "rounds", k = 1}\n'
+    (tmp_path / "deep.toml").write_text(text + '[grid]\n"policy.allocation.k" = [2, 3]\n')
+    plan = sweep.load(tmp_path / "deep.toml")
+    assert [cell.make_policy() for cell in plan.cells()] == [Sabr(allocation=Rounds(k)) for k in (2, 3)]
+    (tmp_path / "flat.toml").write_text(text + '[grid]\n"policy.kind.k" = [2]\n')
+    with pytest.raises(BadInput, match=r"grid 'policy.kind.k' must lead into a table; kind is 'sabr'"):
+        sweep.load(tmp_path / "flat.toml")
 
 
 def test_grid_sets_every_policy_and_plain_keys(tmp_path: Path) -> None:

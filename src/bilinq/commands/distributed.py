@@ -13,7 +13,7 @@ from bilinq.errors import BadInput
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from bilinq.distributed import Penalty, System
+    from bilinq.distributed import System
     from bilinq.distributed.kinds import Nodes
     from bilinq.distributed.survey import Trial
 
@@ -42,42 +42,20 @@ def distributed(
     from bilinq.arrays import count, one_of
     from bilinq.distributed import System
     from bilinq.distributed.survey import survey
+    from bilinq.settings import make_penalty, parse_numbers
 
     one_of("nodes", nodes, ("job", "server"))
     who = cast("Nodes", nodes)
     rules: Any = [one_of("rule", name, ("scaled", "delayed", "printed")) for name in rule.split(",")]
-    bounds = _numbers("delay", delay, 2)
-    options: dict[str, Any] = {"penalty": _penalty(penalty), "delay": bounds, "V": V}
+    bounds = parse_numbers("delay", delay, 2)
+    options: dict[str, Any] = {"penalty": make_penalty(penalty), "delay": bounds, "V": V}
     sizes = job_classes, server_classes
     system = System.synthetic(*sizes, **options, seed=count("seed", seed, 0))
-    trials = survey(system, fractions=_numbers("fraction", fraction), nodes=who, rules=rules, rounds=rounds)
+    trials = survey(system, fractions=parse_numbers("fraction", fraction), nodes=who, rules=rules, rounds=rounds)
     facts = _facts(system, who)
     if plot is not None:
         _draw(plot, [System.synthetic(*sizes, **options, seed=seed + k) for k in range(6)], who, rounds)
     _show(system, trials, facts, json)
-
-
-def _penalty(text: str) -> Penalty:
-    """Return the penalty that "power:2" and the like name."""
-    from bilinq.arrays import one_of
-    from bilinq.distributed import Barrier, Bounded, Power
-
-    kind, _, numbers = text.partition(":")
-    one_of("penalty", kind, ("power", "bounded", "barrier"))
-    if kind == "barrier":
-        return Barrier()
-    return Power(*_numbers("penalty", numbers, 1)) if kind == "power" else Bounded(*_numbers("penalty", numbers, 2))
-
-
-def _numbers(name: str, text: str, size: int | None = None) -> list[float]:
-    """Return the numbers between commas."""
-    try:
-        numbers = [float(part) for part in text.split(",")]
-    except ValueError:
-        raise BadInput(f"{name} must be numbers with commas between them; got {text!r}") from None
-    if size is not None and len(numbers) != size:
-        raise BadInput(f"{name} must have {size} numbers; got {text!r}")
-    return numbers
 
 
 def _facts(system: System, nodes: Nodes) -> dict[str, float]:

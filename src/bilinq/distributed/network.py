@@ -5,33 +5,24 @@ from __future__ import annotations
 import copy
 from collections import deque
 from functools import cache
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bilinq.arrays import Array, IntArray, count, non_negative, one_of, require, shaped
+from bilinq.arrays import Array, count, non_negative, one_of, shaped
 from bilinq.distributed.kinds import Nodes, Rule
+from bilinq.distributed.messages import collect, tables, whole_delays
 from bilinq.distributed.system import System
 from bilinq.errors import BadInput, Diverged
 
 SEED = 1e-6
 """A scaled rule moves a pair at least as fast as if its rate were this part of what the smallest class can use."""
+FULL = 0.9
+"""The part of a server class that nodes begin with at most."""
 EXPLODED = 1e9
 """Sums of rates beyond this multiple of what a class can use are a divergence."""
 NOTHING = np.empty((1, 1, 1))
-
-
-class Tables(NamedTuple):
-    """Where messages go, by the rounds they take, (B or 1, K, L) each; see `rounds_kernels`."""
-
-    send: IntArray
-    hear: IntArray
-    lag: IntArray
-    send_at: Any
-    hear_at: Any
-    back_in: Any
-    alike: bool
 
 
 def start_rates(system: System) -> Array:
@@ -44,7 +35,7 @@ def start_rates(system: System) -> Array:
     servers = np.maximum(n.sum(axis=-1, keepdims=True), 1e-300)
     cheapest = np.where(n[..., None, :] > 0.0, system.cost, np.inf).min(axis=-1)
     price = np.maximum(cheapest, a.sum(axis=-1, keepdims=True) / servers)
-    return np.asarray(0.9 * (a / price)[..., None] * (n / servers)[..., None, :])
+    return np.asarray(FULL * (a / price)[..., None] * (n / servers)[..., None, :])
 
 
 class Network:
@@ -65,8 +56,8 @@ class Network:
 
     Notes
     -----
-    `advance` changes the object; `copy` first to keep it. Nothing is solved or certified here, so that a scheduler can run
-    a few rounds in every slot; `iterate` adds the checks.
+    `advance` and `retarget` change the object; `copy` first to keep it. Nothing is solved or certified here, so that a
+    scheduler can run a few rounds in every slot; `iterate` adds the checks.
     """
 
     def __init__(
@@ -83,8 +74,8 @@ class Network:
         self.system, self.round = system, 0
         self._known: Array
         self._gain = self._own(system.checked_gain(gain))
-        self._tables = _tables(*whole_delays(system), nodes)
-        self.aim(*system.flat[:3])
+        self._tables = tables(*whole_delays(system), nodes)
+        self._take_over(*system.flat[:3])
         begin = start_rates(system) if start is None else non_negative("start", start)
         self._y = np.where(self._live, self._own(shaped("start", begin, system.reward.shape)), 0.0)
         self._fill()
@@ -97,10 +88,18 @@ class Network:
 
     def copy(self) -> Self:
         """Return nodes in the same state, with messages of their own."""
-        return copy.deepcopy(self)
+        other = copy.copy(self)
+        for name in ("_y", "_far", "_near", "_heard", "_known", "_late", "_past"):
+            setattr(other, name, getattr(self, name).copy())
+        other._sums = deque(sums.copy() for sums in self._sums)
+        return other
 
     def retarget(self, system: System) -> None:
-        """Go on with other queues, rewards, capacities, weights or V; penalty, delays and shape must be the same."""
+        """Go on with other queues, rewards, capacities, weights or V; penalty, delays and shape must be the same.
+
+        A class without jobs, or a server class without servers, takes no part from now on; one that comes back begins with
+        its share at the price it last heard, Eq. (43). Both are told in the place of the present rates.
+        """
         if system.reward.shape != self.system.reward.shape:
             raise BadInput(f"reward must keep its shape {self.system.reward.shape}; got {system.reward.shape}")
         old, new = self.system.flat, system.flat
@@ -113,16 +112,51 @@ class Network:
 
     def aim(self, a: Array, c: Array, n: Array) -> None:
         """Go on with other a (B, I), c (B, I, J) and n (B, J); for schedulers' slots, so nothing is checked."""
-        self._live = self._own((a > 0.0)[:, :, None] & (n > 0.0)[:, None, :])
-        self._c, self._step = self._own(c), np.where(self._live, self._gain, 0.0)
+        before = self._live
+        self._take_over(a, c, n)
+        if not np.array_equal(before, self._live):
+            stay = np.where(self._live, self._y, 0.0)
+            self._correct(np.where(self._live & ~before, self._comeback(a, n), stay))
+
+    def _take_over(self, a: Array, c: Array, n: Array) -> None:
+        live, most = (a > 0.0)[:, :, None] & (n > 0.0)[:, None, :], a[:, :, None] / c
+        self._live, self._c = self._own(live), self._own(c)
+        self._step = np.where(self._live, self._gain, 0.0)
         self._a, self._n = np.where(a > 0.0, a, np.inf), np.where(n > 0.0, n, 1.0)
-        useful = np.where(self._live, self._own(a[:, :, None] / c), np.inf).min(axis=(1, 2))
+        useful = np.where(live, most, np.inf).min(axis=(1, 2))
         printed = self.rule == "printed"
         self._low = np.ones(len(a)) if printed else SEED * np.where(np.isfinite(useful), useful, 1.0)
         self._high = 1.0 if printed else np.inf
-        self._most = EXPLODED * max(float(n.sum(axis=1).max(initial=1.0)), float((a / c.min(axis=2)).max(initial=1.0)))
-        if self.round:
-            self._y = np.where(self._live, self._y, 0.0)
+        self._most = EXPLODED * max(float(n.sum(axis=1).max(initial=1.0)), float(most.max(initial=1.0)))
+
+    def _comeback(self, a: Array, n: Array) -> Array:
+        """Return what pairs (B, K, L) begin with that had no part: their share at the price they last heard; Eq. (43)."""
+        if self.nodes == "job":
+            slot = (self.round - 1 - self._tables.hear) % (self._heard.shape[1] // 2)
+            price = self._heard[np.arange(len(a))[:, None, None], slot, np.arange(n.shape[1])]
+        else:
+            price = self.system.penalty.price(self._known, self._n)[:, :, None]
+        servers = np.maximum(n.sum(axis=1, keepdims=True), 1e-300)
+        least = (a.sum(axis=1, keepdims=True) / (FULL * servers))[:, :, None]
+        share = self._own(a[:, :, None] * (n / servers)[:, None, :])
+        return np.asarray(share / np.maximum(price + self._c, least))
+
+    def _correct(self, y: Array) -> None:
+        """Put y (B, K, L) in the place of the present rates, in the messages that carry them as well."""
+        more, t, member = y - self._y, self._tables, np.arange(len(y))[:, None, None]
+        self._y = y
+        depth, laps = self._far.shape[1] // 2, self._near.shape[2] // 2
+        slot = self.round % depth + t.send
+        _add(self._far, (member, slot % depth if t.alike else slot, np.arange(y.shape[2])), more)
+        _add(self._known, ..., np.where(t.lag == 0, more, 0.0).sum(axis=2))
+        if not t.alike:
+            row = np.arange(y.shape[1])[:, None]
+            _add(self._near, (member, row, self.round % laps + t.lag), np.where(t.lag > 0, more, 0.0))
+        elif self._sums:
+            _add(self._sums[-1], ..., more.sum(axis=2))
+        if self.rule == "delayed":
+            self._past[self.round % len(self._past)] = y
+            _kernels().look_back(self._past, self.round, t.lag, self._late)
 
     def advance(self, rounds: int) -> Array:
         """Run so many rounds; return the rates (..., I, J) after them.
@@ -138,7 +172,7 @@ class Network:
 
     def step(self) -> Array:
         """Run one round; return the sums (B, nodes) of rates as the computing nodes know them."""
-        known, arrived = self._known, _collect(self._far, self.round)
+        known, arrived = self._known, collect(self._far, self.round)
         if not known.max(initial=0.0) < self._most:
             raise Diverged(f"rates grow beyond {self._most:.1g} in round {self.round}; lower the gain")
         if self.nodes == "job":
@@ -192,7 +226,7 @@ class Network:
         self._far, self._heard = (np.zeros((batch, 2 * depth, columns)) for depth in deep[:2])
         self._near = np.zeros((batch, rows, 2 * deep[2]))
         _kernels().post(self._y, self._far.reshape(batch, -1), t.send, self._near, t.lag)
-        self._known = _collect(self._near.swapaxes(1, 2), 0)
+        self._known = collect(self._near.swapaxes(1, 2), 0)
         self._sums = deque(self._known.copy() for _ in range(deep[2] - 1))
         sums = self._y.sum(axis=1)
         told = self.system.penalty.price(sums, self._n) if self.nodes == "job" else sums / self._a
@@ -202,38 +236,10 @@ class Network:
         self._past: Array = np.repeat(self._y[None], deep[2], axis=0) if late else NOTHING
 
 
-def _collect(table: Array, now: int) -> Array:
-    """Return what arrives in round `now`, (B, nodes), out of a table (B, two laps, nodes), and clear its slot."""
-    depth = table.shape[1] // 2
-    arrived = table[:, now % depth] + table[:, now % depth + depth]
-    table[:, now % depth] = table[:, now % depth + depth] = 0.0
-    return np.asarray(arrived)
-
-
-def whole_delays(system: System) -> tuple[IntArray, IntArray]:
-    """Return both delays (B or 1, I, J) in rounds, or say that they are not whole."""
-    both = []
-    for name in ("forward", "backward"):
-        delay = getattr(system.flat, name)
-        require(name, getattr(system, name), lambda x: (x == np.rint(x)) & (x < 30_000), "whole rounds for rounds")
-        same = bool((delay == delay[:1]).all())
-        both.append(delay[: 1 if same else None].astype(np.int64))
-    size = max(len(delay) for delay in both)
-    forward, backward = (np.ascontiguousarray(np.broadcast_to(d, (size, *system.shape))) for d in both)
-    return forward, backward
-
-
-def _tables(forward: IntArray, backward: IntArray, nodes: Nodes) -> Tables:
-    send, hear = (forward, backward) if nodes == "job" else (backward.swapaxes(1, 2), forward.swapaxes(1, 2))
-    send, hear = np.ascontiguousarray(send), np.ascontiguousarray(hear)
-    columns = send.shape[2]
-    place = np.arange(columns)
-    hear_at = (hear.max() + 1 - hear) * columns + place
-    return Tables(
-        send, hear, send + hear,
-        (send * columns + place).astype(np.uint32), hear_at.astype(np.uint32), (send + hear).astype(np.uint16),
-        bool(np.ptp(send) == 0 and np.ptp(hear) == 0),
-    )  # fmt: skip
+def _add(table: Array, place: Any, more: Array) -> None:
+    """Add to a table of sums; rounding must not leave less than nothing."""
+    np.add.at(table, place, more)
+    np.maximum(table, 0.0, out=table)
 
 
 @cache

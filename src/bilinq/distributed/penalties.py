@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -57,6 +58,7 @@ class Penalty(ABC):
         return np.full(n.shape, np.inf)
 
 
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class Power(Penalty):
     """p = (z / n)^beta: the larger beta, the closer to a hard capacity.
 
@@ -66,8 +68,10 @@ class Power(Penalty):
         Positive.
     """
 
+    beta: Array
+
     def __init__(self, beta: ArrayLike = 2.0) -> None:
-        self.beta = positive("beta", beta)
+        object.__setattr__(self, "beta", positive("beta", beta))
 
     def __repr__(self) -> str:
         return f"Power(beta={_shown(self.beta)})"
@@ -89,6 +93,7 @@ class Power(Penalty):
         return np.asarray(np.broadcast_to(1.0 + self.beta, cost.shape))
 
 
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class Bounded(Penalty):
     """p = ceiling x^beta / (1 + x^beta) with x = z / n: elasticity at most beta and price below a ceiling.
 
@@ -98,8 +103,12 @@ class Bounded(Penalty):
         Positive.
     """
 
+    beta: Array
+    ceiling: Array
+
     def __init__(self, beta: ArrayLike = 2.0, ceiling: ArrayLike = 2.0) -> None:
-        self.beta, self.ceiling = positive("beta", beta), positive("ceiling", ceiling)
+        for name, value in (("beta", beta), ("ceiling", ceiling)):
+            object.__setattr__(self, name, positive(name, value))
 
     def __repr__(self) -> str:
         return f"Bounded(beta={_shown(self.beta)}, ceiling={_shown(self.ceiling)})"
@@ -126,11 +135,9 @@ class Bounded(Penalty):
         return np.asarray(1.0 + self.ceiling * self.beta / (self.ceiling + cost))
 
 
+@dataclass(frozen=True)
 class Barrier(Penalty):
     """p = z / (n - z): no load reaches the capacity."""
-
-    def __repr__(self) -> str:
-        return "Barrier()"
 
     def price(self, z: Array, n: Array) -> Array:
         """Return z / (n - z), and a huge number from n on."""

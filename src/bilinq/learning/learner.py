@@ -31,7 +31,7 @@ class Outcome:
         Sum of the observed rewards of these services, and of their squares.
     left : (R, rows) bool array
         Rows whose job has left the system; all False where rows are classes.
-    queue : (R, rows) array, optional
+    queue, capacity : (R, rows) and (R, J) arrays, optional
         What `decide` was shown in this slot; None where whoever reports the outcome does not say.
     """
 
@@ -41,6 +41,7 @@ class Outcome:
     squares: Array
     left: BoolArray
     queue: Array | None = None
+    capacity: Array | None = None
 
 
 class Learner(ABC):

@@ -10,29 +10,33 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bilinq.allocation.allocate import allocate_batch
-from bilinq.arrays import Array, count, one_of, positive, require, scalar, shaped
+from bilinq.arrays import Array, count, one_of, positive, require, scalar, shaped, short
 from bilinq.errors import BadInput
 from bilinq.instances import Instances
 from bilinq.learning import Bilinear, Known, Learner, Outcome, PerJob, PerPair
 from bilinq.learning.learner import State as LearnerState
+from bilinq.policies.allocator import EXACT, Allocator, Memory
 from bilinq.policies.policy import Policy
 
 
 class FairState(NamedTuple):
-    """What a fair policy knows: the learner's state, V (R,), weights (R, I), and mu averaged over classes (R,)."""
+    """What a fair policy knows: the learner's state, V (R,), weights (R, I), mu averaged over classes (R,).
+
+    `shared` is what the allocator remembers.
+    """
 
     learnt: LearnerState
     V: Array
     weight: Array
     service_rate: Array
+    shared: Memory = None
 
 
 class FairPolicy(Policy):
     """The program of Eq. (5) fed with a learner's indices.
 
     Attributes are those of its kinds: `V`, or `horizon` (V = sqrt(I T), Eq. (23)), or `target_wait` in slots (V by
-    Eq. (22) from the current indices); `gamma`, `weight` and `limit`.
+    Eq. (22) from the current indices); `gamma`, `weight`, `limit` and `allocation`.
     """
 
     V: float | None = None
@@ -42,6 +46,7 @@ class FairPolicy(Policy):
     weight: ArrayLike | None = None
     limit: Literal["none", "queue"] = "none"
     work_conserving: bool = False
+    allocation: Allocator = EXACT
 
     @abstractmethod
     def learner(self) -> Learner:
@@ -56,30 +61,35 @@ class FairPolicy(Policy):
             V=np.full(instances.count, V),
             weight=self._weights(instances),
             service_rate=instances.service_rate.mean(axis=1),
+            shared=self.allocation.start(instances, self.gamma),
         )
 
     def decide(self, state: FairState, queue: Array, capacity: Array) -> Array:
-        """Return the solution of Eq. (5)."""
-        index = self.learner().index(state.learnt)
-        V = self._V(state, index)
-        y = self.share(queue, index, capacity, V, state.weight)
-        return self._filled(y, index, queue, capacity) if self.work_conserving else y
-
-    def share(self, queue: Array, index: Array, capacity: Array, V: Array, weight: Array) -> Array:
-        """Return the solution of Eq. (5) for rows of any kind: (R, rows), (R, rows, J), (R, J), (R,), (R, rows)."""
-        gamma = np.full(len(V), self.gamma)
-        limit = queue if self.limit == "queue" else np.full(queue.shape, np.inf)
-        return allocate_batch(queue, index, capacity, V, gamma, weight, limit).expected
+        """Return the solution of Eq. (5), or what the allocator has instead; with `work_conserving` nobody idles."""
+        y = self._share(state, queue, capacity)[0]
+        return self._filled(y, self.learner().index(state.learnt), queue, capacity) if self.work_conserving else y
 
     def learn(self, state: FairState, outcome: Outcome) -> FairState:
-        """Return the state with the learner's new state."""
-        return state._replace(learnt=self.learner().learn(state.learnt, outcome))
+        """Return the state with what the learner and the allocator know after the slot."""
+        learnt = self.learner().learn(state.learnt, outcome)
+        if state.shared is None:
+            return state._replace(learnt=learnt)
+        if outcome.queue is None or outcome.capacity is None:
+            missing = "queue" if outcome.queue is None else "capacity"
+            raise BadInput(f"outcome.{missing} must say what the policy was shown, for {self.allocation}; got None")
+        return state._replace(learnt=learnt, shared=self._share(state, outcome.queue, outcome.capacity)[1])
+
+    def _share(self, state: FairState, queue: Array, capacity: Array) -> tuple[Array, Memory]:
+        index, capped = self.learner().index(state.learnt), self.limit == "queue"
+        V = self._V(state, index)
+        return self.allocation.share(state.shared, queue, index, capacity, V, state.weight, self.gamma, capped)
 
     def adapt(self, state: FairState, instances: Instances) -> FairState:
         """Return the state for other classes, weights or V; what was learnt stays."""
         V = state.V if self.V is None else np.full(instances.count, self.V)
         learnt = self.learner().adapt(state.learnt, instances)
-        return FairState(learnt, V, self._weights(instances), instances.service_rate.mean(axis=1))
+        shared = self.allocation.start(instances, self.gamma)
+        return FairState(learnt, V, self._weights(instances), instances.service_rate.mean(axis=1), shared)
 
     def paced(self, state: FairState, elapsed: float) -> FairState:
         """Return the state in which services are offered for `elapsed` slots: their number goes with 1 / V, Eq. (21)."""
@@ -131,6 +141,8 @@ class FairPolicy(Policy):
             positive("weight", self.weight)
         one_of("limit", self.limit, ("none", "queue"))
         one_of("assignment", self.assignment, ("independent", "distinct"))
+        if not isinstance(self.allocation, Allocator):
+            raise BadInput(f"allocation must be an Allocator such as Rounds(5); got {short(self.allocation)}")
 
 
 @dataclass(frozen=True)
@@ -163,6 +175,8 @@ class Sabr(FairPolicy):
     work_conserving : bool
         Whether servers that the program leaves idle take jobs that still wait, highest index first; the paper's policy
         lets both wait for a better match.
+    allocation : Allocator
+        How the program is solved in each slot: `Exact()`, or `Rounds(k)` by nodes that exchange messages.
     """
 
     V: float | None = None
@@ -177,6 +191,7 @@ class Sabr(FairPolicy):
     assignment: str = "independent"
     limit: Literal["none", "queue"] = "none"
     work_conserving: bool = False
+    allocation: Allocator = EXACT
 
     def __post_init__(self) -> None:
         self._check()
@@ -211,6 +226,7 @@ class KnownRewards(FairPolicy):
     assignment: str = "independent"
     limit: Literal["none", "queue"] = "none"
     work_conserving: bool = False
+    allocation: Allocator = EXACT
 
     def __post_init__(self) -> None:
         self._check()
@@ -252,4 +268,7 @@ class UgdaOl(FairPolicy):
         """Return the solution of Eq. (5), with a row for each job where indices are kept per job, Eq. (19)."""
         learner = self.learner()
         learnt = learner.grown(state.learnt, queue.shape[1]) if isinstance(learner, PerJob) else state.learnt
-        return self.share(queue, learner.index(learnt), capacity, state.V, np.ones(queue.shape))
+        index, weight = learner.index(learnt), np.ones(queue.shape)
+        return self.allocation.share(None, queue, index, capacity, state.V, weight, self.gamma, self.limit == "queue")[
+            0
+        ]

@@ -111,7 +111,7 @@ class World:
                                 self.by_job, self.log, self.n_log)  # fmt: skip
         if self.log.shape[2] and longest + self.done.shape[1] > self.log.shape[2]:
             self.log = _wider(self.log, 2 * self.log.shape[2] + self.done.shape[1])
-        return Outcome(slot, picks, total, squares, left, waiting)
+        return Outcome(slot, picks, total, squares, left, waiting, capacity)
 
     def _draw(self, y: Array, waiting: Array, capacity: Array) -> IntArray:
         """Return how many servers of each class serve each row, drawing more random numbers as they run out."""

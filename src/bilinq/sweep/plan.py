@@ -130,7 +130,7 @@ class Sweep:
         for values in itertools.product(*self.grid.values()):
             varied = dict(zip(self.grid, values, strict=True))
             for policy in self.policies:
-                settings = copy.deepcopy(self.common) | {"policy": dict(policy)}
+                settings = copy.deepcopy(self.common) | {"policy": copy.deepcopy(policy)}
                 for path, value in varied.items():
                     _put(settings, path, value)
                 yield Cell(policy["name"], varied, settings)
@@ -205,8 +205,10 @@ def _grid(given: dict[str, Any]) -> dict[str, list[Any]]:
 
 
 def _put(settings: dict[str, Any], path: str, value: Any) -> None:
-    head, dot, tail = path.partition(".")
-    if dot:
-        settings[head][tail] = value
-    else:
-        settings[head] = value
+    *tables, key = path.split(".")
+    place = settings
+    for name in tables:
+        place = place.setdefault(name, {})
+        if not isinstance(place, dict):
+            raise BadInput(f"grid {path!r} must lead into a table; {name} is {short(place)}")
+    place[key] = value
