@@ -47,6 +47,20 @@ def test_stiffness_is_a_bound(penalty: Penalty) -> None:
     assert (true <= penalty.stiffness(c, 0.2) * (1 + 1e-12)).all()
 
 
+@pytest.mark.parametrize("penalty", PENALTIES, ids=str)
+def test_stiffness_follows_from_the_price(penalty: Penalty) -> None:
+    """Eq. (44) against 1 + z p' / (p + c); a penalty of the user's own does not know its load from its price."""
+    c = np.random.default_rng(1).uniform(0.05, 2.0, (50, 3))
+    z = np.random.default_rng(2).uniform(0.01, 0.99, (50, 3)) * N
+    price = penalty.price(z, N)
+    found = penalty.stiffness_at(price, c)
+    if isinstance(penalty, Own):
+        assert np.isinf(found).all()
+    else:
+        np.testing.assert_allclose(found, 1.0 + z * penalty.slope(z, N) / (price + c), rtol=1e-9)
+        assert np.isfinite(penalty.stiffness_at(penalty.price(2.0 * N, N), c)).all()
+
+
 def test_a_full_barrier_is_huge_but_finite() -> None:
     z = np.array([1.0, 2.0, 9.0])
     assert np.isfinite(Barrier().price(z, N)).all() and (Barrier().price(z, N) > 1e200).all()

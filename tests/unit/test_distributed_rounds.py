@@ -134,6 +134,28 @@ def test_changes_are_told_like_rates(nodes: Any, rule: Any, delay: tuple[int, in
 
 
 @pytest.mark.parametrize("nodes", NODES)
+@pytest.mark.parametrize("delay", [(0, 0), (2, 2), (0, 3)])
+def test_tuned_gains_follow_the_price_heard(nodes: Any, delay: tuple[int, int]) -> None:
+    """Eq. (44): job nodes by the price of z_j(r - b_ij), server nodes by that of their own sum."""
+    system = System.synthetic(3, 2, delay=delay, penalty=Power(4.0), seed=4, V=20.0)
+    forward, backward = (d.astype(np.int64) for d in (system.forward, system.backward))
+    loop, reach = forward + backward, 0.5 * np.sin(np.pi / (4 * (forward + backward) + 2))
+    network = Network(system, reach, tuned=True, nodes=nodes)
+    history = [network.expected] * (2 * int(loop.max()) + 1)
+    for _ in range(20):
+        past, r = np.array(history), len(history) - 1
+        load = np.empty((3, 2))
+        for i, j in np.ndindex(3, 2):
+            late = backward[i, j] + forward[:, j] if nodes == "job" else loop[:, j]
+            load[i, j] = sum(past[r - late[k], k, j] for k in range(3))
+        price = system.penalty.price(load, system.capacity)
+        gain = reach / (1.0 + 4.0 * price / (price + system.cost))
+        step = gain * factor("scaled", past, r, loop, seed_rate(system))
+        history.append(np.maximum(past[r] + step * bracket(system, past, r, nodes, forward, backward), 0.0))
+        np.testing.assert_allclose(network.advance(1), history[-1], atol=1e-13)
+
+
+@pytest.mark.parametrize("nodes", NODES)
 def test_who_comes_back_begins_with_a_share(nodes: Any) -> None:
     """Eq. (43): n_j / N times a_i over the price, at least a per 0.9 servers; with no load known, prices are zero."""
     network = Network(System([0.0, 0.0], [[0.2, 0.9], [0.5, 0.4]], [1.0, 3.0], 10.0), 0.1, nodes=nodes)

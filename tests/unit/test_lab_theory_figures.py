@@ -1,4 +1,4 @@
-"""What the figures `scaling`, `load`, `tradeoff` and `bounds` work with."""
+"""What the figures `scaling`, `load`, `tradeoff`, `bounds` and `nodes` work with."""
 
 import math
 
@@ -8,8 +8,11 @@ import pytest
 from bilinq import theory
 from bilinq.arrays import Array
 from bilinq.lab import style
-from bilinq.lab.figures import bounds_measures, load, scaling_sweeps
+from bilinq.lab.claims import Verdict
+from bilinq.lab.figures import bounds_measures, load, nodes_claims, scaling_sweeps
+from bilinq.lab.figures.nodes import Nodes
 from bilinq.lab.once import once
+from bilinq.lab.options import Options
 from bilinq.lab.presets import PRESETS
 from bilinq.lab.runs import Record, Synthetic
 from bilinq.lab.ticks import log_axis
@@ -75,3 +78,29 @@ def test_log_axis_shows_what_is_positive() -> None:
         assert list(axes.get_yticks()) == [5.0, 10.0, 20.0, 50.0]
         log_axis(axes, "x", np.array([-1.0]))
         assert axes.get_xlim() == pytest.approx((1.0, 10.0))
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_nodes_figure_runs_what_it_shows_and_judges(quick: bool) -> None:
+    figure = Nodes(Options(quick=quick))
+    runs = figure.runs()
+    shown = {name for points in figure._curves().values() for name in points}
+    judged = {name for _, one, other in figure._conditions() for name in (one, other)}
+    assert shown | judged <= set(runs)
+    assert len({run.key for run in runs.values()}) == len(runs)
+    assert {run.replications for run in runs.values()} == {5 if quick else 50}
+
+
+def test_closer_is_positive_where_the_steep_penalty_is_nearer() -> None:
+    """Queues 10 (exact), 12 and 7: three off less two off is one, whichever side they are on."""
+    records = {
+        name: record(np.full((6, 3), value), np.zeros(6)) for name, value in (("e", 10.0), ("a", 12.0), ("b", 7.0))
+    }
+    claim = nodes_claims.steep(records, {"here": ("a", "b", "e")})
+    assert claim.findings[0].effect.value == pytest.approx(1.0) and claim.verdict is Verdict.HOLDS
+    assert nodes_claims.steep(records, {"here": ("b", "a", "e")}).verdict is Verdict.CONTRADICTED
+
+
+def test_the_printed_update_contradicts_its_theorem() -> None:
+    printed, proved, _ = nodes_claims.stable(10).findings
+    assert printed.verdict is Verdict.CONTRADICTED and proved.verdict is Verdict.HOLDS

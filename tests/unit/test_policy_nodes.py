@@ -159,13 +159,26 @@ def test_learning_needs_what_was_shown(missing: Any, word: str) -> None:
     exact.learn(first, outcome(None, None))
 
 
-def test_the_automatic_gain_is_safe_at_every_index() -> None:
-    """Half of Eq. (40) for power 8 and a round trip of 3: 0.5 2 sin(pi / 14) / 9 at all pairs."""
-    _, state = state_of(Rounds(1, forward=1, backward=2))
+def test_special_gains_are_safe_at_every_load_and_index() -> None:
+    """Half of Eq. (40) for power 8 and a round trip of 3: 0.5 2 sin(pi / 14) / 9 at all pairs, in every slot."""
+    policy, state = state_of(Rounds(1, gain="special", forward=1, backward=2))
     np.testing.assert_allclose(state.shared._gain, np.sin(np.pi / 14) / 9)
-    bounded = Rounds(1, Bounded(2.0, 3.0))
+    assert policy.learn(state, outcome(QUEUE, CAPACITY)).shared._gain is state.shared._gain
+    bounded = Rounds(1, Bounded(2.0, 3.0), gain="special")
     stiffest = 1 + 3.0 * 2.0 / (3.0 + 0.2)  # where the index is one, gamma - 1 = 0.2
     np.testing.assert_allclose(state_of(bounded)[1].shared._gain, 0.5 * 2.0 / stiffest)
+
+
+@pytest.mark.parametrize("nodes", ["job", "server"])
+@pytest.mark.parametrize("penalty", [Power(8.0), Power([2.0, 5.0]), Bounded(3.0, 2.0), Barrier()])
+def test_automatic_gains_settle_at_those_of_the_fixed_point(nodes: Any, penalty: Penalty) -> None:
+    """Eq. (44): once rates rest, half of the stability condition, Eq. (40), is used at every pair that has jobs."""
+    policy, state = state_of(Rounds(500, penalty, nodes=nodes, forward=1, backward=1))
+    for _ in range(8):
+        state = policy.learn(state, outcome(QUEUE, CAPACITY))
+    gain = np.maximum(state.shared._step if nodes == "job" else state.shared._step.swapaxes(1, 2), 1e-9)
+    margin = system(penalty, forward=1, backward=1).margin(gain[0], "discrete")
+    np.testing.assert_allclose(margin[[0, 2, 3]], 0.5, rtol=1e-3)
 
 
 def test_sabr_with_nodes_keeps_queues_near_the_exact_ones() -> None:
@@ -175,7 +188,7 @@ def test_sabr_with_nodes_keeps_queues_near_the_exact_ones() -> None:
     for allocation in (Exact(), Rounds(20), Rounds(20, nodes="server", forward=2, backward=2)):
         policy = Sabr(V=30.0, allocation=allocation)
         queue.append(simulate(problems, policy, slots=300, seed=2).queue[:, 40:].sum(axis=2).mean())
-    assert queue[1] == pytest.approx(queue[0], rel=0.1) and queue[2] == pytest.approx(queue[0], rel=0.25)
+    assert queue[1] == pytest.approx(queue[0], rel=0.1) and queue[2] == pytest.approx(queue[0], rel=0.15)
 
 
 STEEP = Own(price=lambda z, n: np.expm1(z / n), slope=lambda z, n: np.exp(z / n) / n)
@@ -186,14 +199,15 @@ STEEP = Own(price=lambda z, n: np.expm1(z / n), slope=lambda z, n: np.exp(z / n)
     [
         ({"k": 0}, "k must be a whole number of at least 1; got 0"),
         ({"penalty": 2.0}, "penalty must be a Penalty such as Power(2.0); got 2.0"),
-        ({"gain": "safe"}, "gain must be one of 'automatic'; got 'safe'"),
+        ({"gain": "safe"}, "gain must be one of 'automatic', 'special'; got 'safe'"),
         ({"gain": 0.0}, "gain must be positive; got gain = 0"),
         ({"fraction": -1.0}, "fraction must be positive; got fraction = -1"),
         ({"forward": 0.5}, "forward must be whole rounds; got forward = 0.5"),
         ({"backward": -1}, "backward must be non-negative; got backward = -1"),
         ({"nodes": "all"}, "nodes must be one of 'job', 'server'; got 'all'"),
         ({"rule": "new"}, "rule must be one of 'scaled', 'delayed', 'printed'; got 'new'"),
-        ({"penalty": STEEP}, "gain must be a number for a penalty without known stiffness, Own(...); got 'automatic'"),
+        ({"penalty": STEEP}, "gain must be a number for Own(...), whose stiffness is not known; got 'automatic'"),
+        ({"penalty": STEEP, "gain": "special"}, "whose stiffness is not known; got 'special'"),
         ({"forward": np.ones((3, 2))}, "forward must have shape (1, 4, 2); got (3, 2)"),
     ],
 )

@@ -47,6 +47,8 @@ class Network:
         With whole delays, in rounds.
     gain : float or (..., I, J) array
         Positive step sizes.
+    tuned : bool
+        Whether nodes divide their gain by the stiffness at the price they hear, in every round; Eq. (44).
     nodes : {"job", "server"}
         Who computes the rates.
     rule : {"scaled", "delayed", "printed"}
@@ -65,6 +67,7 @@ class Network:
         system: System,
         gain: ArrayLike,
         *,
+        tuned: bool = False,
         nodes: Nodes = "job",
         rule: Rule = "scaled",
         start: ArrayLike | None = None,
@@ -73,7 +76,7 @@ class Network:
         self.rule = one_of("rule", rule, ("scaled", "delayed", "printed"))
         self.system, self.round = system, 0
         self._known: Array
-        self._gain = self._own(system.checked_gain(gain))
+        self._gain, self.tuned = system.checked_gain(gain).reshape(-1, *system.shape), tuned
         self._tables = tables(*whole_delays(system), nodes)
         self._take_over(*system.flat[:3])
         begin = start_rates(system) if start is None else non_negative("start", start)
@@ -116,12 +119,13 @@ class Network:
         self._take_over(a, c, n)
         if not np.array_equal(before, self._live):
             stay = np.where(self._live, self._y, 0.0)
-            self._correct(np.where(self._live & ~before, self._comeback(a, n), stay))
+            self._correct(np.where(self._live & ~before, self._comeback(a, c, n), stay))
 
     def _take_over(self, a: Array, c: Array, n: Array) -> None:
         live, most = (a > 0.0)[:, :, None] & (n > 0.0)[:, None, :], a[:, :, None] / c
         self._live, self._c = self._own(live), self._own(c)
-        self._step = np.where(self._live, self._gain, 0.0)
+        self._reach = np.where(live, self._gain, 0.0)
+        self._step: Array = self._own(self._reach)
         self._a, self._n = np.where(a > 0.0, a, np.inf), np.where(n > 0.0, n, 1.0)
         useful = np.where(live, most, np.inf).min(axis=(1, 2))
         printed = self.rule == "printed"
@@ -129,17 +133,27 @@ class Network:
         self._high = 1.0 if printed else np.inf
         self._most = EXPLODED * max(float(n.sum(axis=1).max(initial=1.0)), float(most.max(initial=1.0)))
 
-    def _comeback(self, a: Array, n: Array) -> Array:
+    def _heard_by(self, now: int) -> Array:
+        """Return the price that every pair hears in round `now`, or that its server node charges, (B, I or 1, J)."""
+        if self.nodes == "server":
+            return self.system.penalty.price(self._known, self._n)[:, None, :]
+        hear, depth = self._tables.hear, self._heard.shape[1] // 2
+        if self._tables.alike:
+            return self._heard[:, None, (now - int(hear.flat[0])) % depth]
+        member, server = np.arange(len(self._y))[:, None, None], np.arange(self._y.shape[2])
+        return self._heard[member, (now - hear) % depth, server]
+
+    def _tune(self) -> None:
+        """Set the step sizes of this round, Eq. (44)."""
+        c = self._c if self.nodes == "job" else self._c.swapaxes(1, 2)
+        self._step = self._own(self._reach / self.system.penalty.stiffness_at(self._heard_by(self.round), c))
+
+    def _comeback(self, a: Array, c: Array, n: Array) -> Array:
         """Return what pairs (B, K, L) begin with that had no part: their share at the price they last heard; Eq. (43)."""
-        if self.nodes == "job":
-            slot = (self.round - 1 - self._tables.hear) % (self._heard.shape[1] // 2)
-            price = self._heard[np.arange(len(a))[:, None, None], slot, np.arange(n.shape[1])]
-        else:
-            price = self.system.penalty.price(self._known, self._n)[:, :, None]
         servers = np.maximum(n.sum(axis=1, keepdims=True), 1e-300)
         least = (a.sum(axis=1, keepdims=True) / (FULL * servers))[:, :, None]
-        share = self._own(a[:, :, None] * (n / servers)[:, None, :])
-        return np.asarray(share / np.maximum(price + self._c, least))
+        share = a[:, :, None] * (n / servers)[:, None, :]
+        return np.asarray(self._own(share / np.maximum(self._heard_by(self.round - 1) + c, least)))
 
     def _correct(self, y: Array) -> None:
         """Put y (B, K, L) in the place of the present rates, in the messages that carry them as well."""
@@ -181,6 +195,8 @@ class Network:
             own, told = self.system.penalty.price(known, self._n), arrived / self._a
         depth = self._heard.shape[1] // 2
         self._heard[:, self.round % depth] = self._heard[:, self.round % depth + depth] = told
+        if self.tuned:
+            self._tune()
         self._known = (self._send_alike if self._tables.alike else self._send)(own)
         self.round += 1
         if self.rule == "delayed":

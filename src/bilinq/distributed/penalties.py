@@ -53,6 +53,13 @@ class Penalty(ABC):
             At the fixed point no load exceeds (1 - spare) of its capacity; only the barrier needs it.
         """
 
+    def stiffness_at(self, price: Array, cost: Array) -> Array:
+        """Return 1 + z p'(z) / (p + c) of pairs (..., I, J) that face a price, Eq. (44); infinite unless overridden.
+
+        A node can compute it from the price it hears, without knowing the load.
+        """
+        return np.full(np.broadcast_shapes(price.shape, cost.shape), np.inf)
+
     def most(self, n: Array) -> Array:
         """Return the load that cannot be reached, infinite unless the price has a pole."""
         return np.full(n.shape, np.inf)
@@ -91,6 +98,10 @@ class Power(Penalty):
     def stiffness(self, cost: Array, spare: float) -> Array:
         """Return 1 + beta."""
         return np.asarray(np.broadcast_to(1.0 + self.beta, cost.shape))
+
+    def stiffness_at(self, price: Array, cost: Array) -> Array:
+        """Return 1 + beta p / (p + c)."""
+        return np.asarray(1.0 + self.beta * price / (price + cost))
 
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
@@ -134,6 +145,10 @@ class Bounded(Penalty):
         """Return (ceiling + ceiling beta + c) / (ceiling + c)."""
         return np.asarray(1.0 + self.ceiling * self.beta / (self.ceiling + cost))
 
+    def stiffness_at(self, price: Array, cost: Array) -> Array:
+        """Return 1 + beta p (1 - p / ceiling) / (p + c)."""
+        return np.asarray(1.0 + self.beta * price / (price + cost) * (1.0 - price / self.ceiling))
+
 
 @dataclass(frozen=True)
 class Barrier(Penalty):
@@ -159,6 +174,10 @@ class Barrier(Penalty):
         if not 0.0 < spare < 1.0:
             raise BadInput(f"spare must be between zero and one for the barrier; got {spare}")
         return np.full(cost.shape, 2.0 / spare)
+
+    def stiffness_at(self, price: Array, cost: Array) -> Array:
+        """Return 1 + p (1 + p) / (p + c)."""
+        return np.asarray(1.0 + price / (price + cost) * (1.0 + price))
 
     def most(self, n: Array) -> Array:
         """Return n."""

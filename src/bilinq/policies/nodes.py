@@ -19,6 +19,8 @@ if TYPE_CHECKING:  # loaded when first needed: most schedulers have no nodes
 
 STEEP = 8.0
 """The power of the penalty unless one is given: closer to hard capacities than 4, in less time than 16."""
+SPARE = 0.1
+"""The part of a server class that special gains for the barrier expect to stay idle."""
 
 _LAST: WeakKeyDictionary[Network, tuple[tuple[object, ...], Array, Network]] = WeakKeyDictionary()
 """What came of the last slot that started from these nodes, so that `learn` need not repeat the rounds of `decide`."""
@@ -37,11 +39,11 @@ class Rounds(Allocator):
         Rounds in a slot.
     penalty : Penalty, optional
         What a server class charges for its load; `Power(8.0)` unless given.
-    gain : "automatic" or float
-        Step size. The automatic one uses `fraction` of what is proved stable for the delays, Eq. (40), with the stiffness
-        bounded by Eq. (39): it suits all queues and indices, so it never changes.
+    gain : "automatic", "special" or float
+        Step sizes: in each slot `fraction` of the stability condition, Eq. (40), at the prices that nodes last heard, Eq.
+        (44); or at the highest that any load can have, Eq. (39), which never changes and is smaller; or a number.
     fraction : float
-        Below one is safe.
+        Below one is safe, as far as that is proved for queues that do not change.
     forward, backward : int or (I, J) array
         Rounds that a message takes from job node i to server node j, and back.
     nodes : {"job", "server"}
@@ -59,7 +61,7 @@ class Rounds(Allocator):
 
     k: int
     penalty: Penalty | None = None
-    gain: float | Literal["automatic"] = "automatic"
+    gain: float | Literal["automatic", "special"] = "automatic"
     fraction: float = 0.5
     forward: ArrayLike = 0
     backward: ArrayLike = 0
@@ -70,7 +72,7 @@ class Rounds(Allocator):
         count("k", self.k)
         _check_penalty(self.penalty)
         if isinstance(self.gain, str):
-            one_of("gain", self.gain, ("automatic",))
+            one_of("gain", self.gain, ("automatic", "special"))
         else:
             scalar("gain", self.gain, positive)
         scalar("fraction", self.fraction, positive)
@@ -85,10 +87,10 @@ class Rounds(Allocator):
         from bilinq.distributed import Network, System
 
         shape = instances.mean_reward.shape
-        best = np.ones(shape)  # no index is higher, so no pair is stiffer
+        best = np.ones(shape)  # no index is higher, so no pair is stiffer at a load
         system = System(np.zeros(shape[:2]), best, instances.servers, 1.0, gamma, None, _penalty(self.penalty),
                         self.forward, self.backward)  # fmt: skip
-        return Network(system, self._gain(system), nodes=self.nodes, rule=self.rule)
+        return Network(system, self._gain(system), tuned=self.gain == "automatic", nodes=self.nodes, rule=self.rule)
 
     def share(
         self,
@@ -114,13 +116,16 @@ class Rounds(Allocator):
         return found[1].copy(), found[2]
 
     def _gain(self, system: System) -> Array:
-        if self.gain != "automatic":
+        """Return the gains that the network is given: those of stiffness one where it tunes them itself."""
+        from bilinq.distributed.bounds import gain_within
+
+        if not isinstance(self.gain, str):
             return np.asarray(self.gain)
-        if not np.isfinite(system.penalty.stiffness(system.cost, 0.1)).all():
-            raise BadInput(
-                f"gain must be a number for a penalty without known stiffness, {self.penalty}; got 'automatic'"
-            )
-        return system.special_gain(self.fraction, "discrete")
+        penalty, c, tuned = system.penalty, system.cost, self.gain == "automatic"
+        stiffness = penalty.stiffness_at(0.0 * c, c) if tuned else penalty.stiffness(c, SPARE)
+        if not np.isfinite(stiffness).all():
+            raise BadInput(f"gain must be a number for {penalty}, whose stiffness is not known; got {self.gain!r}")
+        return gain_within(np.ones(c.shape) if tuned else stiffness, system.round_trip, self.fraction, "discrete")
 
 
 @dataclass(frozen=True)

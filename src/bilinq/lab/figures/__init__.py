@@ -11,6 +11,7 @@ from bilinq.lab.figures.comparison import Comparison
 from bilinq.lab.figures.features import Features
 from bilinq.lab.figures.gpu import Gpu
 from bilinq.lab.figures.load import Load
+from bilinq.lab.figures.nodes import Nodes
 from bilinq.lab.figures.radius import Radius
 from bilinq.lab.figures.scaling import Scaling
 from bilinq.lab.figures.trace_comparison import TraceComparison
@@ -29,6 +30,7 @@ FIGURES: tuple[type[Figure], ...] = (
     Radius,
     Baseline,
     Assignment,
+    Nodes,
     TraceComparison,
     TraceWeights,
     Workload,

@@ -1,0 +1,194 @@
+"""Nodes that compute the allocation inside the scheduler: what unfinished rounds, delays and soft capacities cost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Drawing
+
+from bilinq.distributed import Power
+from bilinq.lab import effects, style
+from bilinq.lab.claims import Claim
+from bilinq.lab.effects import number
+from bilinq.lab.figure import Figure, Records
+from bilinq.lab.figures import nodes_claims
+from bilinq.lab.figures.nodes_claims import Condition
+from bilinq.lab.once import once
+from bilinq.lab.presets import published
+from bilinq.lab.runs import Run, Synthetic
+from bilinq.lab.style import Look
+from bilinq.lab.table import Table
+from bilinq.lab.ticks import log_axis
+from bilinq.policies import Allocator, Exact, FixedPoint, Rounds
+
+SETTING, BUSY = Synthetic(), Synthetic(traffic=3.2, law="poisson")
+"""The paper's load of 0.25, and 0.8 of the same servers."""
+SLOTS = 500
+FEW, MANY, LATE = 1, 10, 5
+"""Rounds in a slot of the curves over delay, and the delay each way of a curve over rounds."""
+MILD = Power(2.0)
+"""A soft penalty, against the default power 8."""
+MOST = 50
+"""Replications; rounds take their time."""
+
+EXACT, SOFT, BENT = "exact program", "endless rounds", "power 2, no delay"
+REFERENCES = {EXACT: style.GREY, SOFT: style.GREEN, BENT: style.AMBER}
+CAUTIOUS = "the same, gains for any load"
+OVER_ROUNDS = {
+    "no delay": Look(style.BLUE, marker="o"),
+    f"round trip {2 * LATE}": Look(style.ORANGE, marker="s"),
+    CAUTIOUS: Look(style.ORANGE, thin=True, marker="s"),
+}
+OVER_DELAY = {
+    f"{MANY} rounds a slot": Look(style.SKY, marker="o"),
+    f"{FEW} round a slot": Look(style.PINK, marker="s"),
+}
+MEASURES = {"regret": "Regret", "queue": "Jobs in the system"}
+
+
+class Nodes(Figure):
+    """Regret and queue over the rounds in a slot and over the delay of messages, beside the exact program."""
+
+    name = "nodes"
+    title = "Allocation by the nodes inside the scheduler"
+    where = "Section 4"
+
+    def runs(self) -> dict[str, Run]:
+        """Return SABR with every allocator, and with three of them at load 0.8."""
+        shown = self.options.shown.sabr(published(SETTING.example, SLOTS))
+        runs = {name: (SETTING, replace(shown, allocation=one)) for name, one in self._allocators().items()}
+        for name, one in {EXACT: Exact(), "steep": Rounds(MANY), "mild": Rounds(MANY, MILD)}.items():
+            runs[f"busy {name}"] = BUSY, replace(once(shown), allocation=one)
+        made = {name: self.options.run(*what, self.slots) for name, what in runs.items()}
+        return {name: replace(run, replications=self._few) for name, run in made.items()}
+
+    def table(self, records: Records) -> Table:
+        """Return regret and queue of every curve and reference."""
+        rows = []
+        for curve, points in self._curves().items():
+            for name, at in points.items():
+                for measure in MEASURES:
+                    found = effects.mean(records[name].samples[measure])
+                    rows.append({"curve": curve, "measure": measure, **at, **found.row()})
+        return Table(rows)
+
+    def draw(self, table: Table) -> Drawing:
+        """Draw both measures over rounds above, over delay below."""
+        figure, panels = style.panels(2, 2, height=2.9)
+        for axes, letter, (measure, title) in zip(panels[:2], "ab", MEASURES.items(), strict=True):
+            _draw(axes, table.where(measure=measure), OVER_ROUNDS, "rounds")
+            log_axis(axes, "x", table.where(curve="no delay").numbers("rounds"), room=1.1)
+            style.label(axes, f"({letter}) {title}", x="rounds in a slot")
+        for axes, letter, (measure, title) in zip(panels[2:], "cd", MEASURES.items(), strict=True):
+            _draw(axes, table.where(measure=measure), OVER_DELAY, "round_trip")
+            style.label(axes, f"({letter}) {title}", x="round trip of a message, in rounds")
+        for axes in (panels[1], panels[3]):
+            axes.set_ylim(bottom=0.0)
+        style.legend(figure, panels, columns=4)
+        return figure
+
+    def caption(self, table: Table) -> str:
+        """Say what the penalty, unfinished rounds and delays cost."""
+
+        def ends(curve: str, measure: str) -> tuple[str, str]:
+            rows = table.where(curve=curve, measure=measure).rows
+            return number(rows[0]["mean"]), number(rows[-1]["mean"])
+
+        exact, soft, bent = (ends(name, "queue")[0] for name in REFERENCES)
+        slow, fast = ends("no delay", "queue")
+        cautious, _ = ends(CAUTIOUS, "queue")
+        (_, some), (_, one) = (ends(curve, "queue") for curve in OVER_DELAY)
+        longest, most = number(2 * self._delays()[-1]), self._rounds()[-1]
+        return (
+            f"Nodes run some rounds in every slot, from the last slot's rates; {self._few} instances at V = "
+            f"{number(published(SETTING.example, SLOTS))} and half of the gain that is proved stable at the price they "
+            f"hear. Dashed: the exact program with hard capacities (queue {exact}), the fixed point that endless rounds "
+            f"would reach with prices of power 8 (queue {soft}), and {most} rounds with prices of power 2 (queue {bent}). "
+            "What lies between the first two is due to the penalty, what lies above the second to unfinished rounds. "
+            f"Without delay one round in a slot leaves a queue of {slow}, {most} rounds one of {fast}. With a round trip of "
+            f"{longest} rounds it is {some} at {MANY} rounds in a slot and {one} at {FEW}. Gains that are safe at any load, "
+            f"as the paper suggests, are far too small at this one: {cautious} jobs at {FEW} round in a slot with a round "
+            f"trip of {2 * LATE}."
+        )
+
+    def claims(self, records: Records) -> list[Claim]:
+        """Judge what Section 4 says of nodes in place of the exact program."""
+        most = self._rounds()[-1]
+        steep = {
+            f"load 0.25, {most} rounds a slot": (_name(most), BENT, EXACT),
+            f"load 0.8, {MANY} rounds a slot": ("busy steep", "busy mild", f"busy {EXACT}"),
+        }
+        sides = [(f"{_rounds(k)} a slot, round trip {2 * LATE}", f"server {k}", _name(k, LATE)) for k in (FEW, MANY)]
+        return [
+            nodes_claims.reward(records, self._conditions(), self.slots),
+            nodes_claims.queue(records, self._conditions(), self.slots),
+            nodes_claims.steep(records, steep),
+            nodes_claims.alike(records, sides),
+            nodes_claims.stable(self.options.pick(10, quick=2)),
+        ]
+
+    def _conditions(self) -> list[Condition]:
+        """Return runs with nodes against the exact program."""
+        most, far = self._rounds()[-1], self._delays()[-1]
+        found = [("endless rounds", SOFT, EXACT)]
+        found += [(f"{_rounds(k)} a slot, no delay", _name(k), EXACT) for k in dict.fromkeys((FEW, MANY, most))]
+        found += [
+            (f"{_rounds(k)} a slot, round trip {2 * d}", _name(k, d), EXACT)
+            for d in dict.fromkeys((LATE, far))
+            for k in (MANY, FEW)
+        ]
+        found.append((f"{_rounds(MANY)} a slot, round trip {2 * LATE}, gains for any load", f"cautious {MANY}", EXACT))
+        return [*found, (f"{_rounds(MANY)} a slot, no delay, load 0.8", "busy steep", f"busy {EXACT}")]
+
+    def _allocators(self) -> dict[str, Allocator]:
+        """Return all that run at the paper's load."""
+        found: dict[str, Allocator] = {EXACT: Exact(), SOFT: FixedPoint(), BENT: Rounds(self._rounds()[-1], MILD)}
+        pairs = [(k, d) for k in self._rounds() for d in (0, LATE)]
+        pairs += [(k, d) for k in (FEW, MANY) for d in self._delays()]
+        found |= {_name(k, d): Rounds(k, forward=d, backward=d) for k, d in pairs}
+        for k in self._rounds():
+            found[f"cautious {k}"] = Rounds(k, gain="special", forward=LATE, backward=LATE)
+        return found | {f"server {k}": Rounds(k, forward=LATE, backward=LATE, nodes="server") for k in (FEW, MANY)}
+
+    def _curves(self) -> dict[str, dict[str, dict[str, int]]]:
+        """Return for each curve the runs it shows, and where."""
+        found: dict[str, dict[str, dict[str, int]]] = {name: {name: {}} for name in REFERENCES}
+        at_once, late, cautious = OVER_ROUNDS
+        found[at_once] = {_name(k): {"rounds": k} for k in self._rounds()}
+        found[late] = {_name(k, LATE): {"rounds": k} for k in self._rounds()}
+        found[cautious] = {f"cautious {k}": {"rounds": k} for k in self._rounds()}
+        for curve, k in zip(OVER_DELAY, (MANY, FEW), strict=True):
+            found[curve] = {_name(k, d): {"round_trip": 2 * d} for d in self._delays()}
+        return found
+
+    def _rounds(self) -> tuple[int, ...]:
+        return self.options.pick((FEW, 3, MANY, 30), quick=(FEW, MANY))
+
+    def _delays(self) -> tuple[int, ...]:
+        return self.options.pick((0, LATE, 20), quick=(0, LATE))
+
+    @property
+    def _few(self) -> int:
+        return min(MOST, self.options.count)
+
+    @property
+    def slots(self) -> int:
+        """The number of slots, T."""
+        return self.options.pick(SLOTS, quick=SLOTS // 16)
+
+
+def _name(k: int, delay: int = 0) -> str:
+    return f"{k} rounds, delay {delay}"
+
+
+def _rounds(k: int) -> str:
+    return f"{k} round{'s' if k > 1 else ''}"
+
+
+def _draw(axes: Axes, table: Table, looks: dict[str, Look], x: str) -> None:
+    """Draw curves over column `x` and the references across."""
+    for name, colour in REFERENCES.items():
+        axes.axhline(table.where(curve=name).last(), color=colour, lw=1.2, ls=(0, (4, 2)), label=name)
+    for curve, look in looks.items():
+        style.curve(axes, table.where(curve=curve), look, curve, x=x)
