@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from bilinq import Problem, allocate, cli, tables
+from bilinq import Problem, Rounds, Sabr, allocate, cli, tables
+from bilinq.distributed import Power
 from bilinq.simulation import Runs, simulate
 
 REQUEST: dict[str, Any] = {
@@ -106,6 +107,15 @@ def test_simulate_prints_what_python_returns() -> None:
     assert {"policy": "max-weight", "slots": 20, "replications": 2, "seed": 9}.items() <= printed.items()
     assert printed["seconds"] > 0
     assert printed["complete"] is True
+
+
+def test_simulate_takes_an_allocator() -> None:
+    table = '{"kind": "rounds", "k": 3, "penalty": "power:4"}'
+    result = run("simulate", "--set", "V=9", "--set", f"allocation={table}", "--json", *SMALL)
+    policy = Sabr(V=9, allocation=Rounds(3, Power(4.0)))
+    expected = simulate(Problem.synthetic(seed=0), policy, slots=20, replications=2, seed=1).summary()
+    assert json.loads(result.stdout)["queue"]["mean"] == expected["queue"].mean
+    assert run("simulate", "--set", "allocation=rounds").exit_code == 2
 
 
 def cli_policy(kind: str, **options: Any) -> Any:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # loaded when first needed: most schedulers have no nodes
     from bilinq.distributed import Network, Penalty, System
 
 STEEP = 8.0
-"""The power of the penalty unless one is given: closer to hard capacities than 4, in less time than 16."""
+"""The power of the penalty unless one is given: closer to hard capacities than 4, steadier than 16."""
 SPARE = 0.1
 """The part of a server class that special gains for the barrier expect to stay idle."""
 
@@ -40,8 +40,8 @@ class Rounds(Allocator):
     penalty : Penalty, optional
         What a server class charges for its load; `Power(8.0)` unless given.
     gain : "automatic", "special" or float
-        Step sizes: in each slot `fraction` of the stability condition, Eq. (40), at the prices that nodes last heard, Eq.
-        (44); or at the highest that any load can have, Eq. (39), which never changes and is smaller; or a number.
+        Step sizes: `fraction` of the stability condition, Eq. (40), in each round at the price that nodes hear, Eq. (44);
+        or at the stiffest that any load can be, Eq. (39), which is smaller and never changes; or a number.
     fraction : float
         Below one is safe, as far as that is proved for queues that do not change.
     forward, backward : int or (I, J) array
