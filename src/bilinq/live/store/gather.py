@@ -1,0 +1,73 @@
+"""Single calls made into batches: what many callers ask for at the same time costs the database one operation."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+from bilinq.errors import Away, BadInput, Refused
+from bilinq.live.store.store import Store
+from bilinq.live.store.transaction import Transaction
+
+T = TypeVar("T")
+Item = TypeVar("Item")
+
+
+class Gather(Generic[Item, T]):
+    """An operation on many items, called with one at a time.
+
+    `operation` returns a result for each item, in order; a result that is a `Refused` or `BadInput` is raised to its
+    caller. While one operation is under way the items for the next gather. If an operation fails on several items,
+    each is tried alone.
+    """
+
+    def __init__(
+        self, store: Store, operation: Callable[[Transaction, list[Item]], Sequence[T | Refused | BadInput]]
+    ) -> None:
+        self._store = store
+        self._operation = operation
+        self._waiting: list[tuple[Item, asyncio.Future[T]]] = []
+        self._work: asyncio.Task[None] | None = None
+
+    async def __call__(self, item: Item) -> T:
+        """Return the result for `item` once it is on disk."""
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._waiting.append((item, future))
+        if self._work is None:
+            self._work = asyncio.create_task(self._drain())
+        return await future
+
+    async def _drain(self) -> None:
+        while self._waiting:
+            batch, self._waiting = self._waiting, []
+            await self._serve(batch)
+        self._work = None
+
+    async def _serve(self, batch: list[tuple[Item, asyncio.Future[T]]]) -> None:
+        items = [item for item, _ in batch]
+        results: Sequence[T | Exception]
+        try:
+            results = await self._store.write(lambda tx: self._results(tx, items))
+        except Away as error:
+            results = [Away(str(error), error.retry_after) for _ in batch]
+        except Exception as error:
+            if len(batch) > 1:
+                await asyncio.gather(*(self._serve([one]) for one in batch))
+                return
+            results = [error]
+        for (_, future), result in zip(batch, results, strict=True):
+            _settle(future, result)
+
+    def _results(self, tx: Transaction, items: list[Item]) -> Sequence[T | Refused | BadInput]:
+        results = self._operation(tx, items)
+        if len(results) != len(items):
+            raise RuntimeError(f"the operation must return {len(items)} results; got {len(results)}")
+        return results
+
+
+def _settle(future: asyncio.Future[T], result: T | Exception) -> None:
+    if future.done():  # who asked was cancelled meanwhile
+        return
+    if isinstance(result, Exception):
+        future.set_exception(result)
+    else:
+        future.set_result(result)

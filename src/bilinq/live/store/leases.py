@@ -1,0 +1,98 @@
+"""Leases: who may serve which job until when, and how that ended."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from bilinq.live.store.transaction import Bulk, Transaction
+
+
+class LeaseRow(NamedTuple):
+    """A lease; `state` is active, finished, failed, expired or revoked. Its id is also its fence."""
+
+    id: int
+    job: int
+    server: int
+    job_class_id: int
+    server_class_id: int
+    granted: float
+    deadline: float
+    state: str = "active"
+    ended: float | None = None
+    reward: float | None = None
+    digest: str | None = None
+    detail: str | None = None
+
+
+class LeaseEnd(NamedTuple):
+    """How a lease ended; `digest` is that of the body which finished it."""
+
+    id: int
+    state: str
+    ended: float
+    reward: float | None = None
+    digest: str | None = None
+    detail: str | None = None
+
+
+class Extension(NamedTuple):
+    """A later deadline."""
+
+    id: int
+    deadline: float
+
+
+# Active leases are those that have not ended; said so, the index of active leases does not tempt PostgreSQL to read all.
+COLUMNS = ", ".join(LeaseRow._fields)
+INSERT = Bulk(f"INSERT INTO lease ({COLUMNS}) SELECT :{', :'.join(LeaseRow._fields)} {{rows}}", LeaseRow)
+END = Bulk(
+    """UPDATE lease SET state = :state, ended = :ended, reward = :reward, digest = :digest, detail = :detail {rows}
+        WHERE lease.id = :id AND lease.ended IS NULL""",
+    LeaseEnd,
+)
+EXTEND = Bulk("UPDATE lease SET deadline = :deadline {rows} WHERE lease.id = :id AND lease.ended IS NULL", Extension)
+
+
+class _Start(NamedTuple):
+    job: int
+    granted: float
+
+
+START = Bulk(
+    "UPDATE job SET state = 'leased', started = coalesce(job.started, :granted) {rows} WHERE job.id = :job", _Start
+)
+
+
+def grant(tx: Transaction, rows: Sequence[LeaseRow]) -> dict[int, str]:
+    """Store leases, mark their jobs as leased, and return the payloads by job id."""
+    if not rows:
+        return {}
+    tx.each(INSERT, rows)
+    tx.each(START, [(row.job, row.granted) for row in rows])
+    return dict(tx.among("SELECT id, payload FROM job WHERE id {among}", [row.job for row in rows]))
+
+
+def get(tx: Transaction, id: int) -> LeaseRow | None:
+    """Return a lease, or None."""
+    found = tx.rows(f"SELECT {COLUMNS} FROM lease WHERE id = :id", id=id)
+    return LeaseRow(*found[0]) if found else None
+
+
+def active(tx: Transaction) -> list[LeaseRow]:
+    """Return the leases that have not ended, oldest first."""
+    return list(map(LeaseRow._make, tx.rows(f"SELECT {COLUMNS} FROM lease WHERE state = 'active' ORDER BY id")))
+
+
+def of_job(tx: Transaction, job: int, limit: int = 1000) -> list[LeaseRow]:
+    """Return the newest `limit` leases of a job, oldest of them first."""
+    found = tx.rows(f"SELECT {COLUMNS} FROM lease WHERE job = :job ORDER BY id DESC LIMIT :limit", job=job, limit=limit)
+    return [LeaseRow._make(row) for row in reversed(found)]
+
+
+def end(tx: Transaction, rows: Sequence[LeaseEnd]) -> int:
+    """End active leases; return how many of them were active."""
+    return tx.each(END, rows) if rows else 0
+
+
+def extend(tx: Transaction, rows: Sequence[Extension]) -> int:
+    """Give active leases a later deadline; return how many of them were active."""
+    return tx.each(EXTEND, rows) if rows else 0

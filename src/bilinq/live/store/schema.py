@@ -1,0 +1,103 @@
+"""The tables, as numbered steps from an empty database to the newest version."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from bilinq.errors import BadInput
+from bilinq.live.store import meta
+from bilinq.live.store.transaction import Transaction
+
+WORDS = {
+    "sqlite": {"id": "INTEGER PRIMARY KEY", "bytes": "BLOB"},
+    "postgresql": {"id": "BIGINT PRIMARY KEY", "bytes": "BYTEA"},
+}
+"""What takes the place of {id} and {bytes} in a statement for both databases."""
+
+
+class Migration(NamedTuple):
+    """One step: statements for both databases, then those for one of them."""
+
+    both: Sequence[str] = ()
+    sqlite: Sequence[str] = ()
+    postgresql: Sequence[str] = ()
+
+
+FIRST = Migration(
+    both=(
+        """CREATE TABLE class (
+            id {id}, kind TEXT NOT NULL, name TEXT NOT NULL, features TEXT NOT NULL, weight DOUBLE PRECISION NOT NULL,
+            holding_cost DOUBLE PRECISION NOT NULL, backlog BIGINT, current BIGINT NOT NULL)""",
+        "CREATE UNIQUE INDEX class_current ON class (kind, name) WHERE current = 1",
+        "CREATE TABLE knob (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
+        """CREATE TABLE server (
+            id {id}, class TEXT NOT NULL, name TEXT, owner TEXT NOT NULL, registered DOUBLE PRECISION NOT NULL,
+            seen DOUBLE PRECISION NOT NULL)""",
+        "CREATE UNIQUE INDEX server_name ON server (owner, name) WHERE name IS NOT NULL",
+        """CREATE TABLE job (
+            id {id}, namespace TEXT NOT NULL, class TEXT NOT NULL, state TEXT NOT NULL, key TEXT, digest TEXT,
+            payload TEXT NOT NULL, units BIGINT NOT NULL, units_left BIGINT NOT NULL, attempts BIGINT NOT NULL,
+            submitted DOUBLE PRECISION NOT NULL, started DOUBLE PRECISION, ended DOUBLE PRECISION, result TEXT,
+            reward DOUBLE PRECISION, error TEXT)""",
+        "CREATE UNIQUE INDEX job_key ON job (namespace, key) WHERE key IS NOT NULL",
+        "CREATE INDEX job_listing ON job (namespace, id)",
+        "CREATE INDEX job_open ON job (state, id) WHERE state IN ('queued', 'leased')",
+        "CREATE INDEX job_dead ON job (namespace, id) WHERE state = 'dead'",
+        "CREATE INDEX job_past ON job (ended, id) WHERE state IN ('done', 'cancelled')",
+        """CREATE TABLE lease (
+            id {id}, job BIGINT NOT NULL, server BIGINT NOT NULL, job_class_id BIGINT NOT NULL,
+            server_class_id BIGINT NOT NULL, granted DOUBLE PRECISION NOT NULL, deadline DOUBLE PRECISION NOT NULL,
+            state TEXT NOT NULL, ended DOUBLE PRECISION, reward DOUBLE PRECISION, digest TEXT, detail TEXT)""",
+        "CREATE INDEX lease_job ON lease (job, id)",
+        "CREATE INDEX lease_active ON lease (id) WHERE state = 'active'",
+        """CREATE TABLE reward (
+            seq {id}, lease BIGINT NOT NULL UNIQUE, job_class_id BIGINT NOT NULL, server_class_id BIGINT NOT NULL,
+            value DOUBLE PRECISION NOT NULL)""",
+        """CREATE TABLE checkpoint (
+            id {id}, seq BIGINT NOT NULL, at DOUBLE PRECISION NOT NULL, state {bytes} NOT NULL, checksum TEXT NOT NULL)""",
+        """CREATE TABLE api_key (
+            prefix TEXT PRIMARY KEY, hash TEXT NOT NULL, name TEXT NOT NULL, namespace TEXT NOT NULL, scopes TEXT NOT NULL,
+            created DOUBLE PRECISION NOT NULL, expires DOUBLE PRECISION, revoked DOUBLE PRECISION)""",
+        """CREATE TABLE audit (
+            id {id}, at DOUBLE PRECISION NOT NULL, who TEXT NOT NULL, what TEXT NOT NULL, detail TEXT NOT NULL)""",
+    ),
+    sqlite=(
+        """CREATE TRIGGER audit_update BEFORE UPDATE ON audit
+            BEGIN SELECT RAISE(ABORT, 'audit is append-only'); END""",
+        """CREATE TRIGGER audit_delete BEFORE DELETE ON audit
+            BEGIN SELECT RAISE(ABORT, 'audit is append-only'); END""",
+        """CREATE TRIGGER audit_replace BEFORE INSERT ON audit WHEN EXISTS (SELECT 1 FROM audit WHERE id = NEW.id)
+            BEGIN SELECT RAISE(ABORT, 'audit is append-only'); END""",
+    ),
+    postgresql=(
+        """CREATE FUNCTION audit_refuse() RETURNS trigger LANGUAGE plpgsql
+            AS $$ BEGIN RAISE EXCEPTION 'audit is append-only' USING ERRCODE = 'check_violation'; END $$""",
+        """CREATE TRIGGER audit_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON audit
+            FOR EACH STATEMENT EXECUTE FUNCTION audit_refuse()""",
+    ),
+)
+
+MIGRATIONS: tuple[Migration, ...] = (FIRST,)
+"""Step i leads from version i to version i + 1. What is released stays as it is; changes are further steps."""
+
+
+def migrate(tx: Transaction, migrations: Sequence[Migration] = MIGRATIONS) -> None:
+    """Take the steps that the database has not taken yet; refuse one that has taken more than are known here."""
+    tx.run("CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)")
+    version = int(meta.get(tx, "schema") or 0)
+    if version > len(migrations):
+        raise BadInput(
+            f"database must have tables of version {len(migrations)} or older; "
+            f"got version {version}, made by a newer bilinq: upgrade bilinq"
+        )
+    for step in migrations[version:]:
+        _take(tx, step)
+    if version < len(migrations):
+        meta.put(tx, "schema", str(len(migrations)))
+
+
+def _take(tx: Transaction, step: Migration) -> None:
+    words = WORDS[tx.dialect]
+    for statement in step.both:
+        tx.run(statement.format(**words))
+    for statement in step.sqlite if tx.dialect == "sqlite" else step.postgresql:
+        tx.run(statement)

@@ -1,0 +1,56 @@
+"""Servers: who asks for work."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from bilinq.live.store import meta
+from bilinq.live.store.transaction import Bulk, Transaction
+
+
+class ServerRow(NamedTuple):
+    """A server; `owner` is the prefix of the key that registered it."""
+
+    id: int
+    server_class: str
+    name: str | None
+    owner: str
+    registered: float
+    seen: float
+
+
+class Seen(NamedTuple):
+    """When a server last asked for something."""
+
+    id: int
+    seen: float
+
+
+COLUMNS = ", ".join("class" if name == "server_class" else name for name in ServerRow._fields)
+TOUCH = Bulk("UPDATE server SET seen = :seen {rows} WHERE server.id = :id", Seen)
+
+
+def all(tx: Transaction) -> list[ServerRow]:
+    """Return all servers, oldest first."""
+    return list(map(ServerRow._make, tx.rows(f"SELECT {COLUMNS} FROM server ORDER BY id")))
+
+
+def put(tx: Transaction, row: ServerRow) -> None:
+    """Store a server; one with a known id is replaced."""
+    tx.run(
+        f"""INSERT INTO server ({COLUMNS}) VALUES (:{", :".join(ServerRow._fields)})
+            ON CONFLICT (id) DO UPDATE SET class = excluded.class, name = excluded.name, owner = excluded.owner,
+            registered = excluded.registered, seen = excluded.seen""",
+        **row._asdict(),
+    )
+
+
+def touch(tx: Transaction, rows: Sequence[Seen]) -> None:
+    """Note when servers were last seen."""
+    if rows:
+        tx.each(TOUCH, rows)
+
+
+def remove(tx: Transaction, id: int) -> int:
+    """Delete a server, whose id is never used again; return how many that were (none if there is no such server)."""
+    meta.keep_ids(tx, "server")
+    return tx.run("DELETE FROM server WHERE id = :id", id=id)

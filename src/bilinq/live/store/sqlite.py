@@ -1,0 +1,186 @@
+"""A store in one SQLite file: WAL, synchronous=FULL, one connection that writes and checkpoints."""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import sqlite3
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bilinq.errors import Away, BadInput
+from bilinq.live.store.connection import Connection
+from bilinq.live.store.store import Store
+from bilinq.live.store.transaction import PARAMETER, Bulk, Row
+
+AMONG = "IN (SELECT value FROM json_each(:among))"
+FAULTS = {
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PROTOCOL,
+    sqlite3.SQLITE_CORRUPT,
+    sqlite3.SQLITE_NOTADB,
+}
+"""Errors of the database itself, whatever the operation."""
+WRITING = (
+    "PRAGMA journal_mode = WAL",
+    "PRAGMA synchronous = FULL",
+    "PRAGMA foreign_keys = ON",
+    "PRAGMA wal_autocheckpoint = 2000",
+    "PRAGMA journal_size_limit = 67108864",
+    "PRAGMA cache_size = -65536",
+)
+
+
+class SqliteConnection(Connection):
+    """A connection to a file, for writing or for reading only."""
+
+    dialect = "sqlite"
+
+    def __init__(self, path: Path, *, writes: bool) -> None:
+        super().__init__()
+        self._path = path
+        self._writes = writes
+        uri = f"{path.as_uri()}?mode={'rw' if writes else 'ro'}"
+        self._db = sqlite3.connect(uri, uri=True, timeout=5.0, isolation_level=None, check_same_thread=False)
+        for pragma in WRITING if writes else ("PRAGMA query_only = ON",):
+            self._db.execute(pragma)
+
+    def begin(self) -> None:
+        """Begin, the writer with the lock that only it takes."""
+        self._db.execute("BEGIN IMMEDIATE" if self._writes else "BEGIN")
+
+    def commit(self) -> None:
+        """Write the WAL to disk."""
+        self._db.execute("COMMIT")
+
+    def rollback(self) -> None:
+        """Undo, unless SQLite has done so itself after an error."""
+        if self._db.in_transaction:
+            self._db.execute("ROLLBACK")
+
+    def check(self) -> None:
+        """Do nothing: a file does not go away."""
+
+    def fault(self, error: Exception) -> str | None:
+        """Return the message of an error that no operation is to blame for."""
+        if not self._writes and str(error).startswith("no such table"):
+            return f"the database {self._path.name} has no tables yet: {error}"
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK) & 0xFF
+        return f"the database {self._path.name} fails: {error}" if code in FAULTS else None
+
+    def close(self) -> None:
+        """Close, the writer with all that is in the WAL copied to the file."""
+        with contextlib.suppress(sqlite3.Error):
+            self.rollback()
+            if self._writes:
+                self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        self._db.close()
+
+    def rows(self, sql: str, /, **params: Any) -> list[Row]:
+        """Return the rows that a query finds."""
+        return self._db.execute(sql, params).fetchall()
+
+    def among(self, sql: str, values: Sequence[int] | Sequence[str], /, **params: Any) -> list[Row]:
+        """Return the rows whose column is one of `values`, handed over as a JSON list."""
+        return self.rows(sql.replace("{among}", AMONG), among=msgspec.json.encode(values).decode(), **params)
+
+    def run(self, sql: str, /, **params: Any) -> int:
+        """Carry out a statement; return how many rows it changed."""
+        self.wrote = True
+        return self._db.execute(sql, params).rowcount
+
+    def many(self, sql: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Carry out a statement for each set of parameters."""
+        self.wrote = True
+        self._db.executemany(sql, rows)
+
+    def each(self, bulk: Bulk, rows: Sequence[Row]) -> int:
+        """Carry out `bulk` row by row, with parameters by number: faster than by name."""
+        self.wrote = True
+        return self._db.executemany(_numbered(bulk), rows).rowcount
+
+
+class SqliteStore(Store):
+    """A store in the file at `path`; the file `path`.lock tells who leads."""
+
+    def __init__(self, path: Path, *, lead: bool) -> None:
+        if not path.parent.is_dir():
+            raise BadInput(f"database must be in a folder that exists; got {path}")
+        self._path = path.resolve()
+        self._lock: int | None = None
+        super().__init__(lead)
+
+    async def backup(self, path: str | PathLike[str]) -> None:
+        """Copy the database, as it is at one moment, to a file that does not exist yet."""
+        await asyncio.to_thread(_copy, self._path, Path(path).resolve())
+
+    def _connect_writer(self) -> Connection:
+        self._take_lock()
+        with contextlib.suppress(FileExistsError):  # closing a file in use would drop SQLite's locks on it
+            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        return self._connect(writes=True)
+
+    def _connect_reader(self) -> Connection:
+        return self._connect(writes=False)
+
+    def _connect(self, *, writes: bool) -> Connection:
+        try:
+            return SqliteConnection(self._path, writes=writes)
+        except sqlite3.Error as error:
+            raise Away(f"the database {self._path.name} cannot be opened: {error}") from error
+
+    def _take_lock(self) -> None:
+        if self._lock is not None:
+            return
+        lock = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = os.read(lock, 20).decode()
+            os.close(lock)
+            raise Away(f"the database {self._path} is in use by process {holder}; only one can write") from None
+        os.truncate(lock, 0)
+        os.write(lock, str(os.getpid()).encode())
+        self._lock = lock
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+@lru_cache
+def _numbered(bulk: Bulk) -> str:
+    """Return the statement with ?1, ?2, ... for the fields of a row."""
+    number = {name: index for index, name in enumerate(bulk.types(), 1)}
+    return PARAMETER.sub(lambda match: f"?{number[match[1]]}", bulk.sql.replace("{rows}", ""))
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a database with a connection that only reads; the copy gets its name when it is whole."""
+    if target.exists():
+        raise BadInput(f"path must be a new file; {target} exists")
+    part = target.with_name(f"{target.name}.part")
+    part.unlink(missing_ok=True)
+    try:
+        os.close(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        with (
+            contextlib.closing(sqlite3.connect(f"{source.as_uri()}?mode=ro", uri=True)) as reader,
+            contextlib.closing(sqlite3.connect(part)) as copy,
+        ):
+            reader.backup(copy)
+        part.rename(target)
+    except (OSError, sqlite3.Error) as error:
+        part.unlink(missing_ok=True)
+        raise Away(f"the backup to {target} failed: {error}") from error

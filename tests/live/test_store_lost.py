@@ -1,0 +1,283 @@
+"""PostgreSQL goes away, comes back, or has another leader: no write is acknowledged that is not stored."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from databases import Postgres, leading
+
+from bilinq.errors import Away
+from bilinq.live.store import Store, Transaction, jobs, open_store
+from bilinq.live.store.jobs import JobRow
+
+pytest_plugins = ("databases",)
+
+
+def insert(*ids: int) -> Callable[[Transaction], None]:
+    rows = [JobRow(id, "default", "short", "queued", None, None, "{}", 1, 1, 0, 1.0) for id in ids]
+    return lambda tx: jobs.insert(tx, rows)
+
+
+async def stored_ids(store: Store) -> list[int]:
+    return [row.id for row in await store.read(jobs.waiting)]
+
+
+async def lost_within(store: Store, seconds: float) -> None:
+    await asyncio.wait_for(store.lost.wait(), seconds)
+
+
+def test_a_cut_connection_is_noticed_and_mended(postgres: Postgres, postgres_url: str) -> None:
+    async def run() -> None:
+        async with leading(postgres_url) as store:
+            await store.write(insert(1))
+            assert await stored_ids(store) == [1]
+            postgres.cut()
+            writes = [store.write(insert(id)) for id in (2, 3, 4)]
+            results = await asyncio.gather(*writes, return_exceptions=True)
+            assert [type(result) for result in results] == [Away, Away, Away]
+            await lost_within(store, 1.0)
+            with pytest.raises(Away, match="connection to the database was lost"):
+                await store.write(insert(5))
+            assert await stored_ids(store) == [1]  # reading has mended itself
+            assert await store.reconnect() is False
+            assert not store.lost.is_set()
+            await store.write(insert(6))
+            assert await stored_ids(store) == [1, 6]
+            assert store.epoch == 2
+
+    asyncio.run(run())
+
+
+def test_a_loss_is_noticed_without_any_work(postgres: Postgres, postgres_url: str) -> None:
+    async def run() -> None:
+        async with leading(postgres_url) as store:
+            postgres.cut()
+            await lost_within(store, 3.0)
+
+    asyncio.run(run())
+
+
+def test_a_server_that_is_down_for_a_while(postgres: Postgres, postgres_url: str) -> None:
+    async def run() -> None:
+        async with leading(postgres_url) as store:
+            await store.write(insert(1))
+            await asyncio.to_thread(postgres.stop)
+            try:
+                with pytest.raises(Away):
+                    await store.write(insert(2))
+                with pytest.raises(Away, match="cannot be reached"):
+                    await store.read(jobs.waiting)
+                with pytest.raises(Away, match="cannot be reached"):
+                    await open_store(postgres_url).start()
+                back = asyncio.create_task(store.reconnect())
+                await asyncio.sleep(0.7)
+                assert not back.done()
+            finally:
+                await asyncio.to_thread(postgres.start)
+            assert await asyncio.wait_for(back, 5.0) is False
+            await store.write(insert(3))
+            assert await stored_ids(store) == [1, 3]
+
+    asyncio.run(run())
+
+
+class Proxy:
+    """Stands between bilinq and PostgreSQL; once `armed`, it passes a COMMIT on and hangs up without the answer."""
+
+    def __init__(self, socket: str) -> None:
+        self.armed = False
+        self.tasks: set[asyncio.Task[None] | None] = set()
+        self._socket = socket
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Handle one connection."""
+        self.tasks.add(asyncio.current_task())
+        answers, requests = await asyncio.open_unix_connection(self._socket)
+        backward = asyncio.create_task(self._backward(answers, writer))
+        while data := await reader.read(65536):
+            requests.write(data)
+            if self.armed and b"COMMIT" in data:
+                backward.cancel()
+                await asyncio.wait([backward])
+                await answers.read(65536)  # the server has committed
+                break
+        for stream in (requests, writer):
+            stream.close()
+            await stream.wait_closed()
+
+    async def _backward(self, answers: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await answers.read(65536):
+            writer.write(data)
+
+
+@asynccontextmanager
+async def proxied(postgres: Postgres, url: str) -> AsyncIterator[tuple[Proxy, str]]:
+    proxy = Proxy(postgres.socket)
+    server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    options = url.partition("&")[2]
+    try:
+        yield proxy, f"postgresql://postgres@127.0.0.1:{port}/postgres?sslmode=disable&gssencmode=disable&{options}"
+    finally:
+        server.close()
+        await asyncio.gather(*filter(None, proxy.tasks))
+
+
+def test_a_commit_whose_answer_is_lost_may_have_been_stored(postgres: Postgres, postgres_url: str) -> None:
+    async def run() -> None:
+        async with proxied(postgres, postgres_url) as (proxy, url), leading(url) as store:
+            await store.write(insert(1))
+            proxy.armed = True
+            with pytest.raises(Away, match="not known whether this was stored"):
+                await store.write(insert(2))
+            proxy.armed = False
+            await lost_within(store, 1.0)
+            assert await store.reconnect() is False
+            assert await stored_ids(store) == [1, 2]
+            await store.write(insert(3))
+
+    asyncio.run(run())
+
+
+def test_a_commit_in_which_the_server_gives_up_may_not_have_been_stored(postgres: Postgres, postgres_url: str) -> None:
+    def deadly(tx: Transaction) -> None:
+        tx.run(
+            "CREATE FUNCTION die() RETURNS trigger LANGUAGE plpgsql AS "
+            "$$ BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); PERFORM pg_sleep(1); RETURN NULL; END $$"
+        )
+        tx.run(
+            "CREATE CONSTRAINT TRIGGER die AFTER INSERT ON job DEFERRABLE INITIALLY DEFERRED "
+            "FOR EACH ROW WHEN (NEW.id = 2) EXECUTE FUNCTION die()"
+        )
+
+    async def run() -> None:
+        async with leading(postgres_url) as store:
+            await store.write(deadly)
+            await store.write(insert(1))
+            results = await asyncio.gather(*(store.write(insert(id)) for id in (2, 3)), return_exceptions=True)
+            assert all(isinstance(result, Away) and "not known" in str(result) for result in results)
+            await lost_within(store, 1.0)
+            assert await store.reconnect() is False
+            assert await stored_ids(store) == [1]
+
+    asyncio.run(run())
+
+
+def test_a_server_in_trouble_is_away_until_it_is_asked_again(postgres_url: str) -> None:
+    def full(tx: Transaction) -> None:
+        tx.run("DO $$ BEGIN RAISE EXCEPTION 'no space left on device' USING ERRCODE = 'disk_full'; END $$")
+
+    async def run() -> None:
+        async with leading(postgres_url) as store:
+            with pytest.raises(Away, match="no space left on device"):
+                await store.write(full)
+            await lost_within(store, 1.0)
+            assert await store.reconnect() is False
+            await store.write(insert(1))
+
+    asyncio.run(run())
+
+
+def test_a_second_leader_waits_and_takes_over(postgres: Postgres, postgres_url: str) -> None:
+    async def run() -> None:
+        async with leading(postgres_url) as first:
+            with pytest.raises(Away, match="another process leads"):
+                await open_store(postgres_url).start(wait=False)
+            second = open_store(postgres_url, lead=False)
+            await second.start()
+            await first.write(insert(1))
+            assert await stored_ids(second) == [1]
+            waiting = asyncio.create_task(second.lead())
+            await asyncio.sleep(0.7)
+            assert not waiting.done()
+            with pytest.raises(Away, match="does not lead"):
+                await second.write(insert(9))
+
+            postgres.run("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted")
+            await asyncio.wait_for(waiting, 5.0)
+            await second.write(insert(2))
+            with pytest.raises(Away):
+                await first.write(insert(3))
+            back = asyncio.create_task(first.reconnect())
+            await asyncio.sleep(0.7)
+            assert not back.done()
+            await second.stop()
+            assert await asyncio.wait_for(back, 5.0) is True
+            await first.write(insert(4))
+            assert await stored_ids(first) == [1, 2, 4]
+            assert (first.epoch, second.epoch) == (3, 2)
+
+    asyncio.run(run())
+
+
+def test_who_gives_up_waiting_keeps_no_lock(postgres: Postgres, postgres_url: str) -> None:
+    async def run() -> None:
+        async with leading(postgres_url):
+            for delay in (0.0, 0.001, 0.01, 0.03, 0.1, 0.3):
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(open_store(postgres_url).start(), delay)
+        for delay in (0.0, 0.001, 0.01, 0.03):
+            store = open_store(postgres_url)
+            try:
+                await asyncio.wait_for(store.start(), delay)
+            except TimeoutError:
+                continue
+            await store.stop()
+        async with asyncio.timeout(5.0), leading(postgres_url) as store:
+            await store.write(insert(1))
+
+    asyncio.run(run())
+    sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'bilinq'"
+    end = time.monotonic() + 5.0
+    while postgres.run(sessions) != [(0,)]:
+        assert time.monotonic() < end, "sessions are left over"
+        time.sleep(0.1)
+
+
+FREEZE = """
+import asyncio, sys
+from bilinq.errors import Away
+from bilinq.live.store import meta, open_store
+
+async def main(url):
+    store = open_store(url)
+    await store.start()
+    print("leads", flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
+    try:
+        await store.write(lambda tx: meta.put(tx, "who", "frozen"))
+    except Away as error:
+        print("away", flush=True)
+    await store.stop()
+
+asyncio.run(main(sys.argv[1]))
+"""
+
+
+def test_a_frozen_leader_loses_the_lead_and_cannot_write_when_it_wakes(postgres_url: str) -> None:
+    frozen = subprocess.Popen(
+        [sys.executable, "-c", FREEZE, postgres_url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+    async def run() -> None:
+        start = time.monotonic()
+        async with asyncio.timeout(20.0), leading(postgres_url) as store:
+            assert time.monotonic() - start < 10.0
+            await store.write(insert(1))
+            frozen.send_signal(signal.SIGCONT)
+            out, _ = await asyncio.to_thread(frozen.communicate, "go\n", 20.0)
+            assert out == "away\n"
+
+    try:
+        assert frozen.stdout is not None
+        assert frozen.stdout.readline() == "leads\n"
+        frozen.send_signal(signal.SIGSTOP)
+        asyncio.run(run())
+    finally:
+        frozen.kill()
+        frozen.wait()

@@ -1,0 +1,271 @@
+"""Group commit: many writers, few commits, and nobody suffers for another's mistake."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from databases import leading
+
+from bilinq.errors import Away, BadInput, Clash, NotKnown
+from bilinq.live.store import Store, Transaction, jobs, meta, open_store
+from bilinq.live.store.gather import Gather
+from bilinq.live.store.jobs import JobRow
+
+pytest_plugins = ("databases",)
+
+
+def job(id: int) -> JobRow:
+    return JobRow(id, "default", "short", "queued", None, None, "{}", 1, 1, 0, 1.0)
+
+
+def insert(id: int) -> Callable[[Transaction], int]:
+    def operation(tx: Transaction) -> int:
+        jobs.insert(tx, [job(id)])
+        return id
+
+    return operation
+
+
+async def stored_ids(store: Store) -> list[int]:
+    return [row.id for row in await store.read(jobs.waiting)]
+
+
+def test_many_writes_need_few_commits(database_url: str) -> None:
+    async def run() -> None:
+        async with leading(database_url) as store:
+            before = store.commits
+            results = await asyncio.gather(*(store.write(insert(id)) for id in range(1, 1001)))
+            assert results == list(range(1, 1001))
+            assert await stored_ids(store) == results
+            assert 1 <= store.commits - before <= 100
+
+    asyncio.run(run())
+
+
+def test_one_write_needs_one_commit(database_url: str) -> None:
+    async def run() -> None:
+        async with leading(database_url) as store:
+            before = store.commits
+            for id in range(1, 21):
+                await store.write(insert(id))
+            assert store.commits - before == 20
+
+    asyncio.run(run())
+
+
+def test_writes_keep_their_order(database_url: str) -> None:
+    async def run() -> None:
+        async with leading(database_url) as store:
+            numbers = range(300)
+            writes = [store.write(lambda tx, n=n: meta.put(tx, "last", str(n))) for n in numbers]  # type: ignore[misc]
+            await asyncio.gather(*writes)
+            assert await store.read(lambda tx: meta.get(tx, "last")) == "299"
+
+    asyncio.run(run())
+
+
+def refuse(tx: Transaction) -> None:
+    raise Clash("used before")
+
+
+def refuse_late(tx: Transaction) -> None:
+    jobs.insert(tx, [job(1000)])
+    raise BadInput("thought of it too late")
+
+
+def twice(tx: Transaction) -> None:
+    jobs.insert(tx, [job(5)])
+
+
+def nonsense(tx: Transaction) -> None:
+    tx.run("INSERT INTO nowhere (id) VALUES (1)")
+
+
+def bug(tx: Transaction) -> None:
+    jobs.insert(tx, [job(1001)])
+    raise ZeroDivisionError("bug")
+
+
+def stop_iteration(tx: Transaction) -> None:
+    next(iter(()))
+
+
+def hide(tx: Transaction) -> None:
+    jobs.insert(tx, [job(1002)])
+    try:
+        nonsense(tx)
+    except Exception:
+        raise BadInput("hidden") from None
+
+
+GUILTY = [refuse, refuse_late, twice, nonsense, bug, stop_iteration, hide]
+
+
+@pytest.mark.parametrize("guilty", GUILTY, ids=lambda operation: operation.__name__)
+def test_only_the_guilty_operation_fails(database_url: str, guilty: Callable[[Transaction], None]) -> None:
+    async def run() -> None:
+        async with leading(database_url) as store:
+            await store.write(insert(5))
+            writes = [store.write(insert(id)) for id in range(10, 30)] + [store.write(guilty)]
+            writes += [store.write(insert(id)) for id in range(30, 50)] + [store.write(guilty), store.write(insert(50))]
+            results = await asyncio.gather(*writes, return_exceptions=True)
+            failed = [index for index, result in enumerate(results) if isinstance(result, BaseException)]
+            assert failed == [20, 41]
+            assert await stored_ids(store) == [5, *range(10, 51)]
+            assert not store.lost.is_set()
+
+    asyncio.run(run())
+
+
+def test_errors_arrive_as_they_were_raised(database_url: str) -> None:
+    async def run() -> None:
+        async with leading(database_url) as store:
+            with pytest.raises(Clash, match="used before"):
+                await store.write(refuse)
+            with pytest.raises(BadInput, match="too late"):
+                await store.write(refuse_late)
+            with pytest.raises(ZeroDivisionError, match="bug"):
+                await store.write(bug)
+            with pytest.raises(RuntimeError, match="StopIteration"):
+                await store.write(stop_iteration)
+            with pytest.raises(RuntimeError, match="StopIteration"):
+                await store.read(stop_iteration)
+            with pytest.raises(Clash, match="used before"):
+                await store.read(refuse)
+
+    asyncio.run(run())
+
+
+def test_an_error_that_an_operation_hides_undoes_it_on_postgresql(postgres_url: str) -> None:
+    """PostgreSQL would undo the transaction and report a successful commit."""
+
+    def careless(tx: Transaction) -> None:
+        jobs.insert(tx, [job(1)])
+        try:
+            nonsense(tx)
+        except Exception:
+            return
+
+    async def run() -> None:
+        async with leading(postgres_url) as store:
+            results = await asyncio.gather(
+                store.write(insert(2)), store.write(careless), store.write(insert(3)), return_exceptions=True
+            )
+            assert [type(result) for result in results] == [int, RuntimeError, int]
+            assert await stored_ids(store) == [2, 3]
+
+    asyncio.run(run())
+
+
+def test_who_is_cancelled_does_not_stop_the_others(database_url: str) -> None:
+    async def run() -> None:
+        async with leading(database_url) as store:
+            tasks = [asyncio.create_task(store.write(insert(id))) for id in range(1, 11)]
+            await asyncio.sleep(0)
+            tasks[3].cancel()
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+            assert isinstance(results[3], asyncio.CancelledError)
+            await store.write(insert(11))
+            assert await stored_ids(store) == list(range(1, 12))
+
+    asyncio.run(run())
+
+
+def test_stop_finishes_what_was_handed_over(database_url: str) -> None:
+    async def run() -> None:
+        store = open_store(database_url)
+        await store.start()
+        tasks = [asyncio.create_task(store.write(insert(id))) for id in range(1, 101)]
+        await asyncio.sleep(0)
+        await store.stop()
+        assert await asyncio.gather(*tasks) == list(range(1, 101))
+        with pytest.raises(Away, match="stopped"):
+            await store.write(insert(101))
+        with pytest.raises(Away, match="stopped"):
+            await store.read(jobs.waiting)
+        async with leading(database_url) as again:
+            assert await stored_ids(again) == list(range(1, 101))
+
+    asyncio.run(run())
+
+
+def test_reading_never_writes(database_url: str) -> None:
+    async def run() -> None:
+        async with leading(database_url) as store:
+            await store.write(insert(1))
+            for sql in ("DELETE FROM job", "UPDATE job SET state = 'done'", "CREATE TABLE other (id BIGINT)"):
+                with pytest.raises(Exception, match=r"(?i)read-?only"):
+                    await store.read(lambda tx, sql=sql: tx.run(sql))  # type: ignore[misc]
+            assert await stored_ids(store) == [1]
+
+    asyncio.run(run())
+
+
+def test_reading_before_there_are_tables(sqlite_url: str, postgres_url: str, tmp_path: Path) -> None:
+    async def run(url: str) -> None:
+        store = open_store(url, lead=False)
+        await store.start()
+        with pytest.raises(Away, match="no tables yet"):
+            await store.read(jobs.waiting)
+        await store.stop()
+        await store.stop()  # a second time does no harm
+
+    (tmp_path / "live.db").touch()
+    asyncio.run(run(sqlite_url))
+    asyncio.run(run(postgres_url))
+
+
+def test_a_read_sees_one_moment(database_url: str) -> None:
+    async def run() -> None:
+        async with leading(database_url) as store:
+            loop = asyncio.get_running_loop()
+            await store.write(insert(1))
+
+            def twice(tx: Transaction) -> tuple[int, int]:
+                before = len(jobs.waiting(tx))
+                asyncio.run_coroutine_threadsafe(store.write(insert(2)), loop).result()
+                return before, len(jobs.waiting(tx))
+
+            assert await store.read(twice) == (1, 1)
+            assert await stored_ids(store) == [1, 2]
+
+    asyncio.run(run())
+
+
+def test_gathered_calls_share_operations(database_url: str) -> None:
+    calls: list[int] = []
+
+    def submit(tx: Transaction, ids: list[int]) -> list[int | NotKnown]:
+        calls.append(len(ids))
+        if 13 in ids:
+            raise ZeroDivisionError("bug")
+        jobs.insert(tx, [job(id) for id in ids if id % 10])
+        return [id if id % 10 else NotKnown(f"no {id}") for id in ids]
+
+    async def run() -> None:
+        async with leading(database_url) as store:
+            gather = Gather(store, submit)
+            results = await asyncio.gather(*(gather(id) for id in range(20, 220)), return_exceptions=True)
+            assert len(calls) <= 2
+            assert [str(result) for result in results] == [str(id) if id % 10 else f"no {id}" for id in range(20, 220)]
+            mixed = await asyncio.gather(*(gather(id) for id in (11, 12, 13, 14)), return_exceptions=True)
+            assert mixed[:2] + mixed[3:] == [11, 12, 14]
+            assert isinstance(mixed[2], ZeroDivisionError)
+            assert await stored_ids(store) == [11, 12, 14, *(id for id in range(20, 220) if id % 10)]
+
+    asyncio.run(run())
+
+
+def test_gathered_calls_must_have_a_result_each(sqlite_url: str) -> None:
+    def short(tx: Transaction, ids: list[int]) -> list[int]:
+        jobs.insert(tx, [job(id) for id in ids])
+        return []
+
+    async def run() -> None:
+        async with leading(sqlite_url) as store:
+            with pytest.raises(RuntimeError, match="must return 1 results; got 0"):
+                await Gather(store, short)(1)
+            assert await stored_ids(store) == []
+
+    asyncio.run(run())
