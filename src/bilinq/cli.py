@@ -8,9 +8,12 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from bilinq.commands import trace
+from bilinq.commands import keys, trace
 from bilinq.commands.distributed import distributed
 from bilinq.commands.paper import paper
+from bilinq.commands.serve import serve
+from bilinq.commands.submit import submit
+from bilinq.commands.work import work
 from bilinq.errors import BadInput, BilinqError
 
 INTERRUPTED = 130
@@ -170,6 +173,10 @@ def sweep(
 app.command()(paper)
 app.command()(distributed)
 app.add_typer(trace.app, name="trace")
+app.command()(serve)
+app.add_typer(keys.app, name="keys")
+app.command()(submit)
+app.command()(work)
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

@@ -109,6 +109,7 @@ class Scheduler:
         self._state = self.policy.start(self._roster.instances, HORIZON, [rng])
         self._seen: list[tuple[int, int, float]] = []
         self._shown = self._jobs.waiting()
+        self._idle_servers = np.zeros(len(server_classes))
         self._expected: Array = np.zeros((self._shown.size, len(server_classes)))
 
     def submit(self, job_class: str, units: int = 1, job: Job | None = None) -> Job:
@@ -136,7 +137,7 @@ class Scheduler:
         self._learn()
         queue = self._jobs.waiting()
         self._slot += 1
-        self._shown = queue
+        self._shown, self._idle_servers = queue, capacity
         if not (capacity.any() and queue.any()):
             self._expected = np.zeros((queue.size, capacity.size))
             return []
@@ -198,6 +199,7 @@ class Scheduler:
         self._state = after.policy.adapt(self._state, after.instances)
         self._jobs.arrange([self._roster.jobs.get(name) for name in after.jobs])
         self._roster, self._shown = after, self._jobs.waiting()
+        self._idle_servers = np.zeros(len(after.servers))
         self._expected = np.zeros((self._shown.size, len(after.servers)))
 
     def check_classes(self, job_classes: Sequence[JobClass], server_classes: Sequence[ServerClass]) -> Roster:
@@ -378,7 +380,7 @@ class Scheduler:
                 np.add.at(sums[0], (rows, columns), what)
         left = np.zeros(shape[:2], np.bool_)
         left[0, [row for row in self._jobs.gone() if row < shape[1]]] = True
-        outcome = Outcome(self._slot, number, total, squares, left, self._shown[None])
+        outcome = Outcome(self._slot, number, total, squares, left, self._shown[None], self._idle_servers[None])
         self._state, self._seen = self.policy.learn(self._state, outcome), []
 
 

@@ -1,0 +1,70 @@
+"""`bilinq serve`: the live service."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from bilinq.live.settings import Settings
+
+
+def serve(
+    config: Annotated[Path | None, typer.Option(help="TOML file with settings and classes.")] = None,
+    database: Annotated[
+        str | None, typer.Option(help="sqlite:///FILE or postgresql://...; sqlite:///bilinq.db unless given.")
+    ] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on; 127.0.0.1 unless given.")] = None,
+    port: Annotated[int | None, typer.Option(help="8000 unless given; 0 is any free one.")] = None,
+    advertise: Annotated[
+        str | None, typer.Option(help="Address under which other processes on the same database reach this one.")
+    ] = None,
+    slot: Annotated[float | None, typer.Option(help="Seconds of a slot; 0.05 unless given.")] = None,
+    lease: Annotated[float | None, typer.Option(help="Seconds until a lease expires; 30 unless given.")] = None,
+    max_attempts: Annotated[int | None, typer.Option(help="Failures until a job is dead; 5 unless given.")] = None,
+    target_wait: Annotated[float | None, typer.Option(help="Seconds of waiting to aim at; 2 unless given.")] = None,
+    V: Annotated[float | None, typer.Option("--V", help="Weight of rewards against queues, instead.")] = None,
+    reward_low: Annotated[float | None, typer.Option(help="Least reward; 0 unless given.")] = None,
+    reward_high: Annotated[float | None, typer.Option(help="Largest reward; 1 unless given.")] = None,
+    gamma: Annotated[float | None, typer.Option(help="Cost of using a server; 1.2 unless given.")] = None,
+    exploration: Annotated[str | None, typer.Option(help="thompson (unless given), ucb or none.")] = None,
+    work_conserving: Annotated[
+        bool | None, typer.Option("--work-conserving/--may-idle", help="Whether no server idles while a job waits.")
+    ] = None,
+    backlog: Annotated[int | None, typer.Option(help="Most waiting jobs of a class; 100,000 unless given.")] = None,
+    max_body: Annotated[int | None, typer.Option(help="Most bytes of a request; 1 MiB unless given.")] = None,
+    rate: Annotated[
+        float | None, typer.Option(help="Requests a second of each key; 2,000 unless given, 0 is no limit.")
+    ] = None,
+    retention: Annotated[
+        float | None, typer.Option(help="Seconds that ended jobs are kept; for ever unless given.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the scheduler.")] = None,
+    checkpoint_every: Annotated[
+        float | None, typer.Option(help="Seconds between checkpoints of what was learnt; 60 unless given.")
+    ] = None,
+    log_requests: Annotated[
+        bool | None, typer.Option("--log-requests/--no-log-requests", help="A log line for each request.")
+    ] = None,
+) -> None:
+    """Run the live scheduler: jobs and workers come over HTTP, see /openapi.json.
+
+    Every option may also come from the environment, as BILINQ_ and its name in capitals, or from the file; options win
+    over the environment, and that over the file.
+    """
+    given = dict(locals())
+    from bilinq.live.settings import load
+
+    _run(load(given.pop("config"), given))
+
+
+def _run(settings: Settings) -> None:
+    import uvloop
+
+    from bilinq.live.logs import log_to
+    from bilinq.live.run import run
+
+    log_to()
+    uvloop.run(run(settings, lambda address: typer.echo(f"bilinq serves {address}")))

@@ -1,0 +1,32 @@
+"""The ASGI application of the service."""
+
+from typing import TYPE_CHECKING
+
+from bilinq.live.api.asgi import App
+from bilinq.live.api.endpoint import Endpoint
+from bilinq.live.api.forward import Forward
+from bilinq.live.api.headers import Headers
+from bilinq.live.api.limits import Rate
+from bilinq.live.api.paths import Paths
+from bilinq.live.api.problems import Problems
+from bilinq.live.api.request_log import RequestLog
+from bilinq.live.api.routes import ROUTES
+from bilinq.live.settings import Settings
+
+if TYPE_CHECKING:
+    from bilinq.live.service import Service
+
+
+def make_app(service: "Service", settings: Settings) -> App:
+    """Return the application that answers for `service`.
+
+    From the outside in: headers for every answer, errors as problems, requests of a follower handed to
+    the leader, paths, and an `Endpoint` for each path.
+    """
+    rate = Rate(settings.rate)
+    endpoints = {
+        path: Endpoint([route for route in ROUTES if route.path == path], service, rate, settings.max_body)
+        for path in dict.fromkeys(route.path for route in ROUTES)
+    }
+    app: App = Problems(Forward(Paths(endpoints), service, settings.max_body))
+    return Headers(RequestLog(app) if settings.log_requests else app)

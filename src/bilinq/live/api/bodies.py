@@ -1,0 +1,86 @@
+"""Bodies and queries that only the API itself needs; the others are in `bilinq.live.messages`."""
+
+from typing import Annotated, TypeVar
+
+from msgspec import UNSET, Meta, Struct, UnsetType, field
+
+from bilinq.live.messages import Cost, Features, JobState, Name, Positive, Wait
+
+T = TypeVar("T")
+
+Limit = Annotated[int, Meta(ge=1, le=1000)]
+After = Annotated[str, Meta(min_length=1, max_length=40)]
+
+
+class Health(Struct, frozen=True):
+    """That the process answers, or that it takes requests."""
+
+    status: str
+
+
+class Me(Struct, frozen=True):
+    """What the key in use is good for."""
+
+    prefix: str
+    namespace: str
+    scopes: list[str]
+
+
+class Named(Struct, frozen=True):
+    """A name in a path."""
+
+    name: Name
+
+
+class JobClassValues(Struct, forbid_unknown_fields=True, frozen=True):
+    """A class of jobs under the name in the path; a name in the body must be the same."""
+
+    features: Features
+    name: Name | None = None
+    weight: Positive = 1.0
+    holding_cost: Cost = 1.0
+    backlog: Annotated[int, Meta(ge=1)] | None = None
+
+
+class ServerClassValues(Struct, forbid_unknown_fields=True, frozen=True):
+    """A class of servers under the name in the path; a name in the body must be the same."""
+
+    features: Features
+    name: Name | None = None
+
+
+class NoQuery(Struct, forbid_unknown_fields=True, frozen=True):
+    """Nothing."""
+
+
+class WaitQuery(Struct, forbid_unknown_fields=True, frozen=True):
+    """How many seconds to wait for a job."""
+
+    wait: Wait = 0.0
+
+
+class JobsQuery(Struct, forbid_unknown_fields=True, frozen=True):
+    """Which jobs to list; `after` is what the last answer gave."""
+
+    state: JobState | UnsetType = UNSET
+    job_class: Name | UnsetType = field(name="class", default=UNSET)
+    after: After | UnsetType = UNSET
+    limit: Limit = 100
+
+
+class DeadQuery(Struct, forbid_unknown_fields=True, frozen=True):
+    """Which dead jobs to list; `after` is what the last answer gave."""
+
+    after: After | UnsetType = UNSET
+    limit: Limit = 100
+
+
+class AuditQuery(Struct, forbid_unknown_fields=True, frozen=True):
+    """How many entries to list."""
+
+    limit: Limit = 100
+
+
+def given(value: T | UnsetType) -> T | None:
+    """Return a parameter of a query, or None if it was left out."""
+    return None if isinstance(value, UnsetType) else value

@@ -1,0 +1,52 @@
+"""One request as its handler sees it."""
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from bilinq.live.api.asgi import Receive
+from bilinq.live.api.problems import Gone
+from bilinq.live.keys import Identity
+
+if TYPE_CHECKING:
+    from bilinq.live.service import Service
+
+B = TypeVar("B")
+Q = TypeVar("Q")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[B, Q]):
+    """Who asks what: the body as a `B`, the query as a `Q`, and the names in the path."""
+
+    service: "Service"
+    who: Identity
+    path: dict[str, str]
+    query: Q
+    body: B
+    receive: Receive
+
+    async def while_connected(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return what `work` returns; if the client goes away first, `work` is cancelled."""
+        return await while_connected(self.receive, work)
+
+
+async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+    """Return what `work` returns; if the client goes away first, `work` is cancelled and `Gone` raised."""
+    working, gone = asyncio.ensure_future(work), asyncio.ensure_future(_disconnected(receive))
+    try:
+        await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        raise Gone
+    finally:
+        gone.cancel()
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,66 @@
+"""What a process that follows does with requests: it hands them to the one that leads, and hands the answer back."""
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import httpx
+
+from bilinq.errors import Away
+from bilinq.live.api.asgi import App, Receive, Scope, Send
+from bilinq.live.api.call import while_connected
+from bilinq.live.api.limits import read_body
+
+if TYPE_CHECKING:
+    from bilinq.live.service import Service
+
+MARK = (b"x-bilinq-forwarded", b"1")
+"""A request that was handed on once is not handed on again, so that it cannot go in circles."""
+
+LOCAL = ("/healthz", "/openapi.json")
+"""Paths that every process answers itself."""
+
+_TIMES = httpx.Timeout(90.0, connect=2.0)
+_OF_A_CONNECTION = {b"connection", b"keep-alive", b"te", b"transfer-encoding", b"upgrade", b"x-request-id"}
+_NOT_ASKED = _OF_A_CONNECTION | {b"content-length", b"expect", b"host"}
+_NOT_ANSWERED = _OF_A_CONNECTION | {b"date"}
+
+
+class Forward:
+    """The application where this process leads, and the leader's where it follows."""
+
+    def __init__(self, app: App, service: "Service", max_body: int) -> None:
+        self.app, self.service, self.max_body = app, service, max_body
+
+    @cached_property
+    def client(self) -> httpx.AsyncClient:
+        """Connections to the leader."""
+        return httpx.AsyncClient(timeout=_TIMES, limits=httpx.Limits(max_connections=None), trust_env=False)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if not self.service.following or scope["path"] in LOCAL:
+            await self.app(scope, receive, send)
+            return
+        leader = self.service.leader
+        if leader is None or MARK in scope["headers"]:
+            raise Away("no process leads at the moment; another takes over within seconds")
+        body = await read_body(receive, None, self.max_body)
+        answer = await while_connected(receive, self._ask(leader, scope, body))
+        headers = [(name.lower(), value) for name, value in answer.headers.raw if name.lower() not in _NOT_ANSWERED]
+        await send({"type": "http.response.start", "status": answer.status_code, "headers": headers})
+        await send({"type": "http.response.body", "body": answer.content})
+
+    async def _ask(self, leader: str, scope: Scope, body: bytes) -> httpx.Response:
+        """Return the leader's answer."""
+        headers = [(name, value) for name, value in scope["headers"] if name not in _NOT_ASKED]
+        headers += [MARK, (b"x-request-id", scope["request"].encode())]
+        url = httpx.URL(leader).copy_with(raw_path=_target(scope))
+        try:
+            return await self.client.request(scope["method"], url, headers=headers, content=body or None)
+        except httpx.HTTPError as error:
+            raise Away(f"the process that leads does not answer: {type(error).__name__}") from None
+
+
+def _target(scope: Scope) -> bytes:
+    query = scope["query_string"]
+    return bytes(scope["raw_path"] + (b"?" + query if query else b""))

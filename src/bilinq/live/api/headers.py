@@ -1,0 +1,57 @@
+"""Headers that every answer carries: a request id, and what browsers are told to be careful about."""
+
+import re
+import secrets
+from itertools import count
+
+from bilinq.live.api.asgi import App, Message, Receive, Scope, Send
+
+SECURITY = (
+    (b"cache-control", b"no-store"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+)
+"""Added where an answer does not set them itself."""
+
+REQUEST_ID = b"x-request-id"
+
+_GIVEN = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+
+
+class Headers:
+    """The application with these headers on every answer; `scope["request"]` is the request's id.
+
+    A client may choose the id (X-Request-Id, up to 64 letters, digits, dots, dashes and underscores).
+    """
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+        self.start = secrets.token_hex(4)
+        self.numbers = count(1)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        request = self._request_id(scope)
+        scope["request"] = request.decode()
+
+        async def send_with(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = message["headers"]
+                present = {name for name, _ in headers}
+                headers += [header for header in SECURITY if header[0] not in present]
+                headers.append((REQUEST_ID, request))
+            await send(message)
+
+        await self.app(scope, receive, send_with)
+
+    def _request_id(self, scope: Scope) -> bytes:
+        for name, value in scope["headers"]:
+            if name == REQUEST_ID and _GIVEN.fullmatch(value):
+                return bytes(value)
+        return f"{self.start}-{next(self.numbers):x}".encode()

@@ -1,0 +1,44 @@
+"""The stored keys: made, listed and revoked in a transaction, with a line in the audit for each change."""
+
+from bilinq.errors import NotKnown
+from bilinq.live.keys import Identity, check_scopes, hash_key, make_key, prefix_of
+from bilinq.live.messages import CreatedKey, KeyInfo, Keys, NewKey
+from bilinq.live.store import Transaction, audit, keys
+from bilinq.live.store.keys import KeyRow
+
+DAY = 86_400.0
+
+
+def create(tx: Transaction, who: Identity, new: NewKey, now: float) -> CreatedKey:
+    """Make a key and store all but the key itself, which is only in the answer."""
+    key = make_key()
+    while keys.find(tx, prefix_of(key)) is not None:
+        key = make_key()
+    scopes = tuple(check_scopes(new.scopes))
+    expires = None if new.days is None else now + new.days * DAY
+    row = KeyRow(prefix_of(key), hash_key(key), new.name, new.namespace, scopes, now, expires)
+    keys.add(tx, row)
+    audit.add(tx, now, who.prefix, "create key", f"{row.prefix}: {', '.join(scopes)} in {new.namespace}")
+    return CreatedKey(key, info(row))
+
+
+def listed(tx: Transaction) -> Keys:
+    """Return what is known of all keys, oldest first."""
+    return Keys([info(row) for row in keys.all(tx)])
+
+
+def revoke(tx: Transaction, who: Identity, prefix: str, now: float) -> KeyInfo:
+    """Revoke a key for good; one that was revoked before stays as it is."""
+    row = keys.find(tx, prefix)
+    if row is None:
+        raise NotKnown(f"there is no key {prefix!r}")
+    if row.revoked is None:
+        keys.revoke(tx, prefix, now)
+        audit.add(tx, now, who.prefix, "revoke key", prefix)
+        row = row._replace(revoked=now)
+    return info(row)
+
+
+def info(row: KeyRow) -> KeyInfo:
+    """Return what may be told about a key."""
+    return KeyInfo(row.prefix, row.name, row.namespace, list(row.scopes), row.created, row.expires, row.revoked)

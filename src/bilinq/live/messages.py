@@ -1,0 +1,349 @@
+"""What goes over the wire under /v1: bodies of requests and answers. Times are seconds since 1970 unless said otherwise."""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType, field
+
+PRINTABLE = r"^[^\x00-\x1f\x7f]*(?!\n)$"  # without the look-ahead, $ lets a line end pass
+Name = Annotated[str, Meta(min_length=1, max_length=200, pattern=PRINTABLE)]
+Key = Annotated[str, Meta(min_length=1, max_length=200, pattern=PRINTABLE)]
+Reason = Annotated[str, Meta(max_length=2000, pattern=r"^[^\x00]*$")]
+Wait = Annotated[float, Meta(ge=0.0, le=60.0)]
+Positive = Annotated[float, Meta(ge=1e-6, le=1e9)]
+"""Of a size that no product of a few of them overflows or vanishes."""
+Features = Annotated[list[Annotated[float, Meta(ge=-1e6, le=1e6)]], Meta(min_length=1, max_length=64)]
+Cost = Annotated[float, Meta(ge=0.0, le=1e9)]
+JobState = Literal["queued", "leased", "done", "dead", "cancelled"]
+Scope = Literal["submit", "work", "read", "admin"]
+BATCH = 1000
+"""Most jobs, leases or servers in one call."""
+
+
+class NewJob(Struct, forbid_unknown_fields=True, frozen=True):
+    """A job to submit. `key` makes it safe to submit twice; `units` is how many services it needs."""
+
+    job_class: Name = field(name="class")
+    payload: Any = None
+    key: Key | None = None
+    units: Annotated[int, Meta(ge=1, le=1_000_000)] = 1
+
+
+class Submit(Struct, forbid_unknown_fields=True, frozen=True):
+    """Jobs to submit, all or none."""
+
+    jobs: Annotated[list[NewJob], Meta(min_length=1, max_length=BATCH)]
+
+
+class JobRef(Struct, frozen=True):
+    """A job that was accepted, now or before under the same key."""
+
+    id: str
+    state: JobState
+
+
+class Submitted(Struct, frozen=True):
+    """Accepted jobs, in the order in which they were given."""
+
+    jobs: list[JobRef]
+
+
+class Event(Struct, frozen=True):
+    """Something that happened to a job: submitted, leased, finished, failed, expired, cancelled, retried, died."""
+
+    at: float
+    what: str
+    server: str | None = None
+    detail: str | None = None
+
+
+class Job(Struct, frozen=True):
+    """A job as it is now. `attempts` counts leases that failed or expired."""
+
+    id: str
+    job_class: str = field(name="class")
+    state: JobState
+    namespace: str
+    key: str | None
+    units: int
+    units_left: int
+    attempts: int
+    submitted: float
+    started: float | None
+    ended: float | None
+    payload: Any
+    result: Any
+    reward: float | None
+    error: str | None
+    history: list[Event] = []
+
+
+class Jobs(Struct, frozen=True):
+    """Some jobs, newest first; `after` is what to pass to get the next ones, or null."""
+
+    jobs: list[Job]
+    after: str | None
+
+
+class NewServer(Struct, forbid_unknown_fields=True, frozen=True):
+    """A server that is going to ask for work. With a name, registering twice gives the same server."""
+
+    server_class: Name = field(name="class")
+    name: Name | None = None
+
+
+class Server(Struct, frozen=True):
+    """A registered server."""
+
+    id: str
+    server_class: str = field(name="class")
+    name: str | None
+    state: Literal["idle", "busy", "away"]
+    seen: float
+
+
+class LeasedJob(Struct, frozen=True):
+    """What a worker learns about the job it got."""
+
+    id: str
+    job_class: str = field(name="class")
+    payload: Any
+    units_left: int
+    attempts: int
+
+
+class Lease(Struct, frozen=True):
+    """The right to serve a job until `deadline`; `fence` proves it and rises with every lease."""
+
+    lease: str
+    fence: int
+    server: str
+    deadline: float
+    seconds: float
+    job: LeasedJob
+
+
+class Finish(Struct, forbid_unknown_fields=True, frozen=True):
+    """The end of a lease. Without `done` one unit was served; without `reward` nothing is learnt."""
+
+    fence: int
+    reward: float | None = None
+    done: bool | None = None
+    result: Any = None
+
+
+class Fail(Struct, forbid_unknown_fields=True, frozen=True):
+    """The lease came to nothing; the job goes back to its queue and has one attempt less."""
+
+    fence: int
+    error: Reason = ""
+
+
+class Extend(Struct, forbid_unknown_fields=True, frozen=True):
+    """Ask for more time."""
+
+    fence: int
+
+
+class Deadline(Struct, frozen=True):
+    """Until when the lease lasts now, and how many seconds that is."""
+
+    deadline: float
+    seconds: float
+
+
+class Finished(Struct, frozen=True):
+    """What became of the job. `repeated` tells that the same finish was counted before."""
+
+    job: str
+    state: JobState
+    repeated: bool = False
+
+
+class WorkFinish(Struct, forbid_unknown_fields=True, frozen=True):
+    """One of several leases to finish, or to give back with `error`."""
+
+    lease: Name
+    fence: int
+    reward: float | None = None
+    done: bool | None = None
+    result: Any = None
+    error: Reason | None = None
+
+
+class Work(Struct, forbid_unknown_fields=True, frozen=True):
+    """What an agent for many servers sends: leases it finished, servers that are idle, seconds to wait for work."""
+
+    finish: Annotated[list[WorkFinish], Meta(max_length=BATCH)] = []
+    lease: Annotated[list[Name], Meta(max_length=BATCH)] = []
+    wait: Wait = 0.0
+
+
+class Outcome(Struct, frozen=True, omit_defaults=True):
+    """What became of one finished lease: the job's state, or why it was refused."""
+
+    lease: str
+    job: str | None = None
+    state: JobState | None = None
+    repeated: bool = False
+    refused: str | None = None
+
+
+class Worked(Struct, frozen=True):
+    """Answers to `Work`: an outcome for each finish, and leases for some or none of the servers."""
+
+    finished: list[Outcome]
+    leases: list[Lease]
+
+
+class JobClass(Struct, forbid_unknown_fields=True, frozen=True):
+    """A class of jobs, to read or to set."""
+
+    name: Name
+    features: Features
+    weight: Positive = 1.0
+    holding_cost: Cost = 1.0
+    backlog: Annotated[int, Meta(ge=1)] | None = None
+
+
+class ServerClass(Struct, forbid_unknown_fields=True, frozen=True):
+    """A class of servers, to read or to set."""
+
+    name: Name
+    features: Features
+
+
+class Classes(Struct, frozen=True):
+    """All classes."""
+
+    job_classes: list[JobClass]
+    server_classes: list[ServerClass]
+
+
+class Knobs(Struct, frozen=True):
+    """What may be turned while the service runs; `target_wait` in seconds, and `V` if that was given instead."""
+
+    target_wait: float | None
+    V: float | None
+    work_conserving: bool
+    exploration: str
+
+
+class TurnKnobs(Struct, forbid_unknown_fields=True, frozen=True):
+    """Knobs to turn; what is left out stays. `weight` maps job classes to weights."""
+
+    target_wait: Positive | UnsetType = UNSET
+    V: Positive | UnsetType = UNSET
+    work_conserving: bool | UnsetType = UNSET
+    exploration: Literal["thompson", "ucb", "none"] | UnsetType = UNSET
+    weight: dict[Name, Positive] | UnsetType = UNSET
+
+
+class Waits(Struct, frozen=True):
+    """Seconds from submission to first lease of recent jobs: how many, mean and percentiles; null where there were none."""
+
+    count: int
+    mean: float | None
+    p50: float | None
+    p90: float | None
+    p99: float | None
+
+
+class JobClassState(Struct, frozen=True):
+    """A job class now."""
+
+    name: str
+    weight: float
+    queued: int
+    leased: int
+    wait: Waits
+
+
+class ServerClassState(Struct, frozen=True):
+    """A server class now: servers that wait for work, and that serve."""
+
+    name: str
+    idle: int
+    busy: int
+
+
+class State(Struct, frozen=True):
+    """Everything at a glance; rows of matrices are job classes, columns server classes, rewards in the user's units."""
+
+    now: float
+    slot: int
+    V: float
+    knobs: Knobs
+    job_classes: list[JobClassState]
+    server_classes: list[ServerClassState]
+    expected: list[list[float]]
+    mean: list[list[float]]
+    width: list[list[float]]
+    counters: dict[str, int]
+    reward_total: float
+
+
+class Retried(Struct, frozen=True):
+    """A dead job that is queued again."""
+
+    id: str
+    state: JobState
+
+
+class NewKey(Struct, forbid_unknown_fields=True, frozen=True):
+    """A key to make; `days` until it expires, or never."""
+
+    scopes: Annotated[list[Scope], Meta(min_length=1, max_length=4)]
+    name: Annotated[str, Meta(max_length=200, pattern=PRINTABLE)] = ""
+    namespace: Annotated[str, Meta(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9._-]+(?!\n)$")] = "default"
+    days: Annotated[float, Meta(gt=0.0, le=36_500)] | None = None
+
+
+class KeyInfo(Struct, frozen=True):
+    """What is known of a key; never the key itself."""
+
+    prefix: str
+    name: str
+    namespace: str
+    scopes: list[str]
+    created: float
+    expires: float | None
+    revoked: float | None
+
+
+class CreatedKey(Struct, frozen=True):
+    """A new key, shown once."""
+
+    key: str
+    info: KeyInfo
+
+
+class Keys(Struct, frozen=True):
+    """All keys."""
+
+    keys: list[KeyInfo]
+
+
+class AuditEntry(Struct, frozen=True):
+    """An admin action: when, by which key, what, and about what."""
+
+    at: float
+    who: str
+    what: str
+    detail: str
+
+
+class Audit(Struct, frozen=True):
+    """Admin actions, newest first."""
+
+    entries: list[AuditEntry]
+
+
+class Problem(Struct, frozen=True, omit_defaults=True):
+    """Why a request was refused (application/problem+json)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    field: str | None = None
+    request: str | None = None

@@ -1,0 +1,61 @@
+"""The life of a service process: listen, start, answer, and on SIGTERM or SIGINT end in order."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import Callable
+
+from bilinq.live.api.app import make_app
+from bilinq.live.api.server import Server, address, listen, reachable
+from bilinq.live.service import Service
+from bilinq.live.settings import Settings
+from bilinq.live.store import open_store
+
+log = logging.getLogger("bilinq.live")
+
+DRAIN_EVERY = 0.1
+"""Seconds between two looks for calls that wait for work while the service ends."""
+
+
+async def run(settings: Settings, ready: Callable[[str], None]) -> None:
+    """Serve until a signal comes; `ready` is told the address as soon as requests are answered."""
+    store = open_store(settings.database)
+    service = Service(settings, store)
+    with listen(settings.host, settings.port) as listening:
+        server = Server(make_app(service, settings), lambda: ready(address(listening)))
+        stopping = _on_signals(server)
+        draining = asyncio.ensure_future(_drain(service, stopping))
+        try:
+            if store.shared:  # say so now if it cannot be reached; later the service waits for it
+                await store.read(lambda tx: tx.rows("SELECT 1"))
+            await service.start(settings.advertise or reachable(listening))
+            log.info("serving", extra={"address": address(listening), "leads": not service.following})
+            await server.serve([listening])
+        finally:
+            draining.cancel()
+            await service.stop()
+    log.info("stopped")
+
+
+def _on_signals(server: Server) -> asyncio.Event:
+    """Let SIGTERM and SIGINT stop the server; return an event that tells of them."""
+    stopping = asyncio.Event()
+
+    def stop(name: str) -> None:
+        log.info("stopping", extra={"signal": name})
+        server.stop()
+        stopping.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop, number.name)
+    return stopping
+
+
+async def _drain(service: Service, stopping: asyncio.Event) -> None:
+    """End calls that wait for work, and those that come until the last connection is closed."""
+    await stopping.wait()
+    with contextlib.suppress(asyncio.CancelledError):
+        while True:
+            service.drain()
+            await asyncio.sleep(DRAIN_EVERY)

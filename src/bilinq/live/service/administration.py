@@ -1,0 +1,144 @@
+"""Classes, knobs, keys and the audit: what those do who run the service."""
+
+from __future__ import annotations
+
+import time
+
+from msgspec import UNSET, structs
+
+from bilinq.errors import BadInput, NoKey, NotKnown
+from bilinq.live import keyring
+from bilinq.live.fields import BadField
+from bilinq.live.keys import Identity, hash_key, matches, prefix_of
+from bilinq.live.messages import (
+    Audit,
+    AuditEntry,
+    Classes,
+    CreatedKey,
+    JobClass,
+    KeyInfo,
+    Keys,
+    Knobs,
+    NewKey,
+    ServerClass,
+    TurnKnobs,
+)
+from bilinq.live.scheduler import Scheduler
+from bilinq.live.service.core import Core
+from bilinq.live.service.learnt import kinds, new_scheduler
+from bilinq.live.service.memory import Memory
+from bilinq.live.service.options import TURNED, class_row
+from bilinq.live.service.payloads import to_text
+from bilinq.live.store import Transaction, audit, classes, keys, knobs
+from bilinq.live.store.classes import ClassRow
+
+
+class Administration:
+    """Set, turn, create, revoke; every change is in the audit log."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def classes(self) -> Classes:
+        """Return the current classes."""
+        rows = self._core.memory.classes.values()
+        return Classes(
+            [JobClass(r.name, list(r.features), r.weight, r.holding_cost, r.backlog) for r in rows if r.kind == "job"],
+            [ServerClass(r.name, list(r.features)) for r in rows if r.kind == "server"],
+        )
+
+    async def put_class(self, who: Identity, one: JobClass | ServerClass) -> None:
+        """Add a class or change it; a new one starts from what the others have taught."""
+        memory, kind = self._core.memory, "job" if isinstance(one, JobClass) else "server"
+        row = class_row(one, memory.classes.get((kind, one.name)), memory.ids)
+        await self._set_classes(memory, who, [row], f"{kind} class {to_text(structs.asdict(one))}")
+
+    async def turn(self, who: Identity, turn: TurnKnobs) -> Knobs:
+        """Turn knobs, and weights of classes, all or none."""
+        memory = self._core.memory
+        if turn.target_wait is not UNSET and turn.V is not UNSET:
+            raise BadInput("target_wait and V exclude each other; give one of them")
+        weights = {} if turn.weight is UNSET else turn.weight
+        for name in weights:
+            if ("job", name) not in memory.classes:
+                raise NotKnown(f"there is no job class {name!r}")
+        after = self._core.options.turned(turn)
+        rows = [memory.classes["job", name]._replace(weight=weight) for name, weight in weights.items()]
+        values = {name: getattr(after, name) for name in TURNED}
+        await self._set_classes(memory, who, rows, f"knobs {to_text(values | {'weight': weights})}", values)
+        self._core.options = after
+        if memory.scheduler is not None:
+            memory.scheduler.turn(**after.knobs)
+        self._core.hurry()
+        return after.shown
+
+    async def create_key(self, who: Identity, new: NewKey) -> CreatedKey:
+        """Make a key, of which only a hash is stored."""
+        memory = self._core.memory
+        made = await self._core.write(lambda tx: keyring.create(tx, who, new, time.time()))
+        await self._read_keys(memory)
+        return made
+
+    async def keys(self, who: Identity) -> Keys:
+        """Return what is known of all keys."""
+        return Keys([keyring.info(row) for row in self._core.memory.keys.values()])
+
+    async def revoke_key(self, who: Identity, prefix: str) -> KeyInfo:
+        """Make a key useless at once; one that was revoked before stays as it is."""
+        memory = self._core.memory
+        info = await self._core.write(lambda tx: keyring.revoke(tx, who, prefix, time.time()))
+        await self._read_keys(memory)
+        return info
+
+    async def _read_keys(self, memory: Memory) -> None:
+        memory.keys = {row.prefix: row for row in await self._core.write(keys.all)}
+
+    def identify(self, key: str) -> Identity:
+        """Return whose key it is, or raise `NoKey`."""
+        row = self._core.memory.keys.get(prefix_of(key))
+        stored = row.hash if row is not None else hash_key("")
+        if not matches(key, stored) or row is None:
+            raise NoKey("the key is not known")
+        if row.revoked is not None:
+            raise NoKey(f"the key {row.prefix} was revoked")
+        if row.expires is not None and row.expires <= time.time():
+            raise NoKey(f"the key {row.prefix} has expired")
+        return Identity(row.prefix, row.namespace, frozenset(row.scopes))
+
+    async def audit(self, who: Identity, limit: int) -> Audit:
+        """Return admin actions, newest first."""
+        found = await self._core.store.read(lambda tx: audit.page(tx, limit))
+        return Audit([AuditEntry(row.at, row.who, row.what, row.detail) for row in found])
+
+    async def _set_classes(
+        self, memory: Memory, who: Identity, rows: list[ClassRow], detail: str, values: dict[str, object] | None = None
+    ) -> None:
+        """Store classes and knobs, then let the scheduler have them; what does not fit is refused first."""
+        after = memory.classes | {(row.kind, row.name): row for row in rows}
+        scheduler = self._fitting(memory, after)
+
+        def store(tx: Transaction) -> None:
+            for row in rows:
+                classes.put(tx, row)
+            knobs.put(tx, values or {})
+            audit.add(tx, time.time(), who.prefix, "set", detail)
+
+        await self._core.write(store)
+        if memory is self._core.memory:
+            memory.classes = memory.classes | {(row.kind, row.name): row for row in rows}
+            memory.scheduler = self._fitting(memory, memory.classes) if scheduler is not None else None
+            if memory.scheduler is not None:
+                memory.scheduler.set_classes(*kinds(list(memory.classes.values())))
+
+    def _fitting(self, memory: Memory, after: dict[tuple[str, str], ClassRow]) -> Scheduler | None:
+        """Return the scheduler if these classes suit it, a new one if there is none yet, None if classes are missing."""
+        wanted = kinds(list(after.values()))
+        for row in after.values():
+            known = next(other for other in after.values() if other.kind == row.kind)
+            if len(row.features) != len(known.features):
+                raise BadField("features", f"must have length {len(known.features)}, as those of {known.name!r}")
+        if memory.scheduler is not None:
+            memory.scheduler.check_classes(*wanted)
+        if not wanted.jobs or not wanted.servers:
+            return None
+        return memory.scheduler or new_scheduler(wanted, self._core.options)

@@ -1,0 +1,310 @@
+"""The heart of the service: memory, the clock of the slots, and what happens when the database fails."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from functools import partial
+from hashlib import sha256
+from typing import Any, TypeVar
+
+from bilinq.errors import Away
+from bilinq.live.classes import JobClass, ServerClass
+from bilinq.live.messages import Lease, LeasedJob
+from bilinq.live.scheduler import Scheduler
+from bilinq.live.service.loading import load
+from bilinq.live.service.memory import Changes, LiveLease, Memory
+from bilinq.live.service.options import Options, configure
+from bilinq.live.service.payloads import from_text
+from bilinq.live.service.polls import Poll
+from bilinq.live.settings import Settings
+from bilinq.live.store import Store, Transaction, checkpoints, jobs, leases, meta
+from bilinq.live.store.leases import LeaseRow
+
+T = TypeVar("T")
+log = logging.getLogger("bilinq.live")
+
+GAP = 0.001
+"""Least seconds between two slots."""
+SHARE = 3.0
+"""Slots that run early leave at least as many times their own duration to everything else."""
+LOOK_EVERY = 0.5
+"""Seconds after which a follower looks who leads."""
+PURGED, PURGE_EVERY = 5000, 10.0
+"""Ended jobs deleted at a time, and seconds between."""
+
+
+class Core:
+    """What all parts of the service share. `ready` tells that requests are served, `healthy` that the process lives."""
+
+    def __init__(self, settings: Settings, store: Store) -> None:
+        self.settings, self.store = settings, store
+        self.ready, self.healthy, self.stopping = False, True, False
+        self.following = False
+        self.leader: str | None = None
+        self.slots = 0
+        self.slot_seconds = 0.0
+        self._memory: Memory | None = None
+        self._options: Options | None = None
+        self._seed = secrets.randbits(32) if settings.seed is None else settings.seed
+        self._hurry = asyncio.Event()
+        self._offered = time.monotonic()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._recovering = False
+        self._address: str | None = None
+
+    @property
+    def memory(self) -> Memory:
+        """Memory, or `Away` while there is none that can be trusted."""
+        if not self.ready or self._memory is None:
+            reason = "the service is stopping" if self.stopping else "the service is not ready; its database is away"
+            raise Away(reason, retry_after=1.0)
+        return self._memory
+
+    @property
+    def options(self) -> Options:
+        """The scheduler's options as they are now."""
+        assert self._options is not None
+        return self._options
+
+    @options.setter
+    def options(self, value: Options) -> None:
+        self._options = value
+
+    async def start(self, address: str | None) -> None:
+        """Lead if nobody else does, else follow until the leader is gone. `address` is told to those who follow."""
+        self._address = address
+        await asyncio.to_thread(_warm)
+        try:
+            await self.store.start(wait=False)
+        except Away:
+            if not self.store.shared:
+                raise
+            self.following = True
+            self.spawn(self._follow())
+        else:
+            await self._lead()
+
+    async def stop(self) -> None:
+        """End polls and slots, finish what is being written, save what was learnt, and let others lead."""
+        self.stopping = True
+        memory, self.ready = self._memory, False
+        self.end_polls()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if memory is not None and not self.following and not self.store.lost.is_set():
+            with contextlib.suppress(Away):
+                await self._checkpoint(memory)
+        await self.store.stop()
+
+    async def _lead(self) -> None:
+        """Load everything and begin to run slots."""
+        await self._load()
+        self.following = False
+        for work in (self._run_slots, self._keep_checkpoints, self._purge, self._watch):
+            self.spawn(work())
+
+    async def _follow(self) -> None:
+        """Wait until the leader is gone, and lead."""
+        async with self._looking_for_leader():
+            await self.store.lead()
+        await self._lead()
+        log.warning("this process leads now")
+
+    @contextlib.asynccontextmanager
+    async def _looking_for_leader(self) -> AsyncIterator[None]:
+        """Keep an eye on who leads, so that requests can be sent there."""
+        looking = asyncio.get_running_loop().create_task(self._look_for_leader())
+        try:
+            yield
+        finally:
+            looking.cancel()
+
+    async def _look_for_leader(self) -> None:
+        while True:
+            with contextlib.suppress(Away):
+                self.leader = await self.store.read(lambda tx: meta.get(tx, "leader")) or None
+            await asyncio.sleep(LOOK_EVERY)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something beside everything else until the service stops."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    async def write(self, operation: Callable[[Transaction], T]) -> T:
+        """Return what an operation returns, once it is on disk; if the database fails, memory is loaded again."""
+        try:
+            return await self.store.write(operation)
+        except Away as error:
+            self._recover(str(error))
+            raise
+
+    def hurry(self) -> None:
+        """Run the next slot early."""
+        self._hurry.set()
+
+    def run_slot(self) -> None:
+        """Run one slot now: expire leases, let the scheduler choose, and write the leases."""
+        began = time.monotonic()
+        memory, changes = self.memory, Changes()
+        for lease in list(memory.expired(began)):
+            memory.fail(lease, "expired", "the lease expired", time.time(), changes)
+        if changes:
+            self.spawn(self._written(changes))
+        idle = memory.idle()
+        if memory.scheduler is None or not idle or not sum(memory.queued.values()):
+            return
+        elapsed = (began - self._offered) / self.settings.slot
+        self._offered = began
+        tasks = memory.scheduler.assign(idle, min(max(elapsed, 1e-3), 1.0))
+        self.slots += 1
+        if tasks:
+            polls = {id: memory.poll_of(id) for id in (int(str(task.server)) for task in tasks)}
+            rows = memory.grant(tasks, time.time(), began, self.settings.lease)
+            for poll in polls.values():
+                poll.expect()
+            self.spawn(self._deliver(memory, rows, polls))
+        self.slot_seconds = time.monotonic() - began
+
+    async def _deliver(self, memory: Memory, rows: Sequence[LeaseRow], polls: dict[int, Poll]) -> None:
+        """Write leases, then hand them to those who wait; what nobody waits for goes back."""
+        try:
+            payloads = await self.write(lambda tx: leases.grant(tx, rows))
+        except Away:
+            for poll in polls.values():
+                poll.end()
+            return
+        changes = Changes()
+        for row in rows:
+            poll, lease = polls[row.server], memory.leases.get(row.id)
+            if lease is None or memory is not self._memory:
+                poll.end()
+            elif poll.abandoned:
+                memory.return_unused(lease, time.time(), changes)
+            else:
+                poll.deliver(self.lease_message(lease, payloads[row.job]))
+        if changes:
+            await self._written(changes)
+
+    def lease_message(self, lease: LiveLease, payload: str) -> Lease:
+        """Return a lease as a worker sees it."""
+        job, left = self.memory.jobs[lease.job], max(lease.deadline - time.monotonic(), 0.0)
+        told = LeasedJob(f"j{lease.job}", job.job_class, from_text(payload), job.units_left, job.attempts)
+        return Lease(f"l{lease.id}", lease.id, f"s{lease.server}", time.time() + left, left, told)
+
+    async def _written(self, changes: Changes) -> None:
+        with contextlib.suppress(Away):
+            await self.write(changes.write)
+
+    async def _run_slots(self) -> None:
+        """Run slots by the clock, and early when somebody is in a hurry."""
+        due = time.monotonic() + self.settings.slot
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(due - time.monotonic(), 0.0)):
+                    await self._hurry.wait()
+            early = self._hurry.is_set()
+            self._hurry.clear()
+            if self.ready:
+                self._try_slot()
+            now = time.monotonic()
+            if not early or now >= due:
+                due = max(due + self.settings.slot, now)
+            await asyncio.sleep(max(GAP, SHARE * self.slot_seconds) if early else 0.0)
+
+    def _try_slot(self) -> None:
+        """Run a slot; if it fails, which it must not, memory is not trusted any more, but slots go on."""
+        try:
+            self.run_slot()
+        except Exception as error:
+            log.exception("a slot failed")
+            self._recover(f"a slot failed: {error}")
+
+    async def _keep_checkpoints(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.checkpoint_every)
+            if self.ready and self._memory is not None:
+                with contextlib.suppress(Away):
+                    await self._checkpoint(self._memory)
+
+    async def _checkpoint(self, memory: Memory) -> None:
+        """Save what was learnt, with the last reward that it contains."""
+        if memory.scheduler is None:
+            return
+        state, seq, now = memory.scheduler.snapshot(jobs=False), memory.ids.last_seq, time.time()
+        await self.write(lambda tx: checkpoints.save(tx, seq, now, state, sha256(state).hexdigest()))
+
+    async def _purge(self) -> None:
+        kept = self.settings.retention
+        while kept is not None:
+            await asyncio.sleep(PURGE_EVERY)
+            if self.ready:
+                purge = partial(jobs.purge, before=time.time() - kept, limit=PURGED)
+                with contextlib.suppress(Away):
+                    while await self.write(purge) == PURGED:
+                        pass
+
+    async def _watch(self) -> None:
+        """Notice when the connection to the database is gone although nobody writes."""
+        while True:
+            await self.store.lost.wait()
+            self._recover("the connection to the database was lost")
+            await asyncio.sleep(0.1)
+
+    def _recover(self, reason: str) -> None:
+        """Stop trusting memory, and load it again as soon as the database is back."""
+        if self._recovering or self.stopping:
+            return
+        log.error("the database is away: %s", reason)
+        self._recovering, self.ready = True, False
+        self.end_polls()
+        self.spawn(self._come_back())
+
+    async def _come_back(self) -> None:
+        while not self.ready and not self.stopping:
+            try:
+                self.following = self.store.shared
+                async with self._looking_for_leader():
+                    if await self.store.reconnect():
+                        log.warning("another process led in between")
+                await self._load()
+                self.following = False
+            except Away as error:
+                log.error("the database is still away: %s", error)
+                await asyncio.sleep(0.5)
+        self._recovering = False
+        log.info("the database is back")
+
+    async def _load(self) -> None:
+        now = time.monotonic()
+        ids = await self.store.write(lambda tx: configure(tx, self.settings, self._address))
+        self._memory, self._options = await self.store.read(lambda tx: load(tx, self.settings, ids, self._seed, now))
+        self._offered = time.monotonic()
+        self.ready = not self.stopping
+
+    def end_polls(self) -> None:
+        """End all calls that wait for work."""
+        if self._memory is not None:
+            for poll in self._memory.polls():
+                poll.end()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("a part of the service failed", exc_info=task.exception())
+            self._recover("a part of the service failed")
+
+
+def _warm() -> None:
+    """Run a slot of a small scheduler, so that the first real one does not wait for kernels to be loaded."""
+    scheduler = Scheduler([JobClass("job", [1.0])], [ServerClass("server", [1.0])], V=1e-6, work_conserving=True)
+    for _ in range(2):
+        scheduler.submit("job")
+        for task in scheduler.assign({"server": 1}):
+            scheduler.report(task.job, reward=0.0)

@@ -1,0 +1,246 @@
+"""Jobs from the side of those who serve them: servers, leases, and how leases end."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Literal
+
+from bilinq.errors import BadInput, NotAllowed, NotKnown, Refused, Stale
+from bilinq.live.keys import Identity
+from bilinq.live.messages import (
+    Deadline,
+    Extend,
+    Fail,
+    Finished,
+    Lease,
+    NewServer,
+    Outcome,
+    Server,
+    Work,
+    Worked,
+    WorkFinish,
+)
+from bilinq.live.service.core import Core
+from bilinq.live.service.ids import number
+from bilinq.live.service.memory import Changes, LiveLease, LiveServer
+from bilinq.live.service.payloads import digest, to_text
+from bilinq.live.service.polls import Poll
+from bilinq.live.store import Transaction, jobs, leases, servers
+from bilinq.live.store.leases import Extension
+from bilinq.live.store.servers import ServerRow
+
+
+class Labour:
+    """Register servers, hand out leases, and take back what became of them."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def register(self, who: Identity, new: NewServer) -> Server:
+        """Store a server; the same key and name give the same server."""
+        memory, now = self._core.memory, time.time()
+        if ("server", new.server_class) not in memory.classes:
+            known = ", ".join(sorted(key[1] for key in memory.classes if key[0] == "server")) or "none yet"
+            raise NotKnown(f"there is no server class {new.server_class!r}; known are {known}")
+        same = [
+            one
+            for one in memory.servers.values()
+            if new.name and (one.row.owner, one.row.name) == (who.prefix, new.name)
+        ]
+        if same and same[0].row.server_class == new.server_class:
+            return _message(same[0])
+        changes = Changes()
+        for other in same:
+            self._let_go(other, "the server was registered anew", changes)
+        id = same[0].row.id if same else next(memory.ids.server)
+        row = ServerRow(id, new.server_class, new.name, who.prefix, now, now)
+        memory.servers[id] = LiveServer(row, now)
+
+        def store(tx: Transaction) -> None:
+            changes.write(tx)
+            servers.put(tx, row)
+
+        await self._core.write(store)
+        return Server(f"s{id}", new.server_class, new.name, "away", now)
+
+    async def servers(self, who: Identity) -> list[Server]:
+        """Return all servers."""
+        return [_message(server) for server in self._core.memory.servers.values()]
+
+    async def unregister(self, who: Identity, id: str) -> None:
+        """Forget a server; its lease goes back to the queue."""
+        server, changes = self._server(who, id), Changes()
+        memory = self._core.memory
+        if server.lease is not None:
+            memory.return_unused(memory.leases[server.lease], time.time(), changes)
+        self._let_go(server, "the server was unregistered", changes)
+        del memory.servers[server.row.id]
+
+        def store(tx: Transaction) -> None:
+            changes.write(tx)
+            servers.remove(tx, server.row.id)
+
+        await self._core.write(store)
+        self._core.hurry()
+
+    async def lease(self, who: Identity, ids: Sequence[str], wait: float) -> list[Lease]:
+        """Return leases for some of the servers, as soon as there are any, or none after `wait` seconds.
+
+        A server that asks for work holds none: a lease that it still has, because it broke down or the answer was
+        lost, counts as failed.
+        """
+        memory, changes, poll = self._core.memory, Changes(), Poll()
+        found = {server.row.id: server for server in [self._server(who, id) for id in ids]}
+        for server in found.values():
+            self._let_go(server, "the server asked for other work", changes)
+            server.seen = time.time()
+        if changes:
+            await self._core.write(changes.write)
+        for id in found:
+            if id in memory.servers:
+                memory.await_work(id, poll)
+        try:
+            if wait:
+                self._core.hurry()
+                await poll.wait(wait)
+            else:
+                self._core.run_slot()
+                await poll.wait(0.0)
+        except asyncio.CancelledError:
+            poll.abandoned = True
+            raise
+        finally:
+            for id in found:
+                memory.withdraw(id, poll)
+        return poll.leases
+
+    async def finish(self, who: Identity, ends: Sequence[WorkFinish]) -> list[Outcome]:
+        """End leases; each is done or refused for itself."""
+        changes, made = Changes(), list[Outcome | None]()
+        for end in ends:
+            try:
+                made.append(self._end(who, end, changes))
+            except (Refused, BadInput) as error:
+                made.append(Outcome(end.lease, refused=str(error)))
+        if changes:
+            await self._core.write(changes.write)
+            self._core.hurry()
+        return [outcome or await self._past(who, end) for outcome, end in zip(made, ends, strict=True)]
+
+    async def finish_one(self, who: Identity, end: WorkFinish) -> Finished:
+        """End a lease, or say why not."""
+        changes = Changes()
+        outcome = self._end(who, end, changes)
+        if outcome is None:
+            outcome = await self._past(who, end)
+            if outcome.refused is not None:
+                raise Stale(outcome.refused)
+        await self._core.write(changes.write)
+        self._core.hurry()
+        assert outcome.job is not None and outcome.state is not None
+        return Finished(outcome.job, outcome.state, outcome.repeated)
+
+    async def fail(self, who: Identity, lease: str, body: Fail) -> Finished:
+        """Give a lease back that came to nothing."""
+        return await self.finish_one(who, WorkFinish(lease, body.fence, error=body.error))
+
+    async def extend(self, who: Identity, lease: str, body: Extend) -> Deadline:
+        """Let a lease last a full lease time from now."""
+        found = self._lease(who, lease, body.fence)
+        if found is None:
+            raise Stale(f"lease {lease} has ended")
+        seconds = self._core.settings.lease
+        until = time.time() + seconds
+        self._core.memory.extend(found, time.monotonic() + seconds)
+        await self._core.write(lambda tx: leases.extend(tx, [Extension(found.id, until)]))
+        return Deadline(until, seconds)
+
+    async def work(self, who: Identity, body: Work) -> Worked:
+        """End leases and ask for others in one call."""
+        done = await self.finish(who, body.finish) if body.finish else []
+        held = {
+            self._core.memory.leases[id].server for id in map(_number, body.finish) if id in self._core.memory.leases
+        }
+        free = [id for id in body.lease if number("s", id) not in held]  # a refused finish leaves its server busy
+        return Worked(done, await self.lease(who, free, body.wait) if free else [])
+
+    def _end(self, who: Identity, end: WorkFinish, changes: Changes) -> Outcome | None:
+        """End an active lease and note the changes; None if it is not active, so that only the database knows of it."""
+        lease = self._lease(who, end.lease, end.fence)
+        if lease is None:
+            return None
+        memory, now = self._core.memory, time.time()
+        state: Literal["queued", "leased", "done", "dead", "cancelled"]
+        if end.error is not None:
+            state = memory.fail(lease, "failed", end.error or "the worker failed", now, changes)
+        else:
+            result = None if end.result is None else to_text(end.result)
+            state = memory.finish(lease, end.reward, end.done, result, _digest(end), now, changes)
+        return Outcome(end.lease, f"j{lease.job}", state)
+
+    async def _past(self, who: Identity, end: WorkFinish) -> Outcome:
+        """Answer about a lease that is not active: the same again if it was finished in the same way."""
+
+        def look(tx: Transaction) -> Outcome:
+            id = number("l", end.lease)
+            row = None if id is None else leases.get(tx, id)
+            if row is None or row.id != end.fence:
+                return Outcome(end.lease, refused=f"there is no lease {end.lease} with fence {end.fence}")
+            job = jobs.get(tx, row.job)
+            if row.state == "finished" and row.digest == _digest(end) and job is not None:
+                return Outcome(end.lease, f"j{row.job}", job.state, repeated=True)  # type: ignore[arg-type]
+            if row.state == "failed" and end.error is not None and job is not None:
+                return Outcome(end.lease, f"j{row.job}", job.state, repeated=True)  # type: ignore[arg-type]
+            detail = f": {row.detail}" if row.detail else ""
+            return Outcome(end.lease, refused=f"lease {end.lease} has ended, it is {row.state}{detail}")
+
+        return await self._core.write(look)
+
+    def _lease(self, who: Identity, lease: str, fence: int) -> LiveLease | None:
+        """Return an active lease that `who` may end; None if it is not active."""
+        memory, id = self._core.memory, number("l", lease)
+        if id is None:
+            raise NotKnown(f"there is no lease {lease!r}")
+        found = memory.leases.get(id)
+        if found is None:
+            return None
+        if memory.servers[found.server].row.owner != who.prefix and not who.may("admin"):
+            raise NotAllowed(f"lease {lease} belongs to a server of another key")
+        if fence != id:
+            raise Stale(f"fence must be that of lease {lease}; got {fence}")
+        return found
+
+    def _server(self, who: Identity, id: str) -> LiveServer:
+        """Return a server that `who` has registered."""
+        place = number("s", id)
+        server = None if place is None else self._core.memory.servers.get(place)
+        if server is None:
+            raise NotKnown(f"there is no server {id!r}; register it first")
+        if server.row.owner != who.prefix and not who.may("admin"):
+            raise NotAllowed(f"server {id} was registered by another key")
+        return server
+
+    def _let_go(self, server: LiveServer, why: str, changes: Changes) -> None:
+        """End whatever a server is doing."""
+        memory = self._core.memory
+        if server.poll is not None:
+            poll = server.poll
+            memory.withdraw(server.row.id, poll)
+            poll.end()
+        if server.lease is not None:
+            memory.fail(memory.leases[server.lease], "failed", why, time.time(), changes)
+
+
+def _number(end: WorkFinish) -> int | None:
+    return number("l", end.lease)
+
+
+def _digest(end: WorkFinish) -> str:
+    return digest(end.reward, end.done, end.result)
+
+
+def _message(server: LiveServer) -> Server:
+    state: Literal["idle", "busy", "away"] = "idle" if server.poll else "busy" if server.lease else "away"
+    return Server(f"s{server.row.id}", server.row.server_class, server.row.name, state, server.seen)

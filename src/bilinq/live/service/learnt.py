@@ -1,0 +1,88 @@
+"""What was learnt, after a restart: a checkpoint plus the rewards since, or all rewards, or nothing; and it says which."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import NamedTuple
+
+from bilinq.errors import BadInput, BadState
+from bilinq.live.classes import JobClass, ServerClass
+from bilinq.live.scheduler import Scheduler
+from bilinq.live.service.options import Options
+from bilinq.live.store import checkpoints, classes, rewards
+from bilinq.live.store.classes import ClassRow
+from bilinq.live.store.rewards import RewardRow
+from bilinq.live.store.transaction import Transaction
+
+log = logging.getLogger("bilinq.live")
+
+
+class Kinds(NamedTuple):
+    """Classes of both kinds as the scheduler knows them."""
+
+    jobs: list[JobClass]
+    servers: list[ServerClass]
+
+
+def scheduler_from(tx: Transaction, options: Options) -> Scheduler | None:
+    """Return a scheduler without jobs for the current classes; None until there are classes of both kinds.
+
+    What it has learnt is that of the newest sound checkpoint and the rewards since; if no checkpoint is sound, that of all
+    rewards; if these do not fit either, nothing. What is not as it should be goes to the log.
+    """
+    every = {row.id: row for row in classes.all(tx)}
+    current = kinds([row for row in every.values() if row.current])
+    if not current.jobs or not current.servers:
+        return None
+    for kept in checkpoints.newest(tx):
+        try:
+            return _settled(_restored(kept, options), every, rewards.since(tx, kept.seq), current, options)
+        except (BadState, BadInput) as error:
+            log.error("checkpoint %d is not usable: %s", kept.id, error)
+    seen = rewards.since(tx, 0)
+    if seen:
+        log.warning("what was learnt is computed again from all %d rewards", len(seen))
+    try:
+        return _settled(new_scheduler(current, options), every, seen, current, options)
+    except (BadState, BadInput) as error:
+        log.error("the rewards do not fit, learning starts again from nothing: %s", error)
+        return new_scheduler(current, options)
+
+
+def new_scheduler(current: Kinds, options: Options) -> Scheduler:
+    """Return a scheduler that has learnt nothing."""
+    return Scheduler(*current, reward=options.reward, seed=options.seed, **options.knobs)
+
+
+def kinds(rows: Sequence[ClassRow]) -> Kinds:
+    """Return stored classes as the scheduler knows them."""
+    jobs = [JobClass(row.name, row.features, row.weight) for row in rows if row.kind == "job"]
+    return Kinds(jobs, [ServerClass(row.name, row.features) for row in rows if row.kind == "server"])
+
+
+def _restored(kept: checkpoints.Checkpoint, options: Options) -> Scheduler:
+    """Return the scheduler of a checkpoint, or raise if it is damaged or was made for another range of rewards."""
+    if sha256(kept.state).hexdigest() != kept.checksum:
+        raise BadState("it must have the checksum it was stored with")
+    scheduler = Scheduler.restore(kept.state)
+    if scheduler.reward != options.reward:
+        raise BadState(f"it must be for rewards of {options.reward}; got {scheduler.reward}")
+    return scheduler
+
+
+def _settled(
+    scheduler: Scheduler, every: dict[int, ClassRow], seen: Sequence[RewardRow], current: Kinds, options: Options
+) -> Scheduler:
+    """Return the scheduler after it has learnt from rewards under the features of then, with the current classes."""
+    if seen:
+        jobs, servers = {row.job_class_id for row in seen}, {row.server_class_id for row in seen}
+        scheduler.set_classes(
+            [JobClass(str(id), every[id].features) for id in sorted(jobs)],
+            [ServerClass(str(id), every[id].features) for id in sorted(servers)],
+        )
+        scheduler.observe((str(row.job_class_id), str(row.server_class_id), row.value) for row in seen)
+    scheduler.set_classes(*current)
+    scheduler.turn(**options.knobs)
+    return scheduler

@@ -1,0 +1,268 @@
+"""What the leader keeps in memory: jobs that have not ended, servers, active leases, and the scheduler.
+
+No clock and no I/O: whoever changes something gets the rows to write. Memory runs ahead of the database by what is being
+written; if a write fails, memory is thrown away and loaded again.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from bilinq.live.messages import JobState
+from bilinq.live.scheduler import Assignment, Scheduler
+from bilinq.live.service.ids import Ids
+from bilinq.live.service.polls import Poll
+from bilinq.live.store import jobs, leases, rewards
+from bilinq.live.store.classes import ClassRow
+from bilinq.live.store.jobs import Ended, Queued, Waiting
+from bilinq.live.store.keys import KeyRow
+from bilinq.live.store.leases import LeaseEnd, LeaseRow
+from bilinq.live.store.rewards import RewardRow
+from bilinq.live.store.servers import ServerRow
+from bilinq.live.store.transaction import Transaction
+
+RECENT = 2000
+"""Waiting times kept of each class."""
+
+
+@dataclass(slots=True)
+class LiveJob:
+    """A job that waits or is leased."""
+
+    job_class: str
+    units_left: int
+    attempts: int
+    submitted: float
+    started: bool = False
+    lease: int | None = None
+
+
+@dataclass(slots=True)
+class LiveServer:
+    """A server, the lease it holds, and the call in which it waits for one."""
+
+    row: ServerRow
+    seen: float
+    lease: int | None = None
+    poll: Poll | None = None
+
+
+@dataclass(slots=True)
+class LiveLease:
+    """An active lease; `deadline` is by the monotonic clock."""
+
+    id: int
+    job: int
+    server: int
+    job_class_id: int
+    server_class_id: int
+    deadline: float
+
+
+@dataclass
+class Changes:
+    """Rows to write together."""
+
+    leases: list[LeaseEnd] = field(default_factory=list)
+    queued: list[Queued] = field(default_factory=list)
+    ended: list[Ended] = field(default_factory=list)
+    rewards: list[RewardRow] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.leases or self.queued or self.ended)
+
+    def write(self, tx: Transaction) -> None:
+        """Write all rows."""
+        leases.end(tx, self.leases)
+        jobs.set_queued(tx, self.queued)
+        jobs.set_ended(tx, self.ended)
+        rewards.add(tx, self.rewards)
+
+
+class Memory:
+    """Everything that moves. `scheduler` is None until there are classes of both kinds."""
+
+    def __init__(self, ids: Ids, scheduler: Scheduler | None, max_attempts: int) -> None:
+        self.ids, self.scheduler, self.max_attempts = ids, scheduler, max_attempts
+        self.classes: dict[tuple[str, str], ClassRow] = {}
+        self.keys: dict[str, KeyRow] = {}
+        self.jobs: dict[int, LiveJob] = {}
+        self.servers: dict[int, LiveServer] = {}
+        self.leases: dict[int, LiveLease] = {}
+        self.queued: Counter[str] = Counter()
+        self.leased: Counter[str] = Counter()
+        self.waits: dict[str, deque[float]] = {}
+        self.counters: Counter[str] = Counter()
+        self.reward_total = 0.0
+        self._deadlines: list[tuple[float, int]] = []
+        self._idle: dict[str, dict[int, None]] = {}
+
+    def add(self, job: Waiting) -> None:
+        """Let a job wait."""
+        assert self.scheduler is not None
+        self.jobs[job.id] = LiveJob(job.job_class, job.units_left, job.attempts, job.submitted)
+        self.scheduler.submit(job.job_class, job=job.id)
+        self.queued[job.job_class] += 1
+
+    def adopt(self, lease: LeaseRow, job: Waiting, deadline: float) -> None:
+        """Take over a lease that a leader before this one has granted."""
+        assert self.scheduler is not None
+        self.jobs[job.id] = LiveJob(job.job_class, job.units_left, job.attempts, job.submitted, started=True)
+        server = self.servers[lease.server]
+        self.scheduler.place(job.job_class, server.row.server_class, job.id)
+        self.leased[job.job_class] += 1
+        self._hold(LiveLease(lease.id, *lease[1:5], deadline))
+
+    def await_work(self, id: int, poll: Poll) -> None:
+        """Let a server wait for work in a call; a call in which it waited before does so no longer."""
+        server = self.servers[id]
+        server.poll = poll
+        self._idle.setdefault(server.row.server_class, {})[id] = None
+
+    def withdraw(self, id: int, poll: Poll) -> None:
+        """Let a server no longer wait in a call."""
+        server = self.servers.get(id)
+        if server is not None and server.poll is poll:
+            server.poll = None
+            del self._idle[server.row.server_class][id]
+
+    def poll_of(self, id: int) -> Poll:
+        """Return the call in which a server waits."""
+        poll = self.servers[id].poll
+        assert poll is not None
+        return poll
+
+    def idle(self) -> dict[str, list[int]]:
+        """Return the servers that wait for work, by class."""
+        return {name: list(some) for name, some in self._idle.items() if some}
+
+    def idle_servers(self, server_class: str) -> int:
+        """Return how many servers of a class wait for work."""
+        return len(self._idle.get(server_class, ()))
+
+    def grant(self, tasks: Iterable[Assignment], wall: float, now: float, seconds: float) -> list[LeaseRow]:
+        """Give servers the jobs that the scheduler chose for them; return the leases to write."""
+        rows = []
+        for task in tasks:
+            id, job_id, server_id = next(self.ids.lease), int(str(task.job)), int(str(task.server))
+            classes = self.classes["job", task.job_class].id, self.classes["server", task.server_class].id
+            self._hold(LiveLease(id, job_id, server_id, *classes, now + seconds))
+            self.queued[task.job_class] -= 1
+            self.leased[task.job_class] += 1
+            self._note_wait(self.jobs[job_id], wall)
+            rows.append(LeaseRow(id, job_id, server_id, *classes, wall, wall + seconds))
+        self.counters["leased"] += len(rows)
+        return rows
+
+    def finish(
+        self, lease: LiveLease, reward: float | None, done: bool | None, result: str | None, digest: str, wall: float,
+        changes: Changes,
+    ) -> JobState:  # fmt: skip
+        """End a lease as served; return what becomes of the job. A bad reward is refused before anything changes."""
+        assert self.scheduler is not None
+        job = self.jobs[lease.job]
+        over = job.units_left <= 1 if done is None else done
+        self.scheduler.report(lease.job, reward, over)
+        self._release(lease, job)
+        job.units_left = max(job.units_left - 1, 0 if over else 1)
+        changes.leases.append(LeaseEnd(lease.id, "finished", wall, reward, digest))
+        if reward is not None:
+            reward += 0.0  # SQLite forgets the sign of zero, which must not tell a replay apart
+            seq = self.ids.next_seq()
+            changes.rewards.append(RewardRow(seq, lease.id, lease.job_class_id, lease.server_class_id, reward))
+            self.reward_total += reward
+            self.counters["rewards"] += 1
+        self.counters["finished"] += 1
+        if not over:
+            self._queue_again(lease.job, job, None, changes)
+            return "queued"
+        del self.jobs[lease.job]
+        self.counters["done"] += 1
+        changes.ended.append(Ended(lease.job, "done", wall, job.units_left, job.attempts, result, reward, None))
+        return "done"
+
+    def fail(self, lease: LiveLease, state: str, error: str, wall: float, changes: Changes) -> JobState:
+        """End a lease that came to nothing, as "failed" or "expired"; return what becomes of the job."""
+        assert self.scheduler is not None
+        job = self.jobs[lease.job]
+        self._release(lease, job)
+        job.attempts += 1
+        self.counters[state] += 1
+        changes.leases.append(LeaseEnd(lease.id, state, wall, detail=error))
+        if job.attempts < self.max_attempts:
+            self.scheduler.give_back(lease.job)
+            self._queue_again(lease.job, job, error, changes)
+            return "queued"
+        self.scheduler.cancel(lease.job)
+        del self.jobs[lease.job]
+        self.counters["dead"] += 1
+        changes.ended.append(Ended(lease.job, "dead", wall, job.units_left, job.attempts, error=error))
+        return "dead"
+
+    def return_unused(self, lease: LiveLease, wall: float, changes: Changes) -> None:
+        """Take a lease back that reached nobody; it does not count as an attempt."""
+        assert self.scheduler is not None
+        job = self.jobs[lease.job]
+        self._release(lease, job)
+        changes.leases.append(LeaseEnd(lease.id, "revoked", wall, detail="given back unused"))
+        self.scheduler.give_back(lease.job)
+        self._queue_again(lease.job, job, None, changes)
+
+    def cancel(self, id: int, wall: float, changes: Changes) -> None:
+        """Forget a job, and end its lease if it has one."""
+        assert self.scheduler is not None
+        job = self.jobs.pop(id)
+        self.scheduler.cancel(id)
+        if job.lease is None:
+            self.queued[job.job_class] -= 1
+        else:
+            self._release(self.leases[job.lease], job)
+            changes.leases.append(LeaseEnd(job.lease, "revoked", wall, detail="the job was cancelled"))
+        self.counters["cancelled"] += 1
+        changes.ended.append(Ended(id, "cancelled", wall, job.units_left, job.attempts))
+
+    def extend(self, lease: LiveLease, deadline: float) -> None:
+        """Give a lease a later deadline."""
+        lease.deadline = deadline
+        heapq.heappush(self._deadlines, (deadline, lease.id))
+
+    def expired(self, now: float) -> Iterator[LiveLease]:
+        """Yield the leases whose deadline has passed."""
+        while self._deadlines and self._deadlines[0][0] <= now:
+            _, id = heapq.heappop(self._deadlines)
+            lease = self.leases.get(id)
+            if lease is not None and lease.deadline <= now:
+                yield lease
+
+    def polls(self) -> set[Poll]:
+        """Return the calls that wait for work."""
+        return {server.poll for server in self.servers.values() if server.poll is not None}
+
+    def _hold(self, lease: LiveLease) -> None:
+        self.leases[lease.id] = lease
+        self.jobs[lease.job].lease = lease.id
+        server = self.servers[lease.server]
+        if server.poll is not None:
+            self.withdraw(lease.server, server.poll)
+        server.lease = lease.id
+        heapq.heappush(self._deadlines, (lease.deadline, lease.id))
+
+    def _release(self, lease: LiveLease, job: LiveJob) -> None:
+        del self.leases[lease.id]
+        self.leased[job.job_class] -= 1
+        server = self.servers.get(lease.server)
+        if server is not None and server.lease == lease.id:
+            server.lease = None
+
+    def _queue_again(self, id: int, job: LiveJob, error: str | None, changes: Changes) -> None:
+        job.lease = None
+        self.queued[job.job_class] += 1
+        changes.queued.append(Queued(id, job.units_left, job.attempts, error))
+
+    def _note_wait(self, job: LiveJob, wall: float) -> None:
+        if not job.started:
+            job.started = True
+            self.waits.setdefault(job.job_class, deque(maxlen=RECENT)).append(max(wall - job.submitted, 0.0))

@@ -1,0 +1,100 @@
+"""What the scheduler of a service is told: settings, and what was turned or set since by the API."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from msgspec import UNSET, structs
+
+from bilinq.live.classes import RewardRange
+from bilinq.live.messages import JobClass, Knobs, ServerClass, TurnKnobs
+from bilinq.live.service.ids import Ids
+from bilinq.live.settings import Settings
+from bilinq.live.store import classes, knobs, meta
+from bilinq.live.store.classes import ClassRow
+from bilinq.live.store.transaction import Transaction
+
+TURNED = ("target_wait", "V", "work_conserving", "exploration")
+
+
+@dataclass(frozen=True)
+class Options:
+    """The scheduler's settings; `target_wait` and `slot` in seconds."""
+
+    reward: RewardRange
+    seed: int
+    slot: float
+    gamma: float
+    target_wait: float | None
+    V: float | None
+    work_conserving: bool
+    exploration: Any
+
+    @property
+    def knobs(self) -> dict[str, Any]:
+        """The arguments of `Scheduler` and of its method `turn`, with the wait in slots."""
+        wait = None if self.target_wait is None else self.target_wait / self.slot
+        kept = {"V": self.V, "work_conserving": self.work_conserving, "exploration": self.exploration}
+        return {"target_wait": wait, "gamma": self.gamma} | kept
+
+    @property
+    def shown(self) -> Knobs:
+        """The knobs as the API shows them."""
+        return Knobs(self.target_wait, self.V, self.work_conserving, self.exploration)
+
+    def turned(self, turn: TurnKnobs) -> Options:
+        """Return options with some knobs turned; of `target_wait` and `V` one replaces the other."""
+        given = {name: getattr(turn, name) for name in TURNED if getattr(turn, name) is not UNSET}
+        if "target_wait" in given or "V" in given:
+            given = {"target_wait": None, "V": None} | given
+        return replace(self, **given)
+
+
+def options_from(settings: Settings, stored: dict[str, Any], seed: int) -> Options:
+    """Return the options: those of the settings, unless the API turned them."""
+    given = {name: getattr(settings, name) for name in TURNED} | stored
+    reward = RewardRange(settings.reward.low, settings.reward.high)
+    return Options(reward, seed, settings.slot, settings.gamma, **given)
+
+
+def configure(tx: Transaction, settings: Settings, address: str | None) -> Ids:
+    """Store the leader's address and what the settings say and did not say at the last start; return ids for new rows.
+
+    What the API has set otherwise than the settings stays until these change.
+    """
+    ids = Ids(meta.largest_ids(tx))
+    meta.put(tx, "leader", address or "")
+    told: dict[str, Any] = {
+        "job": {one.name: structs.asdict(one) for one in settings.job_class},
+        "server": {one.name: structs.asdict(one) for one in settings.server_class},
+        "knobs": {name: getattr(settings, name) for name in TURNED},
+    }
+    before = json.loads(meta.get(tx, "settings") or "{}")
+    known = {(row.kind, row.name): row for row in classes.current(tx)}
+    for kind, given in (("job", settings.job_class), ("server", settings.server_class)):
+        for one in _changed(given, before.get(kind, {}), told[kind]):
+            classes.put(tx, class_row(one, known.get((kind, one.name)), ids))
+    if before and before["knobs"] != told["knobs"]:
+        knobs.put(tx, told["knobs"])
+    meta.put(tx, "settings", json.dumps(told))
+    return ids
+
+
+def class_row(one: JobClass | ServerClass, known: ClassRow | None, ids: Ids) -> ClassRow:
+    """Return the row for a class: with the id it has, or a new one if it is new or its features are others."""
+    features = tuple(one.features)
+    id = known.id if known is not None and known.features == features else next(ids.class_)
+    if isinstance(one, JobClass):
+        return ClassRow(id, "job", one.name, features, one.weight, one.holding_cost, one.backlog)
+    return ClassRow(id, "server", one.name, features)
+
+
+def _changed(
+    given: Iterable[JobClass] | Iterable[ServerClass], before: dict[str, Any], told: dict[str, Any]
+) -> list[JobClass | ServerClass]:
+    """Return the classes that the settings describe otherwise than at the last start."""
+    plain = json.loads(json.dumps(told))
+    return [one for one in given if before.get(one.name) != plain[one.name]]

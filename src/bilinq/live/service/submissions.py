@@ -1,0 +1,155 @@
+"""Jobs from the side of those who submit them."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+from bilinq.errors import Busy, Clash, NotKnown
+from bilinq.live.keys import Identity
+from bilinq.live.messages import Event, Job, JobRef, Jobs, JobState, NewJob, Retried, Submitted
+from bilinq.live.service.core import Core
+from bilinq.live.service.ids import number
+from bilinq.live.service.memory import Changes
+from bilinq.live.service.payloads import digest, from_text, to_text
+from bilinq.live.store import Transaction, audit, jobs
+from bilinq.live.store.jobs import JobRow, Queued, Waiting
+from bilinq.live.store.leases import LeaseRow
+
+
+class Submissions:
+    """Submit, look up, cancel, and retry what is dead."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._coming: Counter[str] = Counter()
+
+    async def submit(self, who: Identity, new: Sequence[NewJob]) -> Submitted:
+        """Store jobs, all or none; a job with a key that was used before is the job of then."""
+        memory = self._core.memory
+        coming = Counter(job.job_class for job in new)
+        self._check_room(coming)
+        rows = [self._row(who, job, next(memory.ids.job)) for job in new]
+        self._coming += coming
+        try:
+            stored = await self._core.write(lambda tx: _insert(tx, who.namespace, rows))
+        finally:
+            self._coming -= coming
+        if memory is not self._core.memory:  # it was loaded again meanwhile, with these jobs in it
+            return Submitted([JobRef(f"j{id}", state) for id, state, _ in stored])
+        for (_, _, is_new), row in zip(stored, rows, strict=True):
+            if is_new:
+                memory.add(Waiting(row.id, row.job_class, row.units_left, 0, row.submitted))
+                memory.counters["submitted"] += 1
+        if self._core.options.work_conserving:
+            self._core.hurry()
+        return Submitted([JobRef(f"j{id}", state) for id, state, _ in stored])
+
+    async def job(self, who: Identity, id: str) -> Job:
+        """Return a job with what happened to it."""
+        row, history = await self._core.write(lambda tx: self._find(tx, who, id))
+        return _message(row, history)
+
+    async def jobs(
+        self, who: Identity, state: str | None, job_class: str | None, after: str | None, limit: int
+    ) -> Jobs:
+        """Return the jobs of a namespace that fit, newest first; an admin sees those of all."""
+        before = None if after is None else number("j", after)
+        namespace = None if who.may("admin") else who.namespace
+        found = await self._core.store.read(lambda tx: jobs.page(tx, namespace, state, job_class, before, limit))
+        return Jobs([_message(row, []) for row in found], f"j{found[-1].id}" if len(found) == limit else None)
+
+    async def cancel(self, who: Identity, id: str) -> Job:
+        """Cancel a job that has not ended."""
+        row, _ = await self._core.write(lambda tx: self._find(tx, who, id))
+        memory, changes = self._core.memory, Changes()
+        if row.id not in memory.jobs:
+            now, _ = await self._core.write(lambda tx: self._find(tx, who, id))
+            raise Clash(f"job {id} has ended: it is {now.state}")
+        memory.cancel(row.id, time.time(), changes)
+        await self._core.write(changes.write)
+        return await self.job(who, id)
+
+    async def retry(self, who: Identity, id: str) -> Retried:
+        """Queue a dead job again, with all its attempts."""
+
+        def again(tx: Transaction) -> JobRow:
+            row, _ = self._find(tx, who, id)
+            if row.state != "dead":
+                raise Clash(f"job {id} must be dead to be retried; it is {row.state}")
+            jobs.set_queued(tx, [Queued(row.id, row.units_left, 0)])
+            audit.add(tx, time.time(), who.prefix, "retry", id)
+            return row
+
+        memory = self._core.memory
+        row = await self._core.write(again)
+        if memory is self._core.memory and row.id not in memory.jobs:
+            memory.add(Waiting(row.id, row.job_class, row.units_left, 0, time.time()))
+            self._core.hurry()
+        return Retried(id, "queued")
+
+    def _check_room(self, coming: Counter[str]) -> None:
+        memory = self._core.memory
+        for name, many in coming.items():
+            row = memory.classes.get(("job", name))
+            if row is None or memory.scheduler is None:
+                known = ", ".join(sorted(key[1] for key in memory.classes if key[0] == "job")) or "none yet"
+                raise NotKnown(f"there is no job class {name!r}; known are {known}")
+            room = (row.backlog or self._core.settings.backlog) - memory.queued[name] - self._coming[name]
+            if many > room:
+                raise Busy(f"class {name!r} has room for {max(room, 0)} more jobs; got {many}", retry_after=1.0)
+
+    def _row(self, who: Identity, job: NewJob, id: int) -> JobRow:
+        payload = to_text(job.payload)
+        mark = None if job.key is None else digest(job.job_class, payload, job.units)
+        return JobRow(
+            id, who.namespace, job.job_class, "queued", job.key, mark, payload, job.units, job.units, 0, time.time()
+        )
+
+    def _find(self, tx: Transaction, who: Identity, id: str) -> tuple[JobRow, list[LeaseRow]]:
+        """Return a job that `who` may see, with its leases."""
+        found = number("j", id)
+        row = None if found is None else jobs.get(tx, found)
+        if row is None or (row.namespace != who.namespace and not who.may("admin")):
+            raise NotKnown(f"there is no job {id!r}")
+        return row, jobs.history(tx, row.id)
+
+
+def _insert(tx: Transaction, namespace: str, rows: Sequence[JobRow]) -> list[tuple[int, JobState, bool]]:
+    """Insert those rows whose key is new; return id, state and newness of each, or refuse all."""
+    keys = [row.key for row in rows if row.key is not None]
+    known: dict[str, tuple[int, JobState, str | None]] = {
+        key: (job.id, job.state, job.digest)  # type: ignore[misc]
+        for key, job in jobs.by_key(tx, namespace, keys).items()
+    }
+    answer: list[tuple[int, JobState, bool]] = []
+    fresh: list[JobRow] = []
+    for row in rows:
+        if row.key is None or row.key not in known:
+            fresh.append(row)
+            answer.append((row.id, "queued", True))
+            if row.key is not None:
+                known[row.key] = (row.id, "queued", row.digest)
+            continue
+        id, state, mark = known[row.key]
+        if mark != row.digest:
+            raise Clash(f"key {row.key!r} was used for a job with another class, payload or number of units, j{id}")
+        answer.append((id, state, False))
+    jobs.insert(tx, fresh)
+    return answer
+
+
+def _message(row: JobRow, history: Sequence[LeaseRow]) -> Job:
+    """Return a job as the API shows it."""
+    events = [Event(row.submitted, "submitted")]
+    for lease in history:
+        events.append(Event(lease.granted, "leased", f"s{lease.server}"))
+        if lease.ended is not None:
+            events.append(Event(lease.ended, lease.state, f"s{lease.server}", lease.detail))
+    if row.ended is not None:
+        events.append(Event(row.ended, row.state, None, row.error))
+    return Job(
+        f"j{row.id}", row.job_class, row.state, row.namespace, row.key, row.units, row.units_left, row.attempts,  # type: ignore[arg-type]
+        row.submitted, row.started, row.ended, from_text(row.payload), from_text(row.result), row.reward, row.error, events,
+    )  # fmt: skip

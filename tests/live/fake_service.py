@@ -1,0 +1,196 @@
+"""A service in memory, as small as it can be, that the API is tested against: no scheduler, no database."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, cast
+
+from bilinq.errors import BadInput, Busy, Clash, NoKey, NotKnown, Stale
+from bilinq.live import messages as m
+from bilinq.live.api.app import make_app
+from bilinq.live.keys import Identity, check_scopes, hash_key, make_key, matches, prefix_of
+from bilinq.live.settings import Settings
+
+NOW = 1_790_000_000.0
+KNOBS = m.Knobs(2.0, None, False, "thompson")
+
+
+class FakeService:
+    """Jobs are leased in the order in which they came."""
+
+    def __init__(self) -> None:
+        self.ready = self.healthy = True
+        self.following = False
+        self.leader: str | None = None
+        self.known: dict[str, tuple[str, Identity]] = {}
+        self.all_jobs: dict[str, m.Job] = {}
+        self.all_servers: dict[str, m.Server] = {}
+        self.leases: dict[str, m.Lease] = {}
+        self.job_classes = {"short": m.JobClass("short", [1.0, 0.2])}
+        self.server_classes = {"gpu": m.ServerClass("gpu", [0.3, 1.0])}
+        self.polls: set[asyncio.Future[None]] = set()
+        self.withdrawn = 0
+        self.calls: list[tuple[str, Any]] = []
+
+    def add_key(self, *scopes: str, namespace: str = "default") -> str:
+        key = make_key()
+        self.known[prefix_of(key)] = (hash_key(key), Identity(prefix_of(key), namespace, frozenset(scopes)))
+        return key
+
+    def identify(self, key: str) -> Identity:
+        stored, who = self.known.get(prefix_of(key), ("", None))
+        if who is None or not matches(key, stored):
+            raise NoKey("the key is unknown, expired or revoked")
+        return who
+
+    def drain(self) -> None:
+        for poll in self.polls:
+            poll.cancel()
+
+    async def submit(self, who: Identity, jobs: list[m.NewJob]) -> m.Submitted:
+        for job in jobs:
+            if job.job_class not in self.job_classes:
+                raise NotKnown(f"there is no job class {job.job_class!r}")
+            if job.payload == "explode":
+                raise ZeroDivisionError("a secret of the implementation")
+            if job.payload == "full":
+                raise Busy("class 'short' has 3 waiting jobs, as many as it may", 2.5)
+        return m.Submitted([self._submit(who, job) for job in jobs])
+
+    def _submit(self, who: Identity, job: m.NewJob) -> m.JobRef:
+        id = f"j{len(self.all_jobs) + 1}"
+        self.all_jobs[id] = m.Job(
+            id, job.job_class, "queued", who.namespace, job.key, job.units, job.units, 0, NOW, None, None, job.payload, None,
+            None, None,
+        )  # fmt: skip
+        return m.JobRef(id, "queued")
+
+    async def job(self, who: Identity, id: str) -> m.Job:
+        job = self.all_jobs.get(id)
+        if job is None or job.namespace != who.namespace:
+            raise NotKnown(f"there is no job {id!r}")
+        return job
+
+    async def jobs(
+        self, who: Identity, state: str | None, job_class: str | None, after: str | None, limit: int
+    ) -> m.Jobs:
+        self.calls.append(("jobs", (state, job_class, after, limit)))
+        return m.Jobs([job for job in self.all_jobs.values() if job.namespace == who.namespace][:limit], None)
+
+    async def cancel(self, who: Identity, id: str) -> m.Job:
+        return await self.job(who, id)
+
+    async def dead(self, who: Identity, after: str | None, limit: int) -> m.Jobs:
+        return m.Jobs([], None)
+
+    async def retry(self, who: Identity, id: str) -> m.Retried:
+        raise Clash(f"job {(await self.job(who, id)).id!r} is not dead")
+
+    async def register(self, who: Identity, new: m.NewServer) -> m.Server:
+        if new.server_class not in self.server_classes:
+            raise NotKnown(f"there is no server class {new.server_class!r}")
+        server = m.Server(f"s{len(self.all_servers) + 1}", new.server_class, new.name, "idle", NOW)
+        self.all_servers[server.id] = server
+        return server
+
+    async def servers(self, who: Identity) -> list[m.Server]:
+        return list(self.all_servers.values())
+
+    async def unregister(self, who: Identity, id: str) -> None:
+        if self.all_servers.pop(id, None) is None:
+            raise NotKnown(f"there is no server {id!r}")
+
+    async def lease(self, who: Identity, server_ids: Sequence[str], wait: float) -> list[m.Lease]:
+        for id in server_ids:
+            if id not in self.all_servers:
+                raise NotKnown(f"there is no server {id!r}")
+        waiting = [job for job in self.all_jobs.values() if job.state == "queued"]
+        if wait and not waiting:
+            await self._poll(wait)
+        return [self._lease(job, server) for job, server in zip(waiting, server_ids, strict=False)]
+
+    async def _poll(self, wait: float) -> None:
+        poll = asyncio.get_running_loop().create_future()
+        self.polls.add(poll)
+        try:
+            await asyncio.wait([poll], timeout=wait)
+        except asyncio.CancelledError:
+            self.withdrawn += 1
+            raise
+        finally:
+            self.polls.discard(poll)
+
+    def _lease(self, job: m.Job, server: str) -> m.Lease:
+        number = len(self.leases) + 1
+        leased = m.LeasedJob(job.id, job.job_class, job.payload, job.units_left, job.attempts)
+        lease = m.Lease(f"l{number}", number, server, NOW + 30.0, 30.0, leased)
+        self.leases[lease.lease] = lease
+        return lease
+
+    async def finish_one(self, who: Identity, end: m.WorkFinish) -> m.Finished:
+        lease = self.leases.get(end.lease)
+        if lease is None:
+            raise NotKnown(f"there is no lease {end.lease!r}")
+        if end.fence != lease.fence:
+            raise Stale(f"fence must be {lease.fence}, got {end.fence}")
+        if end.reward is not None and not 0.0 <= end.reward <= 1.0:
+            raise BadInput(f"reward must be between 0 and 1; got {end.reward:g}")
+        self.calls.append(("finish", end))
+        return m.Finished(lease.job.id, "done")
+
+    async def extend(self, who: Identity, lease: str, body: m.Extend) -> m.Deadline:
+        if lease not in self.leases:
+            raise NotKnown(f"there is no lease {lease!r}")
+        return m.Deadline(NOW + 60.0, 30.0)
+
+    async def fail(self, who: Identity, lease: str, body: m.Fail) -> m.Finished:
+        return await self.finish_one(who, m.WorkFinish(lease, body.fence))
+
+    async def work(self, who: Identity, body: m.Work) -> m.Worked:
+        outcomes = [m.Outcome(end.lease, refused="there is no such lease") for end in body.finish]
+        return m.Worked(outcomes, await self.lease(who, body.lease, body.wait) if body.lease else [])
+
+    async def state(self) -> m.State:
+        return m.State(NOW, 1, 50.0, KNOBS, [], [], [], [], [], {}, 0.0)
+
+    async def classes(self) -> m.Classes:
+        return m.Classes(list(self.job_classes.values()), list(self.server_classes.values()))
+
+    async def put_job_class(self, who: Identity, new: m.JobClass) -> None:
+        self.job_classes[new.name] = new
+
+    async def put_server_class(self, who: Identity, new: m.ServerClass) -> None:
+        self.server_classes[new.name] = new
+
+    async def knobs(self) -> m.Knobs:
+        return KNOBS
+
+    async def turn(self, who: Identity, body: m.TurnKnobs) -> m.Knobs:
+        self.calls.append(("turn", body))
+        return KNOBS
+
+    async def create_key(self, who: Identity, new: m.NewKey) -> m.CreatedKey:
+        key = self.add_key(*check_scopes(new.scopes), namespace=new.namespace)
+        return m.CreatedKey(key, self._info(prefix_of(key)))
+
+    async def keys(self, who: Identity) -> m.Keys:
+        return m.Keys(list(map(self._info, self.known)))
+
+    async def revoke_key(self, who: Identity, prefix: str) -> m.KeyInfo:
+        if prefix not in self.known:
+            raise NotKnown(f"there is no key {prefix!r}")
+        info = self._info(prefix)
+        del self.known[prefix]
+        return info
+
+    def _info(self, prefix: str) -> m.KeyInfo:
+        who = self.known[prefix][1]
+        return m.KeyInfo(prefix, "", who.namespace, sorted(who.scopes), NOW, None, None)
+
+    async def audit(self, who: Identity, limit: int) -> m.Audit:
+        return m.Audit([])
+
+
+def make_fake(**settings: Any) -> tuple[Any, FakeService]:
+    """Return the application on a fake service, and the service."""
+    service = FakeService()
+    return make_app(cast(Any, service), Settings(**settings)), service

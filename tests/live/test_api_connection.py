@@ -1,0 +1,105 @@
+"""Connections that are slow or greedy are ended; those that are just long are not."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from fake_service import FakeService, make_fake
+
+from bilinq.live.api import connection
+from bilinq.live.api.server import Server, address, listen
+
+Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter, FakeService], Awaitable[None]]
+
+
+@pytest.fixture(autouse=True)
+def short_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "REQUEST_SECONDS", 0.3)
+
+
+def serve(talk: Talk) -> None:
+    """Run `talk` on a connection to a server."""
+
+    async def run() -> None:
+        app, service = make_fake()
+        started = asyncio.Event()
+        with listen("127.0.0.1", 0) as listening:
+            server = Server(app, started.set)
+            serving = asyncio.create_task(server.serve([listening]))
+            await started.wait()
+            reader, writer = await asyncio.open_connection("127.0.0.1", int(address(listening).rpartition(":")[2]))
+            try:
+                await asyncio.wait_for(talk(reader, writer, service), 5.0)
+            finally:
+                writer.close()
+                server.stop()
+                await serving
+
+    asyncio.run(run())
+
+
+def test_a_connection_without_a_request_is_ended() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, _: FakeService) -> None:
+        assert b"400 Bad Request" in await reader.read()
+
+    serve(talk)
+
+
+def test_headers_that_trickle_are_ended() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, _: FakeService) -> None:
+        writer.write(b"GET /healthz HTTP/1.1\r\n")
+        answer = asyncio.create_task(reader.readline())
+        while not answer.done():
+            writer.write(b"a: b\r\n")
+            await asyncio.sleep(0.02)
+        assert b"400 Bad Request" in answer.result()
+
+    serve(talk)
+
+
+def test_a_body_that_trickles_is_ended_and_does_nothing() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, service: FakeService) -> None:
+        key = service.add_key("submit")
+        writer.write(
+            f"POST /v1/jobs HTTP/1.1\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\n".encode()
+        )
+        writer.write(b'Content-Length: 1000\r\n\r\n{"jobs"')
+        assert await reader.read() == b""
+        assert service.all_jobs == {}
+
+    serve(talk)
+
+
+def test_headers_of_any_number_up_to_the_limit_are_taken() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, _: FakeService) -> None:
+        writer.write(b"GET /healthz HTTP/1.1\r\nX: " + b"x" * 60_000)
+        await asyncio.sleep(0.05)
+        writer.write(b"\r\nConnection: close\r\n\r\n")
+        assert b"200 OK" in await reader.read()
+
+    serve(talk)
+
+
+def test_large_headers_are_refused() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, _: FakeService) -> None:
+        writer.write(b"GET /healthz HTTP/1.1\r\nX: " + b"x" * 70_000)
+        assert b"at most 65536 bytes" in await reader.read()
+
+    serve(talk)
+
+
+def test_a_long_poll_and_a_kept_connection_outlive_the_limit() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, service: FakeService) -> None:
+        key = service.add_key("work").encode()
+        writer.write(
+            b"POST /v1/servers HTTP/1.1\r\nAuthorization: Bearer " + key + b"\r\nContent-Type: application/json\r\n"
+        )
+        writer.write(b'Content-Length: 15\r\n\r\n{"class":"gpu"}')
+        assert b"201 Created" in await reader.readuntil(b"}")
+        writer.write(b"POST /v1/servers/s1/lease?wait=0.7 HTTP/1.1\r\nAuthorization: Bearer " + key + b"\r\n\r\n")
+        assert b"204 No Content" in await reader.readuntil(b"\r\n\r\n")
+        await asyncio.sleep(0.7)
+        writer.write(b"GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n")
+        assert b"200 OK" in await reader.read()
+
+    serve(talk)

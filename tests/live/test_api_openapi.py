@@ -1,0 +1,108 @@
+"""The OpenAPI document: complete, valid, and true to what the service takes and gives."""
+
+import json
+from typing import Any
+
+import jsonschema_rs
+import msgspec
+import pytest
+from asgi import ask
+from fake_service import make_fake
+
+from bilinq.live.api.examples import BODIES, REFUSALS
+from bilinq.live.api.openapi import LINKS, plain_path
+from bilinq.live.api.problems import TABLE, describe
+from bilinq.live.api.route import Route
+from bilinq.live.api.routes import ROUTES, document
+
+DOCUMENT: dict[str, Any] = json.loads(document())
+
+
+def operation(route: Route) -> dict[str, Any]:
+    found: dict[str, Any] = DOCUMENT["paths"][plain_path(route)][route.method.lower()]
+    return found
+
+
+def name(route: Route) -> str:
+    return f"{route.method} {route.path}"
+
+
+def check(value: Any, schema: dict[str, Any]) -> None:
+    """Raise unless the value fits a schema of the document."""
+    whole = {"$ref": "#/whole", "whole": schema, "components": DOCUMENT["components"]}
+    jsonschema_rs.Draft202012Validator(whole).validate(value)
+
+
+def test_the_document_is_served_without_a_key() -> None:
+    app, _ = make_fake()
+    answer = ask(app, "GET", "/openapi.json")
+    assert (answer.status, answer.headers["content-type"]) == (200, "application/json")
+    assert answer.json == DOCUMENT
+    assert DOCUMENT["openapi"] == "3.1.0"
+
+
+def test_every_reference_leads_somewhere() -> None:
+    names = {f"#/components/{kind}/{name}" for kind, parts in DOCUMENT["components"].items() for name in parts}
+    found = set(_references(DOCUMENT))
+    assert found <= names
+    assert len(found) > 30
+
+
+def _references(value: Any) -> list[str]:
+    if isinstance(value, list):
+        return [place for item in value for place in _references(item)]
+    if isinstance(value, dict):
+        own = [value["$ref"]] if isinstance(value.get("$ref"), str) else []
+        return own + [place for item in value.values() for place in _references(item)]
+    return []
+
+
+def test_schemas_are_schemas() -> None:
+    for schema in DOCUMENT["components"]["schemas"].values():
+        jsonschema_rs.meta.validate(schema)
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=name)
+def test_examples_fit_their_schemas_and_types(route: Route) -> None:
+    shown = operation(route)
+    if route.body is not None:
+        content = shown["requestBody"]["content"]["application/json"]
+        check(content["example"], content["schema"])
+        assert msgspec.json.decode(json.dumps(content["example"]), type=route.body) == BODIES[route.body]
+    if route.answer is not None:
+        content = shown["responses"][str(route.status)]["content"]["application/json"]
+        check(content["example"], content["schema"])
+        assert msgspec.json.decode(json.dumps(content["example"]), type=route.answer) == BODIES[route.answer]
+    for parameter in shown["parameters"]:
+        check(parameter["example"], parameter["schema"])
+    assert {parameter["name"] for parameter in shown["parameters"] if parameter["in"] == "path"} == set(
+        route.parameters
+    )
+
+
+def test_refusals_have_examples_of_their_status() -> None:
+    for status, error in REFUSALS.items():
+        assert describe(error).status == status
+        response = DOCUMENT["components"]["responses"][f"Refused{status}"]
+        content = response["content"]["application/problem+json"]
+        check(content["example"], content["schema"])
+    assert {*REFUSALS} | {405} == {status for status, _, _ in TABLE.values()} | {500}
+
+
+def test_operations_are_named_once_and_say_what_they_need() -> None:
+    names = [operation(route)["operationId"] for route in ROUTES]
+    assert len(set(names)) == len(names)
+    assert set(LINKS) <= set(names)
+    assert {then for links in LINKS.values() for then in links} <= set(names)
+    for route in ROUTES:
+        shown = operation(route)
+        assert bool(shown["security"]) == (route.scopes is not None)
+        for scope in route.scopes or ():
+            assert scope in shown["description"]
+
+
+def test_what_excludes_each_other_is_told() -> None:
+    knobs = DOCUMENT["components"]["schemas"]["TurnKnobs"]
+    check({"V": 1.0}, knobs)
+    with pytest.raises(jsonschema_rs.ValidationError):
+        check({"V": 1.0, "target_wait": 1.0}, knobs)

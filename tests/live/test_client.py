@@ -1,0 +1,376 @@
+"""The client: safe retries, limits on time, clear errors; against the API with faults."""
+
+import asyncio
+import inspect
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from faulty import Faulty
+from plain_service import PlainService
+
+from bilinq.client import AsyncClient, Client, JobClass, NewJob, NewKey, ServerClass, TurnKnobs, WorkFinish
+from bilinq.errors import Away, BadInput, Busy, Clash, NoKey, NotAllowed, NotKnown, Refused, Stale
+from bilinq.live.client import talk
+
+
+@pytest.fixture
+def live() -> Iterator[Faulty]:
+    with Faulty() as faulty:
+        yield faulty
+
+
+@pytest.fixture
+def client(live: Faulty) -> Iterator[Client]:
+    with Client(live.url, live.key, timeout=5.0, attempt=0.3) as client:
+        yield client
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(talk, "FIRST_PAUSE", 0.005)
+
+
+def test_a_job_lives_from_submission_to_its_result(client: Client) -> None:
+    ref = client.submit("short", {"text": "ü"}, units=2)
+    assert ref.state == "queued"
+    server = client.register("gpu", "one")
+    assert client.register("gpu", "one").id == server.id
+    lease = client.lease(server.id, wait=0.5)
+    assert lease is not None and lease.job.payload == {"text": "ü"}
+    assert client.extend(lease.lease, lease.fence).seconds == 30.0
+    assert client.finish(lease.lease, lease.fence, 0.25).state == "queued"
+    again = client.lease(server.id)
+    assert again is not None and again.fence > lease.fence
+    assert client.finish(again.lease, again.fence, 0.5, result=[1]).state == "done"
+    job = client.job(ref.id)
+    assert (job.state, job.reward, job.result) == ("done", 0.5, [1])
+    assert client.lease(server.id, wait=0.0) is None
+
+
+def test_both_clients_have_every_call_with_the_same_arguments() -> None:
+    def methods(kind: type) -> dict[str, str]:
+        public = {name: value for name, value in vars(kind).items() if not name.startswith("_") and callable(value)}
+        return {name: str(inspect.signature(value).parameters) for name, value in public.items()}
+
+    plain, coroutines = methods(Client), methods(AsyncClient)
+    coroutines["close"] = coroutines.pop("aclose")
+    assert plain.keys() == coroutines.keys()
+    assert len(plain) > 25
+
+
+def test_signatures_are_those_of_the_calls(client: Client) -> None:
+    assert list(inspect.signature(client.submit).parameters) == ["job_class", "payload", "key", "units"]
+
+
+def test_the_rest_of_the_api(client: Client, live: Faulty) -> None:
+    ref = client.submit("short")
+    assert [job.id for job in client.jobs(state="queued", job_class="short", limit=3).jobs] == [ref.id]
+    assert live.service.calls[-1] == ("jobs", ("queued", "short", None, 3))
+    assert client.cancel(ref.id).state == "cancelled"
+    assert client.put_job_class(JobClass("a/b c", [1.0, 0.5])).name == "a/b c"
+    client.put_server_class(ServerClass("cpu", [1.0, 0.5]))
+    assert "a/b c" in [one.name for one in client.classes().job_classes]
+    assert client.turn(TurnKnobs(target_wait=3.0)) == client.knobs()
+    assert client.state().V == 50.0
+    assert client.dead(limit=5).jobs == []
+    made = client.create_key(NewKey(["read"]))
+    assert client.keys()[-1].prefix == made.info.prefix
+    with Client(live.url, made.key) as reader:
+        assert len(reader.servers()) == 0
+        with pytest.raises(NotAllowed):
+            reader.submit("short")
+    assert client.revoke_key(made.info.prefix).scopes == ["read"]
+    assert client.audit(limit=1) == []
+    server = client.register("gpu")
+    assert server.name
+    client.unregister(server.id)
+    with pytest.raises(NotKnown, match=server.id):
+        client.unregister(server.id)
+
+
+@pytest.mark.parametrize("kind", ["lose", "cut"])
+def test_a_lost_answer_never_submits_twice(kind: str, client: Client, live: Faulty) -> None:
+    live.fault(kind, "/v1/jobs", times=3)
+    refs = client.submit_all([NewJob("short", k) for k in range(5)])
+    assert len(live.service.all_jobs) == 5 == len({ref.id for ref in refs})
+    assert live.asked("/v1/jobs") == 4
+
+
+def test_a_lost_answer_never_counts_twice(client: Client, live: Faulty) -> None:
+    client.submit_all([NewJob("short") for _ in range(3)])
+    server = client.register("gpu")
+    for path, end in (("finish", client.finish), ("work", None), ("fail", client.fail)):
+        lease = client.lease(server.id)
+        assert lease is not None
+        live.fault("lose", path, times=2)
+        if end is None:
+            outcome = client.work([WorkFinish(lease.lease, lease.fence, 0.5)]).finished[0]
+            assert (outcome.state, outcome.repeated) == ("done", True)
+        else:
+            assert end(lease.lease, lease.fence).repeated
+    assert len(live.service.rewards) == 2
+    assert len(live.service.failed) == 1
+
+
+def test_a_job_whose_lease_was_lost_on_the_way_comes_again(client: Client, live: Faulty) -> None:
+    client.submit("short")
+    server = client.register("gpu")
+    live.fault("lose", "/lease")
+    lease = client.lease(server.id)
+    assert lease is not None and (lease.fence, lease.job.attempts) == (2, 1)
+
+
+def test_a_lost_answer_never_registers_twice(client: Client, live: Faulty) -> None:
+    live.fault("lose", "/v1/servers")
+    client.register("gpu")
+    assert len(live.service.all_servers) == 1
+
+
+def test_what_is_gone_after_a_lost_answer_was_taken_away(client: Client, live: Faulty) -> None:
+    server = client.register("gpu")
+    live.fault("lose", "/v1/servers/")
+    client.unregister(server.id)
+    assert live.service.all_servers == {}
+
+
+def test_what_was_done_before_is_done(client: Client, live: Faulty) -> None:
+    live.fault("lose", "/v1/jobs/")
+    assert client.cancel(client.submit("short").id).state == "cancelled"
+    ended = client.submit("short").id
+    live.service.change(ended, state="done")
+    with pytest.raises(Clash):
+        client.cancel(ended)
+    prefix = client.create_key(NewKey(["read"])).info.prefix
+    live.fault("lose", "/v1/keys/")
+    assert client.revoke_key(prefix).revoked is not None
+    assert client.revoke_key(prefix).revoked is not None
+    with pytest.raises(NotKnown):
+        client.revoke_key("nobody")
+
+
+def test_what_must_not_be_repeated_is_not(client: Client, live: Faulty) -> None:
+    live.fault("lose", "/v1/keys")
+    with pytest.raises(Away, match="no answer from"):
+        client.create_key(NewKey(["read"]))
+    assert len(live.service.known) == 2
+    live.fault("refuse", "/v1/keys", status=503)
+    with pytest.raises(Away):
+        client.create_key(NewKey(["read"]))
+    live.fault("refuse", "/v1/keys", status=429)
+    client.create_key(NewKey(["read"]))
+    assert len(live.service.known) == 3
+
+
+@pytest.mark.parametrize("status", [408, 429, 502, 503, 504])
+def test_it_asks_again_when_the_service_is_busy_or_away(status: int, client: Client, live: Faulty) -> None:
+    live.fault("refuse", "/v1/jobs", times=3, status=status)
+    client.submit("short")
+    assert live.asked("/v1/jobs") == 4
+
+
+def test_it_waits_as_long_as_it_is_told(client: Client, live: Faulty) -> None:
+    live.fault("refuse", "/v1/jobs", status=429, retry_after="0.3")
+    start = time.monotonic()
+    client.submit("short")
+    assert time.monotonic() - start >= 0.3
+
+
+def test_it_does_not_wait_for_longer_than_it_may(client: Client, live: Faulty) -> None:
+    live.fault("refuse", "/v1/jobs", status=429, retry_after="60")
+    start = time.monotonic()
+    with pytest.raises(Busy) as caught:
+        client.submit("short")
+    assert time.monotonic() - start < 1.0
+    assert caught.value.retry_after == 60.0
+    live.fault("refuse", "/v1/jobs", status=503, retry_after="Fri, 31 Dec 2100 23:59:59 GMT")
+    with pytest.raises(Away) as gone:
+        client.submit("short")
+    assert gone.value.retry_after > 1e9
+
+
+def test_a_full_backlog_is_pressure_and_then_an_error() -> None:
+    with Faulty(PlainService(backlog=2)) as live, Client(live.url, live.key, timeout=1.2) as client:
+        client.submit_all([NewJob("short")] * 2)
+        with pytest.raises(Busy, match=r"backlog is full"):
+            client.submit("short")
+
+
+def test_a_slow_answer_is_asked_for_again(client: Client, live: Faulty) -> None:
+    live.fault("slow", "/v1/jobs", seconds=1.0)
+    start = time.monotonic()
+    client.submit("short")
+    assert 0.3 <= time.monotonic() - start < 0.9
+    assert live.asked("/v1/jobs") == 2
+
+
+def test_a_call_takes_no_longer_than_its_limit(client: Client, live: Faulty) -> None:
+    live.fault("slow", "/v1/jobs", seconds=1.0, times=100)
+    start = time.monotonic()
+    with pytest.raises(Away, match=r"timed out .* \(tried \d+ times in"):
+        client.within(0.7).submit("short")
+    assert time.monotonic() - start < 1.0  # where nothing else runs 0.7
+
+
+def test_waiting_for_work_is_not_a_slow_answer(client: Client, live: Faulty) -> None:
+    server = client.register("gpu")
+    assert client.within(0.2).lease(server.id, wait=0.5) is None
+    assert live.asked("/lease") == 1
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_nobody_there_is_said_with_the_address(kind: Any) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        client = kind(url, "k", timeout=0.2)
+        with pytest.raises(Away, match=f"cannot reach {url}: Connection refused.*tried"):
+            outcome = client.submit("short")
+            asyncio.run(outcome) if inspect.iscoroutine(outcome) else None
+
+
+def test_it_is_there_again_after_a_restart(client: Client, live: Faulty) -> None:
+    client.submit("short")
+    live.restart()
+    client.submit("short")
+    assert len(live.service.all_jobs) == 2
+
+
+def test_errors_of_the_service_come_back_as_what_they_were(client: Client, live: Faulty) -> None:
+    with pytest.raises(BadInput, match="class must be one of"):
+        client.submit("long")
+    client.submit("short", 1, key="k")
+    assert client.submit("short", 1, key="k").id == "j1"
+    with pytest.raises(Clash, match="'k'") as clash:
+        client.submit("short", 2, key="k")
+    assert not isinstance(clash.value, Stale)
+    with pytest.raises(NotKnown, match="j9"):
+        client.job("j9")
+    lease = client.lease(client.register("gpu").id)
+    assert lease is not None
+    with pytest.raises(Stale):
+        client.finish(lease.lease, lease.fence + 1, 0.5)
+    with pytest.raises(BadInput, match="reward must be between"):
+        client.finish(lease.lease, lease.fence, 7.0)
+    with Client(live.url, "bq_unknown") as stranger, pytest.raises(NoKey):
+        stranger.state()
+    with pytest.raises(BadInput, match="at most 1048576 bytes"):
+        client.submit("short", "x" * 1_100_000)
+
+
+def test_an_error_in_the_service_is_neither_hidden_nor_asked_for_again(client: Client, live: Faulty) -> None:
+    with pytest.raises(Refused, match=r"request \w+"):
+        client.submit("short", "explode")
+    assert live.asked("/v1/jobs") == 1
+
+
+def test_another_kind_of_service_is_noticed(client: Client, live: Faulty) -> None:
+    live.fault("refuse", "/v1/jobs", status=404)
+    with pytest.raises(Refused, match="404 Not Found; is it a bilinq service") as caught:
+        client.submit("short")
+    assert not isinstance(caught.value, NotKnown)
+    live.fault("refuse", "/v1/state", status=200)
+    with pytest.raises(Refused, match="something unexpected"):
+        client.state()
+    with (
+        Client(live.url + "/elsewhere", live.key) as lost,
+        pytest.raises(Refused, match="nothing is served") as nothing,
+    ):
+        lost.state()
+    assert not isinstance(nothing.value, NotKnown)
+
+
+@pytest.mark.parametrize("value", [float("nan"), {"a": [float("inf")]}, {1, 2}, "\ud800"])
+def test_what_is_no_json_is_not_sent(value: Any, client: Client, live: Faulty) -> None:
+    with pytest.raises(BadInput, match="payload must be JSON"):
+        client.submit("short", value)
+    with pytest.raises(BadInput, match="result must be JSON"):
+        client.work([WorkFinish("l1", 1, result=value)])
+    with pytest.raises(BadInput, match="reward must be finite; got nan"):
+        client.finish("l1", 1, float("nan"))
+    assert not live.requests
+
+
+def test_ids_cannot_lead_elsewhere(client: Client, live: Faulty) -> None:
+    with pytest.raises(Refused):
+        client.job("../state")
+    with pytest.raises(BadInput, match="id must not be empty"):
+        client.job("")
+    assert client.submit_all([]) == []
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ftp://host",
+        "nonsense",
+        "http://",
+        "http://host/?a=1",
+        "http://[",
+        "http://h/#x",
+        "http://h:99999",
+        "http://a b",
+    ],
+)
+def test_bad_addresses_are_refused(url: str) -> None:
+    with pytest.raises(BadInput, match="url must be an address"):
+        Client(url, "k")
+
+
+def test_secrets_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    for key in ("bq_sécret", "bq secret"):
+        with pytest.raises(BadInput) as caught:
+            Client(key=key)
+        assert "cret" not in str(caught.value)
+    with pytest.raises(BadInput) as url:
+        Client("http://user:secret@host", "k")
+    assert "secret" not in str(url.value)
+    monkeypatch.delenv("BILINQ_KEY", raising=False)
+    with pytest.raises(BadInput, match="BILINQ_KEY"):
+        Client()
+    monkeypatch.setenv("BILINQ_KEY", "bq_secret\n")
+    monkeypatch.setenv("BILINQ_URL", "http://127.0.0.1:9/")
+    with Client() as client:
+        assert client.link.url == "http://127.0.0.1:9"
+        assert client.link.key == "bq_secret"
+        assert "secret" not in repr(client.link)
+    with pytest.raises(BadInput, match="timeout must be a positive number of seconds"):
+        Client(timeout=0.0)
+    with pytest.raises(BadInput, match="attempt must be a positive number of seconds"):
+        Client(attempt=-1.0)
+
+
+def test_waiting_for_a_job_ends_when_it_does(client: Client, live: Faulty) -> None:
+    ref = client.submit("short")
+    start = time.monotonic()
+    assert client.wait(ref.id, 0.2).state == "queued"
+    assert 0.2 <= time.monotonic() - start < 1.0
+    live.service.change(ref.id, state="done")
+    assert client.wait(ref.id).state == "done"
+
+
+def test_coroutines_do_the_same(live: Faulty) -> None:
+    async def use() -> None:
+        async with AsyncClient(live.url, live.key, timeout=5.0, attempt=0.3) as client:
+            live.fault("lose", "/v1/jobs")
+            live.fault("refuse", "/v1/jobs", status=429, retry_after="0.1")
+            refs = await asyncio.gather(*(client.submit("short", k) for k in range(20)))
+            assert len({ref.id for ref in refs}) == 20 == len(live.service.all_jobs)
+            server = await client.register("gpu")
+            worked = await client.work(lease=[server.id], wait=1.0)
+            lease = worked.leases[0]
+            live.fault("slow", "/finish", seconds=1.0)
+            assert (await client.finish(lease.lease, lease.fence, 0.5)).state == "done"
+            assert (await client.wait(lease.job.id)).reward == 0.5
+            with pytest.raises(NotKnown):
+                await client.job("j99")
+
+    asyncio.run(use())
+
+
+def test_pauses_grow_are_spread_and_end() -> None:
+    talk_pauses = [[talk.backoff(tries) for _ in range(50)] for tries in (1, 5, 1000)]
+    assert all(max(pauses) > min(pauses) for pauses in talk_pauses)
+    assert max(talk_pauses[0]) < min(talk_pauses[1]) < max(talk_pauses[2]) <= talk.LONGEST_PAUSE

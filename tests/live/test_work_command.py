@@ -1,0 +1,300 @@
+"""`bilinq work` and `bilinq submit`: a command as a worker, and jobs from the command line; against the API with faults."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from faulty import Faulty, until
+from typer.testing import CliRunner, Result
+
+from bilinq import cli
+from bilinq.client import Client, Done, HeldJob, NewJob
+from bilinq.errors import BadInput
+from bilinq.live.client.command import Command
+from bilinq.live.client.guard import watch
+from bilinq.live.client.reward import DurationReward, Ended, ExitReward, LastLineReward, reward_of
+from bilinq.live.messages import Lease, LeasedJob
+
+HELD = HeldJob(Lease("l7", 7, "s1", 0.0, 30.0, LeasedJob("j3", "short", {"a": [1, "ü"]}, 2, 1)))
+
+
+@pytest.fixture
+def live() -> Iterator[Faulty]:
+    with Faulty() as faulty:
+        yield faulty
+
+
+@pytest.fixture
+def client(live: Faulty) -> Iterator[Client]:
+    with Client(live.url, live.key, timeout=5.0) as client:
+        yield client
+
+
+@pytest.fixture
+def environment(live: Faulty, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BILINQ_URL", live.url)
+    monkeypatch.setenv("BILINQ_KEY", live.key)
+
+
+def serve(*words: str, rule: Any = None, limit: float | None = None, held: HeldJob = HELD) -> Done:
+    """Run a command for a job."""
+    with Command(words, rule or ExitReward(1.0), limit) as command:
+        return asyncio.run(command(held))
+
+
+def python(text: str) -> tuple[str, ...]:
+    return sys.executable, "-I", "-S", "-c", text
+
+
+def test_the_command_gets_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BILINQ_KEY", "bq_secret")
+    code = (
+        "import json, os, sys; e = os.environ; print('first'); print(json.dumps({'reward': 0.5, 'result': "
+        "[json.load(sys.stdin), {k: e[k] for k in sorted(e) if k.startswith('BILINQ_')}]})); print()"
+    )
+    done = serve(*python(code), rule=LastLineReward())
+    assert done.reward == 0.5
+    assert done.result == [
+        {"a": [1, "ü"]},
+        {"BILINQ_ATTEMPTS": "1", "BILINQ_FENCE": "7", "BILINQ_JOB_CLASS": "short", "BILINQ_JOB_ID": "j3",
+         "BILINQ_UNITS_LEFT": "2"},
+    ]  # fmt: skip
+
+
+def test_a_command_may_leave_its_input_unread_and_write_a_lot(capfd: pytest.CaptureFixture[str]) -> None:
+    held = HeldJob(Lease("l1", 1, "s1", 0.0, 30.0, LeasedJob("j1", "short", "x" * 500_000, 1, 0)))
+    code = "print('y' * 1_000_000); print(0.25)"
+    assert serve(*python(code), rule=LastLineReward(), held=held).reward == 0.25
+    assert len(capfd.readouterr().out) > 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("sh", "-c", "echo no such model >&2; exit 3"), "exit code 3: no such model"),
+        (("sh", "-c", "kill -9 $$"), "killed by SIGKILL"),
+        (("false",), "exit code 1"),
+    ],
+)
+def test_a_bad_end_is_a_failure_that_says_why(words: tuple[str, ...], text: str) -> None:
+    with pytest.raises(ChildProcessError) as caught:
+        serve(*words)
+    assert str(caught.value) == text
+
+
+def test_a_command_is_ended_at_its_limit() -> None:
+    start = time.monotonic()
+    with pytest.raises(ChildProcessError, match=r"after 0.2 s"):
+        serve("sleep", "30", limit=0.2)
+    assert time.monotonic() - start < 2.0
+
+
+def test_one_that_does_not_listen_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bilinq.live.client.guard.GRACE", 0.2)
+    with pytest.raises(ChildProcessError, match=r"limit"):
+        serve("sh", "-c", "trap '' TERM; while :; do sleep 0.05; done", limit=0.2)
+
+
+def test_what_a_command_leaves_behind_is_ended(tmp_path: Path) -> None:
+    start = time.monotonic()
+    serve("sh", "-c", f"sleep 30 & echo $! > {tmp_path}/pid")
+    assert time.monotonic() - start < 3.0
+    child = int((tmp_path / "pid").read_text())
+    until(lambda: not alive(child))
+
+
+def test_a_program_that_is_not_there_is_noticed_before_jobs_are_taken() -> None:
+    for words in (["no-such-program"], []):
+        with pytest.raises(BadInput, match="command must be a program"):
+            Command(words, ExitReward(1.0))
+    with pytest.raises(BadInput, match="limit must be"):
+        Command(["true"], ExitReward(1.0), 0.0)
+
+
+def test_rewards() -> None:
+    assert ExitReward(5.0)(Ended(1.0, "")).reward == 5.0
+    duration = DurationReward(-1.0, 3.0, half=10.0)
+    assert [duration(Ended(seconds, "")).reward for seconds in (0.0, 10.0, 1e9)] == [3.0, 1.0, -1.0]
+    last = LastLineReward()
+    assert last(Ended(1.0, "0.5")) == last(Ended(1.0, '{"reward": 0.5}')) == Done(0.5)
+    assert last(Ended(1.0, '{"done": false, "result": [1]}')) == Done(None, False, [1])
+    for line in ("", "good", "NaN", "[1]", '{"rewards": 1}', '"0.5"', "null"):
+        with pytest.raises(BadInput, match="the last line must be"):
+            last(Ended(1.0, line))
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        (("best", 0.0, 1.0, 1.0), "reward must be one of exit, duration, last-line"),
+        (("exit", 1.0, 1.0, 1.0), "low must be below high"),
+        (("exit", 0.0, float("inf"), 1.0), "both finite"),
+        (("duration", 0.0, 1.0, 0.0), "half must be"),
+    ],
+)
+def test_bad_rules_are_refused(values: Any, text: str) -> None:
+    with pytest.raises(BadInput, match=text):
+        reward_of(*values)
+
+
+def test_the_guard_knows_what_has_not_ended() -> None:
+    assert watch(["+12\n", "+34\n", "-12\n", "-56\n"]) == {34}
+
+
+@contextmanager
+def at_work(live: Faulty, *words: str) -> Iterator[subprocess.Popen[str]]:
+    """Run `bilinq work` in a process."""
+    command = [sys.executable, "-m", "bilinq.cli", "work", *words]
+    environment = os.environ | {"BILINQ_URL": live.url, "BILINQ_KEY": live.key}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def alive(process: int) -> bool:
+    """Return whether a process runs; one that has ended may still be listed."""
+    try:
+        os.kill(process, 0)
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+
+
+def test_work_runs_a_command_for_each_job(live: Faulty, client: Client) -> None:
+    refs = client.submit_all([NewJob("short", k) for k in (0.25, 0.5, "bad")])
+    with at_work(live, "gpu", "--servers", "2", "--reward", "last-line", "--", "cat") as process:
+        until(lambda: len(live.service.of_state("done")) == 2 and live.service.of_state("dead"), 30.0)
+        process.send_signal(signal.SIGTERM)
+        output, log = process.communicate(timeout=10.0)
+    assert process.returncode == 0
+    assert [client.job(ref.id).reward for ref in refs] == [0.25, 0.5, None]
+    assert "the last line must be a number" in str(client.job(refs[2].id).error)
+    assert sorted(output.replace('"bad"', "").split("0.")) == ["", "25", "5"]
+    assert 'event="leaving' in log
+    assert live.key not in log
+    assert live.service.all_servers == {}
+
+
+def test_a_signal_lets_the_command_end_and_a_second_one_does_not(live: Faulty, client: Client, tmp_path: Path) -> None:
+    first = client.submit("short", 0.4)
+    with at_work(live, "gpu", "--", "sh", "-c", f"touch {tmp_path}/begun; sleep $(cat)") as process:
+        until((tmp_path / "begun").exists, 30.0)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10.0) == 0
+    assert client.job(first.id).state == "done"
+    second = client.submit("short")
+    with at_work(live, "gpu", "--", "sh", "-c", f"sleep 30 & echo $! > {tmp_path}/pid; wait") as process:
+        until((tmp_path / "pid").exists, 30.0)
+        for _ in range(2):
+            process.send_signal(signal.SIGTERM)
+            time.sleep(0.1)
+        assert process.wait(10.0) == 0
+    assert live.service.failed == [(second.id, "the worker was stopped")]
+    until(lambda: not alive(int((tmp_path / "pid").read_text())))
+
+
+def test_killing_the_worker_ends_the_command(live: Faulty, client: Client, tmp_path: Path) -> None:
+    client.submit("short")
+    with at_work(live, "gpu", "--", "sh", "-c", f"sleep 30 & echo $! > {tmp_path}/pid; wait") as process:
+        until((tmp_path / "pid").exists, 30.0)
+        until(lambda: (tmp_path / "pid").read_text())
+        child = int((tmp_path / "pid").read_text())
+        assert alive(child)
+        process.kill()
+        until(lambda: not alive(child))
+
+
+def run(*words: str, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(cli.app, words, input=stdin)
+
+
+def fails(result: Result, *parts: str) -> None:
+    """Check for exit code 2 and a last line of errors that has all `parts`."""
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    last = result.stderr.splitlines()[-1]
+    assert last.startswith("error: ")
+    for part in parts:
+        assert part in last
+
+
+@pytest.mark.usefixtures("environment")
+def test_submit_prints_ids(live: Faulty) -> None:
+    assert run("submit", "short", "--payload", '{"a": 1}', "--units", "2").stdout == "j1\n"
+    assert run("submit", "short", "--payload", "-", stdin="[2]\n").stdout == "j2\n"
+    assert run("submit", "short", "--count", "3").stdout == "j3\nj4\nj5\n"
+    assert run("submit", "short", "--lines", "-", stdin="1\n\n  2\n").stdout == "j6\nj7\n"
+    assert json.loads(run("submit", "short", "--json").stdout) == {"jobs": [{"id": "j8", "state": "queued"}]}
+    payloads = [job.payload for job in live.service.all_jobs.values()]
+    assert payloads == [{"a": 1}, [2], None, None, None, 1, 2, None]
+    assert live.service.all_jobs["j1"].units == 2
+
+
+@pytest.mark.usefixtures("environment")
+def test_submit_once_submits_once(live: Faulty) -> None:
+    words = "submit", "short", "--count", "3", "--once", "nightly"
+    assert run(*words).stdout == run(*words).stdout == "j1\nj2\nj3\n"
+
+
+@pytest.mark.usefixtures("environment")
+def test_submit_takes_many_jobs_in_parts(live: Faulty, tmp_path: Path) -> None:
+    assert run("submit", "short", "--count", "2500").exit_code == 0
+    assert live.asked("/v1/jobs") == 3
+    (tmp_path / "lines").write_text("\n".join(json.dumps("x" * 300_000) for _ in range(7)))
+    assert run("submit", "short", "--lines", str(tmp_path / "lines")).exit_code == 0
+    assert live.asked("/v1/jobs") == 3 + 4
+    assert len(live.service.all_jobs) == 2507
+
+
+@pytest.mark.usefixtures("environment")
+def test_submit_says_how_to_go_on_after_an_error(live: Faulty) -> None:
+    live.service.backlog = 1500
+    result = run("submit", "short", "--count", "2000", "--timeout", "0.1")
+    fails(result, "the backlog is full")
+    hint = result.stderr.splitlines()[0]
+    assert hint.startswith("1000 of 2000 jobs are submitted; the same command with --once ")
+    live.service.backlog = 3000
+    assert run("submit", "short", "--count", "2000", "--once", hint.split()[-4]).exit_code == 0
+    assert len(live.service.all_jobs) == 2000
+
+
+@pytest.mark.usefixtures("environment")
+def test_submit_waits_for_the_end(live: Faulty, client: Client) -> None:
+    with at_work(live, "gpu", "--reward", "last-line", "--", "cat"):
+        result = run("submit", "short", "--wait", "30", "--payload", '{"reward":0.5,"result":[1]}')
+        assert result.stdout == "j1\tdone\t0.5\t[1]\n"
+        assert result.exit_code == 0
+        result = run("submit", "short", "--wait", "30", "--payload", "7", "--json")
+        assert result.exit_code == 1
+        assert json.loads(result.stdout)["jobs"][0]["error"] == "reward must be between 0 and 1; got 7"
+    assert run("submit", "short", "--wait", "0").exit_code == 1
+
+
+@pytest.mark.usefixtures("environment")
+def test_what_is_wrong_is_one_clear_line(live: Faulty, tmp_path: Path) -> None:
+    fails(run("submit", "long"), "class must be one of")
+    fails(run("submit", "short", "--payload", "{"), "payload must be JSON")
+    fails(run("submit", "short", "--payload", "NaN"), "payload must be JSON")
+    fails(run("submit", "short", "--lines", "-", stdin="1\n{\n"), "standard input, line 2 must be JSON")
+    fails(run("submit", "short", "--lines", str(tmp_path / "none")), "cannot be read")
+    fails(run("submit", "short", "--lines", "-", "--count", "2", stdin="1"), "--lines must stand without")
+    fails(run("submit", "short", "--count", "0"), "count must be a whole number of at least 1")
+    fails(run("submit", "short", "--key", "bq_other"), "key")
+    fails(run("submit", "short", "--url", "ftp://host"), "url must be an address")
+    fails(run("submit", "short", "--url", "http://127.0.0.1:1", "--timeout", "0.1"), "cannot reach http://127.0.0.1:1")
+    fails(run("work", "gpu", "--reward", "best", "--", "true"), "reward must be one of")
+    fails(run("work", "gpu", "--", "no-such-program"), "command must be a program")
+    fails(run("work", "tpu", "--", "true"), "no server class 'tpu'")
+    assert live.service.all_jobs == {}
