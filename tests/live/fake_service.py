@@ -182,6 +182,10 @@ class FakeService:
         del self.known[prefix]
         return info
 
+    async def rotate_key(self, who: Identity, prefix: str, rotate: m.Rotate) -> m.CreatedKey:
+        old = await self.revoke_key(who, prefix)
+        return await self.create_key(who, m.NewKey(cast(Any, old.scopes), old.name, old.namespace))
+
     def _info(self, prefix: str) -> m.KeyInfo:
         who = self.known[prefix][1]
         return m.KeyInfo(prefix, "", who.namespace, sorted(who.scopes), NOW, None, None)

@@ -37,6 +37,7 @@ WANTED = {
     "POST /v1/keys": set(),
     "GET /v1/keys": set(),
     "DELETE /v1/keys/{prefix}": set(),
+    "POST /v1/keys/{prefix}/rotate": set(),
     "GET /v1/audit": set(),
     "GET /v1/me": {"submit", "work", "read"},
 }

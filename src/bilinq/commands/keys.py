@@ -1,4 +1,4 @@
-"""`bilinq keys`: make, list and revoke API keys, in the database or through a running service."""
+"""`bilinq keys`: make, list, rotate and revoke API keys, in the database or through a running service."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 app = typer.Typer(
-    help="Make, list and revoke the keys of the live service.", no_args_is_help=True, rich_markup_mode=None
+    help="Make, list, rotate and revoke the keys of the live service.", no_args_is_help=True, rich_markup_mode=None
 )
 
 Database = Annotated[
@@ -105,6 +105,36 @@ def revoke(
         _print_json(info)
     else:
         typer.echo(f"{info.prefix} is revoked")
+
+
+@app.command()
+def rotate(
+    prefix: Annotated[str, typer.Argument(help="The eight characters after bq_ that name the key.")],
+    grace: Annotated[float, typer.Option(help="Hours that the old key stays good.")] = 24.0,
+    database: Database = None,
+    url: Url = None,
+    key: Key = None,
+    json: Json = False,
+) -> None:
+    """Make a key in the place of another, which expires after a while, and print it, once."""
+    import time
+
+    from bilinq.live import keyring
+    from bilinq.live.fields import convert
+    from bilinq.live.keys import LOCAL
+    from bilinq.live.messages import Rotate
+
+    seconds = convert({"grace": 3600.0 * grace}, Rotate).grace
+    made = _do(
+        database, url, key,
+        lambda tx: keyring.rotate(tx, LOCAL, prefix, seconds, time.time()),
+        lambda client: client.rotate_key(prefix, seconds),
+    )  # fmt: skip
+    if json:
+        _print_json(made)
+        return
+    typer.echo(made.key)
+    typer.echo(f"it takes the place of {prefix}, which expires in {grace:g} hours; it is shown only now", err=True)
 
 
 def _do(

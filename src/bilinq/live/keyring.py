@@ -1,6 +1,7 @@
-"""The stored keys: made, listed and revoked in a transaction, with a line in the audit for each change."""
+"""The stored keys: made, listed, rotated and revoked in a transaction, with a line in the audit for each change."""
 
-from bilinq.errors import NotKnown
+from bilinq.errors import Clash, NotKnown
+from bilinq.live.fields import convert
 from bilinq.live.keys import Identity, check_scopes, hash_key, make_key, prefix_of
 from bilinq.live.messages import CreatedKey, KeyInfo, Keys, NewKey
 from bilinq.live.store import Transaction, audit, keys
@@ -37,6 +38,21 @@ def revoke(tx: Transaction, who: Identity, prefix: str, now: float) -> KeyInfo:
         audit.add(tx, now, who.prefix, "revoke key", prefix)
         row = row._replace(revoked=now)
     return info(row)
+
+
+def rotate(tx: Transaction, who: Identity, prefix: str, grace: float, now: float) -> CreatedKey:
+    """Make a key that may do what another one may, which expires after `grace` seconds."""
+    row = keys.find(tx, prefix)
+    if row is None:
+        raise NotKnown(f"there is no key {prefix!r}")
+    if row.revoked is not None or (row.expires is not None and row.expires <= now):
+        raise Clash(f"key {prefix} is not good any more; make a new one")
+    days = None if row.expires is None else (row.expires - row.created) / DAY
+    wanted: NewKey = convert({"scopes": row.scopes, "name": row.name, "namespace": row.namespace, "days": days}, NewKey)
+    made = create(tx, who, wanted, now)
+    keys.expire(tx, prefix, now + grace)
+    audit.add(tx, now, who.prefix, "rotate key", f"{prefix} to {made.info.prefix}, good for another {grace:g} s")
+    return made
 
 
 def info(row: KeyRow) -> KeyInfo:

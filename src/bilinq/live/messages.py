@@ -317,6 +317,12 @@ class CreatedKey(Struct, frozen=True):
     info: KeyInfo
 
 
+class Rotate(Struct, forbid_unknown_fields=True, frozen=True):
+    """How many seconds the old key shall still be good for."""
+
+    grace: Annotated[float, Meta(ge=0.0, le=31_536_000.0)] = 0.0
+
+
 class Keys(Struct, frozen=True):
     """All keys."""
 

@@ -16,6 +16,7 @@ from bilinq.live.messages import (
     Keys,
     Knobs,
     NewKey,
+    Rotate,
     ServerClass,
     State,
     TurnKnobs,
@@ -73,6 +74,11 @@ async def revoke_key(call: Call[None, None]) -> KeyInfo:
     return await call.service.revoke_key(call.who, call.path["prefix"])
 
 
+async def rotate_key(call: Call[Rotate, None]) -> CreatedKey:
+    """Replace a key."""
+    return await call.service.rotate_key(call.who, call.path["prefix"], call.body)
+
+
 async def get_audit(call: Call[None, AuditQuery]) -> Audit:
     """Return admin actions."""
     return await call.service.audit(call.who, call.query.limit)
@@ -106,6 +112,8 @@ ROUTES = (
           body=NewKey, answer=CreatedKey, status=201),
     Route("GET", "/v1/keys", list_keys, "List keys", "admin", ("admin",), answer=Keys),
     Route("DELETE", "/v1/keys/{prefix}", revoke_key, "Revoke a key", "admin", ("admin",), answer=KeyInfo, also=(409,)),
+    Route("POST", "/v1/keys/{prefix}/rotate", rotate_key, "Make a key in the place of another, which soon expires", "admin",
+          ("admin",), body=Rotate, answer=CreatedKey, status=201, also=(409,)),
     Route("GET", "/v1/audit", get_audit, "List admin actions, newest first", "admin", ("admin",),
           query=AuditQuery, answer=Audit),
     Route("GET", "/v1/me", get_me, "Show what the key in use is good for", "state", ANY, answer=Me),

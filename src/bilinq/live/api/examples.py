@@ -68,6 +68,7 @@ BODIES: dict[Any, Any] = {
     m.Knobs: _KNOBS,
     m.TurnKnobs: m.TurnKnobs(target_wait=5.0, weight={"short": 2.0}),
     m.NewKey: m.NewKey(["submit", "read"], "nightly batch", "default", 90.0),
+    m.Rotate: m.Rotate(86_400.0),
     m.CreatedKey: m.CreatedKey("bq_k7m2x9qa_" + "A" * 43, _KEY),
     m.Keys: m.Keys([_KEY]),
     m.KeyInfo: _KEY,

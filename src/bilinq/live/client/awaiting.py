@@ -65,6 +65,7 @@ class AsyncClient:
     create_key = _method(calls.create_key)
     keys = _method(calls.keys)
     revoke_key = _method(calls.revoke_key)
+    rotate_key = _method(calls.rotate_key)
     audit = _method(calls.audit)
 
     def within(self, timeout: float) -> Self:

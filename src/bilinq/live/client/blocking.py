@@ -85,6 +85,7 @@ class Client:
     create_key = _method(calls.create_key)
     keys = _method(calls.keys)
     revoke_key = _method(calls.revoke_key)
+    rotate_key = _method(calls.rotate_key)
     audit = _method(calls.audit)
 
     def within(self, timeout: float) -> Self:

@@ -198,6 +198,13 @@ def revoke_key(limits: Limits, prefix: str) -> Flow[m.KeyInfo]:
         raise
 
 
+def rotate_key(limits: Limits, prefix: str, grace: float = 0.0) -> Flow[m.CreatedKey]:
+    """Make a key in the place of another, which expires after `grace` seconds. Not repeated after a lost answer."""
+    path = f"/v1/keys/{_part('prefix', prefix)}/rotate"
+    call = Call("POST", path, _reader(m.CreatedKey), msgspec.json.encode(m.Rotate(grace)), repeatable=False)
+    return talk(limits, call)
+
+
 def audit(limits: Limits, *, limit: int | None = None) -> Flow[list[m.AuditEntry]]:
     """Return admin actions, newest first."""
     answer = yield from _get(limits, "/v1/audit", m.Audit, {"limit": limit})

@@ -20,6 +20,7 @@ from bilinq.live.messages import (
     Keys,
     Knobs,
     NewKey,
+    Rotate,
     ServerClass,
     TurnKnobs,
 )
@@ -89,6 +90,13 @@ class Administration:
         info = await self._core.write(lambda tx: keyring.revoke(tx, who, prefix, time.time()))
         await self._read_keys(memory)
         return info
+
+    async def rotate_key(self, who: Identity, prefix: str, rotate: Rotate) -> CreatedKey:
+        """Make a key in the place of another one, which is good for a while longer."""
+        memory = self._core.memory
+        made = await self._core.write(lambda tx: keyring.rotate(tx, who, prefix, rotate.grace, time.time()))
+        await self._read_keys(memory)
+        return made
 
     async def _read_keys(self, memory: Memory) -> None:
         memory.keys = {row.prefix: row for row in await self._core.write(keys.all)}

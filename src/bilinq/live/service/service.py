@@ -30,6 +30,7 @@ class Service:
         self.classes, self.turn = self._administration.classes, self._administration.turn
         self.create_key, self.keys = self._administration.create_key, self._administration.keys
         self.revoke_key, self.identify = self._administration.revoke_key, self._administration.identify
+        self.rotate_key = self._administration.rotate_key
         self.audit = self._administration.audit
 
     @property

@@ -46,6 +46,12 @@ def revoke(tx: Transaction, prefix: str, at: float) -> int:
     return tx.run(sql, prefix=prefix, at=at)
 
 
+def expire(tx: Transaction, prefix: str, at: float) -> int:
+    """Let a key expire at a time, or earlier if it does so anyway; return how many that were."""
+    sql = "UPDATE api_key SET expires = :at WHERE prefix = :prefix AND (expires IS NULL OR expires > :at)"
+    return tx.run(sql, prefix=prefix, at=at)
+
+
 def _key(row: Row) -> KeyRow:
     stored = KeyRow(*row)
     return stored._replace(scopes=msgspec.json.decode(row[4], type=tuple[str, ...]))
