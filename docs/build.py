@@ -19,6 +19,7 @@ PAGES = {
     "howto-sweep": DOCS / "howto-sweep.md",
     "howto-embed": DOCS / "howto-embed.md",
     "howto-distributed": DOCS / "howto-distributed.md",
+    "howto-ray": DOCS / "howto-ray.md",
     "maths": DOCS / "maths.md",
     "design": DOCS / "design.md",
     "findings": DOCS / "findings.md",

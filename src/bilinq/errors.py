@@ -17,6 +17,10 @@ class Diverged(BilinqError, ArithmeticError):
     """Rates that nodes compute together swing or grow and do not settle; the message says since when and why."""
 
 
+class Unreachable(BilinqError, ConnectionError):
+    """Nothing answers at an address, or it does not let us in; the message names the address and what is known."""
+
+
 class UnsafeGain(UserWarning):
     """A gain is beyond what is proved to be stable."""
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from bilinq.commands.distributed_ray import compare
 from bilinq.errors import BadInput
 
 if TYPE_CHECKING:
@@ -34,6 +35,16 @@ def distributed(
     V: Annotated[float, typer.Option("--V", help="Weight of rewards against queues.")] = 10.0,
     seed: Annotated[int, typer.Option(help="Seed of the drawn system.")] = 0,
     plot: Annotated[Path | None, typer.Option(help="PNG file for the stability map; takes about ten seconds.")] = None,
+    engine: Annotated[
+        str, typer.Option(help="in-process: a survey of gains; ray: actors that exchange messages, without set delays.")
+    ] = "in-process",
+    shards: Annotated[
+        str, typer.Option(help="On Ray: actors in all, or those of job nodes and of server nodes.")
+    ] = "8",
+    tolerance: Annotated[float, typer.Option(help="On Ray: the gap to reach; 0.01 is as if all got 1 % less.")] = 0.01,
+    address: Annotated[
+        str | None, typer.Option(help="Of a Ray cluster, host:port or auto; else a Ray of its own.")
+    ] = None,
     json: Annotated[
         bool, typer.Option("--json", help="Print JSON for programs instead of a table for people.")
     ] = False,
@@ -51,6 +62,9 @@ def distributed(
     options: dict[str, Any] = {"penalty": make_penalty(penalty), "delay": bounds, "V": V}
     sizes = job_classes, server_classes
     system = System.synthetic(*sizes, **options, seed=count("seed", seed, 0))
+    if one_of("engine", engine, ("in-process", "ray")) == "ray":
+        compare(system.with_delays(0.0, 0.0), shards, address, tolerance, json)
+        return
     trials = survey(system, fractions=parse_numbers("fraction", fraction), nodes=who, rules=rules, rounds=rounds)
     facts = _facts(system, who)
     if plot is not None:

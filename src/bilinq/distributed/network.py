@@ -170,7 +170,7 @@ class Network:
             _add(self._sums[-1], ..., more.sum(axis=2))
         if self.rule == "delayed":
             self._past[self.round % len(self._past)] = y
-            _kernels().look_back(self._past, self.round, t.lag, self._late)
+            kernels().look_back(self._past, self.round, t.lag, self._late)
 
     def advance(self, rounds: int) -> Array:
         """Run so many rounds; return the rates (..., I, J) after them.
@@ -201,7 +201,7 @@ class Network:
         self.round += 1
         if self.rule == "delayed":
             self._past[self.round % len(self._past)] = self._y
-            _kernels().look_back(self._past, self.round, self._tables.lag, self._late)
+            kernels().look_back(self._past, self.round, self._tables.lag, self._late)
         return known
 
     def _send(self, own: Array) -> Array:
@@ -210,7 +210,7 @@ class Network:
         batch, then = len(own), self.round + 1
         heard_from = np.uint64(self.round % (self._heard.shape[1] // 2) * columns)
         far_from, near_from = then % (self._far.shape[1] // 2) * columns, then % (self._near.shape[2] // 2)
-        _kernels().advance(
+        kernels().advance(
             self._y, self._late, self._step, self._c, own, self._heard.reshape(batch, -1), heard_from, t.hear_at,
             self._far.reshape(batch, -1), np.uint64(far_from), t.send_at, self._near, np.uint64(near_from), t.back_in,
             known, self._low, self._high, self.rule == "delayed", self.nodes == "job",
@@ -222,7 +222,7 @@ class Network:
         send, hear, lag = (int(table.flat[0]) for table in self._tables[:3])
         heard = self._heard[:, (self.round - hear) % (self._heard.shape[1] // 2)].copy()
         far, sums = np.zeros_like(heard), np.empty(own.shape)
-        _kernels().advance_alike(
+        kernels().advance_alike(
             self._y, self._late, self._step, self._c, own, heard, far, sums, self._low, self._high,
             self.rule == "delayed", self.nodes == "job",
         )  # fmt: skip
@@ -241,7 +241,7 @@ class Network:
         deep = [int(table.max()) + 1 for table in t[:3]]
         self._far, self._heard = (np.zeros((batch, 2 * depth, columns)) for depth in deep[:2])
         self._near = np.zeros((batch, rows, 2 * deep[2]))
-        _kernels().post(self._y, self._far.reshape(batch, -1), t.send, self._near, t.lag)
+        kernels().post(self._y, self._far.reshape(batch, -1), t.send, self._near, t.lag)
         self._known = collect(self._near.swapaxes(1, 2), 0)
         self._sums = deque(self._known.copy() for _ in range(deep[2] - 1))
         sums = self._y.sum(axis=1)
@@ -259,7 +259,7 @@ def _add(table: Array, place: Any, more: Array) -> None:
 
 
 @cache
-def _kernels() -> Any:
+def kernels() -> Any:
     """Return the module of kernels; it pulls in the compiler, so it is loaded when first needed."""
     from bilinq.distributed import rounds_kernels
 

@@ -1,0 +1,177 @@
+"""Shards on a real Ray: actors that are killed, slow or away, addresses that do not answer, private files."""
+
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bilinq import ray_cluster
+from bilinq.distributed import Own, System, gap_bound
+from bilinq.distributed.iterate import distance
+from bilinq.distributed.on_ray import Moment, RayRun, solve
+from bilinq.errors import NotSolved, Unreachable
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals differ elsewhere")
+SYSTEM = System.synthetic(12, 4, delay=(0, 0), seed=1)
+
+
+class At:
+    """Signals that shards get on the way: (gap at which, name, signal), in order; and what was seen."""
+
+    def __init__(self, *signals: tuple[float, str, signal.Signals]) -> None:
+        self.left, self.moments, self.hit = list(signals), list[Moment](), list[int]()
+
+    def __call__(self, moment: Moment) -> None:
+        self.moments.append(moment)
+        while self.left and moment.gap <= self.left[0][0]:
+            _, name, sign = self.left.pop(0)
+            os.kill(moment.pids[name], sign)
+            self.hit.append(moment.pids[name])
+
+
+@pytest.fixture(scope="module")
+def ray() -> Iterator[Any]:
+    before = dict(os.environ)
+    with ray_cluster.joined() as module:
+        folder = Path(os.environ["RAY_AUTH_TOKEN_PATH"]).parent
+        yield module
+    assert not folder.exists()
+    assert not module.is_initialized()
+    assert {k: v for k, v in os.environ.items() if k.startswith("RAY_AUTH")} == {
+        k: v for k, v in before.items() if k.startswith("RAY_AUTH")
+    }
+
+
+def right(run: RayRun, system: System, gap: float = 1e-5) -> None:
+    """See that a run has the allocation of the system, by its own certificate and by the convex program."""
+    assert run.gap <= gap and run.gap == float(gap_bound(system, run.expected))
+    assert float(distance(system, run.expected)) < 5e-3
+
+
+def test_shards_find_the_allocation(ray: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    run = solve(SYSTEM, shards=(2, 2), tolerance=1e-5)
+    right(run, SYSTEM)
+    assert run.absent == () and run.restarts == {}
+    assert run.round_trip.shape == (2, 2) and (run.round_trip > 0.0).all()
+    assert run.messages >= 40 and run.iterations == 10 * run.messages
+    assert run.bytes == run.messages // 2 * 3 * 2 * 8  # sums, loads and prices of two classes each
+    assert run.history[-1, 1] <= 1e-5 < run.history[0, 1]
+    assert capfd.readouterr() == ("", "")
+
+
+def test_killed_shards_are_replaced(ray: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    at = At((0.5, "job shard 0", signal.SIGKILL), (0.5, "server shard 1", signal.SIGKILL))
+    run = solve(SYSTEM, shards=(2, 2), tolerance=1e-5, away=60.0, seconds=120.0, progress=at)
+    assert run.restarts == {"job shard 0": 1, "server shard 1": 1} and run.absent == ()
+    assert at.moments[-1].pids["job shard 0"] != at.hit[0]
+    right(run, SYSTEM)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_slow_shard_does_not_stop_the_others(ray: Any) -> None:
+    """A job shard that stands still for a second: the other goes on talking, and in the end all is right."""
+    at = At((0.5, "job shard 1", signal.SIGSTOP))
+    began: list[float] = []
+
+    def watch(moment: Moment) -> None:
+        at(moment)
+        if at.hit and not began:
+            began.append(moment.seconds)
+        if at.hit and len(began) == 1 and moment.seconds > began[0] + 1.0:
+            os.kill(at.hit[0], signal.SIGCONT)
+            began.append(moment.seconds)
+
+    run = solve(SYSTEM, shards=(2, 2), tolerance=1e-5, away=60.0, seconds=120.0, progress=watch)
+    meanwhile = [m.messages for m in at.moments if began[0] < m.seconds <= began[1]]
+    assert meanwhile[-1] - meanwhile[0] > 20
+    assert run.restarts == {} and run.absent == ()
+    right(run, SYSTEM)
+
+
+def test_what_stays_away_leaves_the_problem(ray: Any) -> None:
+    at = At((0.5, "server shard 1", signal.SIGSTOP), (0.5, "job shard 2", signal.SIGSTOP))
+    try:
+        run = solve(SYSTEM, shards=(3, 2), tolerance=1e-4, away=1.5, seconds=120.0, progress=at)
+    finally:
+        for pid in at.hit:
+            os.kill(pid, signal.SIGKILL)
+    assert run.absent == ("job shard 2 (classes 8 to 11)", "server shard 1 (classes 2 to 3)")
+    rest = System([*SYSTEM.queue[:8], 0, 0, 0, 0], SYSTEM.reward, [*SYSTEM.capacity[:2], 0, 0], SYSTEM.V)
+    assert (run.expected[8:] == 0.0).all() and (run.expected[:, 2:] == 0.0).all()
+    assert run.gap <= 1e-4 and float(distance(rest, run.expected)) < 0.02
+
+
+def test_errors_and_time_limits_reach_the_caller(ray: Any) -> None:
+    def price(z: Any, n: Any) -> Any:
+        if os.environ.get("RAY_JOB_ID") or "default_worker" in sys.argv[0]:
+            raise ZeroDivisionError("no price today")
+        return z / n
+
+    broken = Own(price, slope=lambda z, n: 1.0 / n + 0.0 * z)
+    with pytest.raises(ZeroDivisionError, match="no price today"):
+        solve(System.synthetic(4, 2, delay=(0, 0), penalty=broken), shards=2)
+    with pytest.raises(NotSolved, match=r"gap .* after .* s on Ray"):
+        solve(SYSTEM, shards=2, tolerance=1e-15, seconds=0.3)
+
+
+def test_the_command_joins_a_cluster(ray: Any, tmp_path: Path) -> None:
+    address = ray.get_runtime_context().gcs_address
+    assert address.startswith("127.0.0.1:")
+    words = ["distributed", "--engine", "ray", "--shards", "2,1", "--address", address, "--json"]
+    done = subprocess.run([sys.executable, "-m", "bilinq.cli", *words], capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    printed = json.loads(done.stdout)
+    assert [engine["engine"] for engine in printed["engines"]] == ["in process", "convex program", "Ray, 2 + 1 shards"]
+    assert all(engine["gap"] <= 0.01 for engine in printed["engines"])
+    assert printed["engines"][2]["messages"] > 0 and printed["absent"] == []
+    assert ray.is_initialized() and list(tmp_path.iterdir()) == []
+
+
+def test_files_are_the_users_alone_and_ports_the_machines(ray: Any) -> None:
+    token = Path(os.environ["RAY_AUTH_TOKEN_PATH"])
+    assert stat.S_IMODE(token.parent.stat().st_mode) == 0o700 and stat.S_IMODE(token.stat().st_mode) == 0o600
+    session = Path(ray._private.worker._global_node.get_session_dir_path())
+    assert session.is_relative_to(token.parent) and (session / "logs").is_dir()
+    assert not token.is_relative_to(Path.cwd())
+    port = int(ray.get_runtime_context().gcs_address.partition(":")[2])
+    listening = [
+        line.split()[1] for kind in ("tcp", "tcp6") for line in Path(f"/proc/net/{kind}").read_text().splitlines()
+    ]
+    hosts = {entry.partition(":")[0] for entry in listening if entry.endswith(f":{port:04X}")}
+    assert hosts and hosts <= {"0100007F", "0000000000000000FFFF00000100007F"}
+
+
+@pytest.mark.parametrize("words", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
+def test_an_address_where_something_else_listens_is_named_in_time(words: bytes) -> None:
+    def speak() -> None:
+        connection, _ = server.accept()
+        with connection:
+            connection.sendall(words)
+            connection.recv(1) if words else time.sleep(5.0)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        answer = threading.Thread(target=speak)
+        answer.start()
+        began = time.monotonic()
+        with pytest.raises(Unreachable, match=f"address {address}: (nothing|what) answers there"):
+            ray_cluster.probe(address)
+        assert time.monotonic() - began < 10.0
+        answer.join()
+
+
+def test_a_cluster_with_another_token_says_so(ray: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    address = ray.get_runtime_context().gcs_address
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "0" * 64)
+    with pytest.raises(Unreachable, match="its token is another"):
+        ray_cluster.probe(address)
