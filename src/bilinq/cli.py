@@ -150,6 +150,10 @@ def sweep(
     out: Annotated[Path | None, typer.Option(help="Folder of the results; out/NAME-OF-FILE unless given.")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes; one for each core unless given.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Run finished cells again.")] = False,
+    engine: Annotated[str, typer.Option(help="processes, or ray for a Ray cluster.")] = "processes",
+    address: Annotated[
+        str | None, typer.Option(help="Of the cluster, host:port or auto; else a Ray of its own.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Run every cell of a grid on all cores; cells that are finished already are not run again."""
@@ -160,7 +164,7 @@ def sweep(
     folder = out or Path("out") / file.stem
     try:
         with tables.Bar("replications") as bar:
-            results = sweeps.run(plan, folder, workers, bar, fresh=fresh)
+            results = sweeps.run(plan, folder, workers, bar, fresh=fresh, engine=engine, address=address)
     except KeyboardInterrupt:
         typer.echo(f"interrupted; finished cells are in {folder}, run the same command to go on", err=True)
         raise typer.Exit(INTERRUPTED) from None

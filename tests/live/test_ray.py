@@ -1,4 +1,4 @@
-"""Shards on a real Ray: actors that are killed, slow or away, addresses that do not answer, private files."""
+"""Shards and sweeps on a real Ray: actors that are killed, slow or away, addresses that do not answer, private files."""
 
 import json
 import os
@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from bilinq import ray_cluster
+from bilinq import ray_cluster, sweep
 from bilinq.distributed import Own, System, gap_bound
 from bilinq.distributed.iterate import distance
 from bilinq.distributed.on_ray import Moment, RayRun, solve
@@ -23,6 +24,16 @@ from bilinq.errors import NotSolved, Unreachable
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals differ elsewhere")
 SYSTEM = System.synthetic(12, 4, delay=(0, 0), seed=1)
+PLAN = """
+slots = 20
+replications = 120
+[problem]
+job_classes = 3
+[[policy]]
+kind = "sabr"
+[[policy]]
+kind = "greedy"
+"""
 
 
 class At:
@@ -122,6 +133,22 @@ def test_errors_and_time_limits_reach_the_caller(ray: Any) -> None:
         solve(System.synthetic(4, 2, delay=(0, 0), penalty=broken), shards=2)
     with pytest.raises(NotSolved, match=r"gap .* after .* s on Ray"):
         solve(SYSTEM, shards=2, tolerance=1e-15, seconds=0.3)
+
+
+def test_a_sweep_on_ray_is_the_sweep_on_processes(ray: Any, tmp_path: Path) -> None:
+    file = tmp_path / "plan.toml"
+    file.write_text(PLAN, encoding="utf-8")
+    plan, out = sweep.load(file), tmp_path / "ray"
+    here = sweep.run(plan, tmp_path / "here", workers=2)
+    there = sweep.run(plan, out, engine="ray")
+    for one, two in zip(here, there, strict=True):
+        assert one.samples.keys() == two.samples.keys()
+        for name, values in one.samples.items():
+            np.testing.assert_array_equal(values, two.samples[name])
+    (out / f"{plan.cells()[1].key}.json").unlink()
+    again = sweep.run(plan, out, workers=1, engine="ray")
+    assert [result.found for result in again] == [True, False]
+    np.testing.assert_array_equal(again[1].samples["regret"], here[1].samples["regret"])
 
 
 def test_the_command_joins_a_cluster(ray: Any, tmp_path: Path) -> None:

@@ -259,3 +259,14 @@ def test_command_explains_a_missing_file(tmp_path: Path) -> None:
     result = CliRunner().invoke(cli.app, ["sweep", str(tmp_path / "no.toml")])
     assert result.exit_code == 2
     assert result.stderr == f"error: {tmp_path / 'no.toml'}: cannot be read; No such file or directory\n"
+
+
+def test_engines_are_named(tmp_path: Path) -> None:
+    plan = sweep.load(write(tmp_path))
+    with pytest.raises(BadInput, match="engine must be one of 'processes', 'ray'; got 'dask'"):
+        sweep.run(plan, tmp_path, engine="dask")
+    with pytest.raises(BadInput, match="address is for the engine 'ray'; got '127"):
+        sweep.run(plan, tmp_path, address="127.0.0.1:9")
+    words = ["sweep", str(tmp_path / "plan.toml"), "--engine", "ray", "--address", "127.0.0.1:9"]
+    result = CliRunner().invoke(cli.app, [*words, "--out", str(tmp_path / "out")])
+    assert result.exit_code == 2 and result.stderr.startswith("error: address 127.0.0.1:9: nothing answers there")

@@ -12,16 +12,16 @@ from concurrent.futures import Future, as_completed
 from contextlib import closing
 from os import PathLike
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from bilinq.arrays import Array, count
+from bilinq.arrays import Array, count, one_of
 from bilinq.errors import BadInput
 from bilinq.processes import pool_of
 from bilinq.settings import make_arrivals, make_problems
 from bilinq.simulation import simulate
-from bilinq.sweep import results
+from bilinq.sweep import on_ray, results
 from bilinq.sweep.plan import Cell, Sweep
 from bilinq.sweep.results import Result
 
@@ -42,6 +42,12 @@ class Chunk(NamedTuple):
     seconds: float
 
 
+Task: TypeAlias = tuple[Cell, int]
+"""A cell and the number of one of its chunks."""
+Chunks: TypeAlias = Generator[tuple[Task, Chunk], None, None]
+Work: TypeAlias = Callable[[list[Task]], Chunks]
+
+
 def run(
     sweep: Sweep,
     out: str | PathLike[str],
@@ -49,6 +55,8 @@ def run(
     progress: Progress | None = None,
     *,
     fresh: bool = False,
+    engine: str = "processes",
+    address: str | None = None,
 ) -> list[Result]:
     """Run the cells that `out` does not hold yet and return the results of all, in the order of `sweep.cells()`.
 
@@ -59,23 +67,27 @@ def run(
         Folder for one JSON file per finished cell. A cell is found again by its settings and bilinq's version.
     workers : int, optional
         Processes, one for each core unless given; with 1 everything runs in this process. With more, a script must
-        guard its own start with ``if __name__ == "__main__":``, as for all of `multiprocessing`.
+        guard its own start with ``if __name__ == "__main__":``, as for all of `multiprocessing`. On Ray, the most chunks
+        at a time.
     progress : callable, optional
         Told replications done and in all.
     fresh : bool
         Run all cells, even finished ones.
+    engine : {"processes", "ray"}
+        Where to run: here, or on a Ray cluster. The results are the same, bit for bit.
+    address : str, optional
+        Of the Ray cluster, as in `ray_cluster.joined`; a Ray of our own on this machine unless given.
 
     Raises
     ------
     KeyboardInterrupt
         On Ctrl-C; the cells finished by then are stored.
     """
-    folder = Path(out)
-    processes = count("workers", (os.cpu_count() or 1) if workers is None else workers)
+    folder, work = Path(out), _engine(engine, None if workers is None else count("workers", workers), address)
     cells = sweep.cells()
     done = {} if fresh else {cell.key: found for cell in cells if (found := results.find(cell, folder))}
     todo = [cell for cell in cells if cell.key not in done]
-    for result in _run_cells(todo, processes, progress):
+    for result in _run_cells(todo, work, progress):
         results.save(result, folder)
         done[result.cell.key] = result
     return [done[cell.key] for cell in cells]
@@ -104,13 +116,23 @@ def run_chunk(cell: Cell, number: int) -> Chunk:
     return Chunk(number, results.measure(runs), time.perf_counter() - began)
 
 
-def _run_cells(cells: list[Cell], workers: int, progress: Progress | None) -> Iterator[Result]:
+def _engine(engine: str, workers: int | None, address: str | None) -> Work:
+    """Return what runs chunks, in any order."""
+    if one_of("engine", engine, ("processes", "ray")) == "ray":
+        return lambda tasks: on_ray.results(run_chunk, tasks, workers, address)
+    if address is not None:
+        raise BadInput(f"address is for the engine 'ray'; got {address!r} with {engine!r}")
+    processes = workers or os.cpu_count() or 1
+    return lambda tasks: _work(tasks, min(processes, len(tasks)))
+
+
+def _run_cells(cells: list[Cell], work: Work, progress: Progress | None) -> Iterator[Result]:
     """Yield each cell's result as soon as its last chunk is done."""
     tasks = [(cell, number) for cell in cells for number in range(n_chunks(cell))]
     total, finished = sum(cell.settings["replications"] for cell in cells), 0
     parts: dict[str, list[Chunk]] = {cell.key: [] for cell in cells}
-    with closing(_work(tasks, min(workers, len(tasks)))) as work:
-        for cell, chunk in work:
+    with closing(work(tasks)) as finished_chunks:
+        for (cell, _), chunk in finished_chunks:
             parts[cell.key].append(chunk)
             finished += len(chunk.samples["regret"])
             if len(parts[cell.key]) == n_chunks(cell):
@@ -126,13 +148,13 @@ def _joined(cell: Cell, chunks: list[Chunk]) -> Result:
     return Result(cell, samples, sum(chunk.seconds for chunk in ordered), found=False)
 
 
-def _work(tasks: list[tuple[Cell, int]], workers: int) -> Generator[tuple[Cell, Chunk], None, None]:
+def _work(tasks: list[Task], workers: int) -> Chunks:
     """Yield finished chunks, in any order."""
     if workers <= 1:
-        for cell, number in tasks:
-            yield cell, run_chunk(cell, number)
+        for task in tasks:
+            yield task, run_chunk(*task)
         return
     with pool_of(workers) as pool:
-        futures: dict[Future[Chunk], Cell] = {pool.submit(run_chunk, *task): task[0] for task in tasks}
+        futures: dict[Future[Chunk], Task] = {pool.submit(run_chunk, *task): task for task in tasks}
         for future in as_completed(futures):
             yield futures.pop(future), future.result()
