@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import allocation, distributed, lab, learning, simulation
+from bench import allocation, distributed, lab, learning, on_ray, simulation
 from bench.report import Report
 
 
@@ -35,6 +35,7 @@ SUITES: dict[str, Callable[[], list[Report]]] = {
     "allocation": lambda: [allocation.run()],
     "simulation": lambda: list(simulation.run()),
     "distributed": distributed.run,
+    "ray": on_ray.run,
     "learning": learning_reports,
     "lab": lambda: [lab.run()],
 }
