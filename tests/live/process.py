@@ -38,10 +38,11 @@ def make_key(database: str, *scopes: str, namespace: str = "default") -> str:
 class Process:
     """A service that listens at `address`; what it logs is in `log`."""
 
-    def __init__(self, folder: Path, database: str, *options: str, environment: dict[str, str] | None = None) -> None:
+    def __init__(self, folder: Path, database: str, *options: str, environment: dict[str, str] | None = None,
+                 settings: str = CONFIG) -> None:  # fmt: skip
         folder.mkdir(exist_ok=True)
         config, self.log = folder / "service.toml", folder / "log.txt"
-        config.write_text(CONFIG)
+        config.write_text(settings)
         words = ["serve", "--config", str(config), "--database", database, "--port", "0", *options]
         with self.log.open("a") as log:
             self.child = subprocess.Popen(

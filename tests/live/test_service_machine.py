@@ -262,7 +262,7 @@ class ServiceMachine(RuleBasedStateMachine):
             log = await core.store.write(lambda tx: rewards.since(tx, 0))
             assert len(log) == len({row.lease for row in log}) == self.rewards
             rows = await core.store.write(classes.current)
-            fresh, names = new_scheduler(kinds(rows), core.options), {row.id: row.name for row in rows}
+            fresh, names = new_scheduler(kinds(rows, core.options), core.options), {row.id: row.name for row in rows}
             fresh.observe((names[row.job_class_id], names[row.server_class_id], row.value) for row in log)
             mine = core.memory.scheduler
             assert mine is not None

@@ -363,3 +363,11 @@ def test_bad_settings_are_named(make: object, message: str) -> None:
 
 def test_it_is_a_public_name() -> None:
     assert bilinq.Scheduler is Scheduler
+
+
+def test_a_job_that_is_placed_may_be_reported_before_the_first_slot() -> None:
+    scheduler = Scheduler([JobClass("a", [1.0])], [ServerClass("s", [1.0])], policy=FirstCome())
+    scheduler.place("a", "s", job=5)
+    scheduler.submit("a", job=6)
+    assert scheduler.report(5, reward=0.5)
+    assert [task.job for task in scheduler.assign({"s": 1})] == [6]

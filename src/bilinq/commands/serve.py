@@ -21,6 +21,9 @@ def serve(
     advertise: Annotated[
         str | None, typer.Option(help="Address under which other processes on the same database reach this one.")
     ] = None,
+    policy: Annotated[
+        str | None, typer.Option(help="sabr (unless given), or first-come: first come, first served, to compare with.")
+    ] = None,
     slot: Annotated[float | None, typer.Option(help="Seconds of a slot; 0.05 unless given.")] = None,
     lease: Annotated[float | None, typer.Option(help="Seconds until a lease expires; 30 unless given.")] = None,
     max_attempts: Annotated[int | None, typer.Option(help="Failures until a job is dead; 5 unless given.")] = None,

@@ -220,12 +220,16 @@ class Classes(Struct, frozen=True):
 
 
 class Knobs(Struct, frozen=True):
-    """What may be turned while the service runs; `target_wait` in seconds, and `V` if that was given instead."""
+    """What may be turned while the service runs; `target_wait` in seconds, and `V` if that was given instead.
+
+    With the policy "first-come" nothing may be turned: neither is given, no server idles and nothing is explored.
+    """
 
     target_wait: float | None
     V: float | None
     work_conserving: bool
     exploration: str
+    policy: Literal["sabr", "first-come"] = "sabr"
 
 
 class TurnKnobs(Struct, forbid_unknown_fields=True, frozen=True):

@@ -174,7 +174,11 @@ class Scheduler:
     def place(self, job_class: str, server_class: str, job: Job, units: int = 1) -> None:
         """Take in a job that is out at a server already, as after a restart."""
         self._roster.column(server_class)
-        self._jobs.place(job, job_class, self._roster.row(job_class), units, server_class)
+        row = self._roster.row(job_class)
+        self._jobs.place(job, job_class, row, units, server_class)
+        new_rows = self._jobs.row(job, row) + 1 - self._shown.size
+        if new_rows > 0:  # it did not wait in the last slot, but its reward may come before the next
+            self._shown = np.pad(self._shown, (0, new_rows))
 
     def give_back(self, job: Job) -> None:
         """Let a job that is out wait again, ahead of its class, as if it had not been assigned."""

@@ -40,6 +40,9 @@ class Settings(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
         Where to listen; port 0 is any that is free.
     advertise : str, optional
         Address at which other processes on the same PostgreSQL reach this one; `http://host:port` unless given.
+    policy : "sabr" or "first-come"
+        Who decides: the scheduler that learns, or first come, first served, to compare with; that one has no knobs, so
+        those below, from `target_wait` to `work_conserving`, and weights of classes do not matter to it.
     slot, lease, max_attempts
         Length of a slot, time for a lease, and failed or expired leases until a job is dead.
     target_wait, V : at most one
@@ -62,6 +65,7 @@ class Settings(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     host: Text = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65_535)] = 8000
     advertise: Annotated[str, Meta(pattern=r"^https?://[^/?#]+/?$")] | None = None
+    policy: Literal["sabr", "first-come"] = "sabr"
     slot: Annotated[float, Meta(ge=0.001, le=60.0)] = 0.05
     lease: Annotated[float, Meta(ge=0.05, le=86_400.0)] = 30.0
     max_attempts: Whole = 5

@@ -136,11 +136,11 @@ class Administration:
             memory.classes = memory.classes | {(row.kind, row.name): row for row in rows}
             memory.scheduler = self._fitting(memory, memory.classes) if scheduler is not None else None
             if memory.scheduler is not None:
-                memory.scheduler.set_classes(*kinds(list(memory.classes.values())))
+                memory.scheduler.set_classes(*kinds(list(memory.classes.values()), self._core.options))
 
     def _fitting(self, memory: Memory, after: dict[tuple[str, str], ClassRow]) -> Scheduler | None:
         """Return the scheduler if these classes suit it, a new one if there is none yet, None if classes are missing."""
-        wanted = kinds(list(after.values()))
+        wanted = kinds(list(after.values()), self._core.options)
         for row in after.values():
             known = next(other for other in after.values() if other.kind == row.kind)
             if len(row.features) != len(known.features):

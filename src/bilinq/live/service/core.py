@@ -158,7 +158,9 @@ class Core:
         if changes:
             self.spawn(self._written(changes))
         idle = memory.idle()
-        if memory.scheduler is None or not idle or not sum(memory.queued.values()):
+        if memory.scheduler is None or not sum(memory.queued.values()):
+            return
+        if not idle and self.options.learns:  # first come, first served, wants to see who came when all the same
             return
         elapsed = (began - self._offered) / self.settings.slot
         self._offered = began
@@ -235,7 +237,7 @@ class Core:
 
     async def _checkpoint(self, memory: Memory) -> None:
         """Save what was learnt, with the last reward that it contains."""
-        if memory.scheduler is None:
+        if memory.scheduler is None or not self.options.learns:
             return
         state, seq, now = memory.scheduler.snapshot(jobs=False), memory.ids.last_seq, time.time()
         await self.write(lambda tx: checkpoints.save(tx, seq, now, state, sha256(state).hexdigest()))

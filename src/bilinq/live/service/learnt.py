@@ -15,6 +15,7 @@ from bilinq.live.store import checkpoints, classes, rewards
 from bilinq.live.store.classes import ClassRow
 from bilinq.live.store.rewards import RewardRow
 from bilinq.live.store.transaction import Transaction
+from bilinq.policies import FirstCome
 
 log = logging.getLogger("bilinq.live")
 
@@ -30,12 +31,15 @@ def scheduler_from(tx: Transaction, options: Options) -> Scheduler | None:
     """Return a scheduler without jobs for the current classes; None until there are classes of both kinds.
 
     What it has learnt is that of the newest sound checkpoint and the rewards since; if no checkpoint is sound, that of all
-    rewards; if these do not fit either, nothing. What is not as it should be goes to the log.
+    rewards; if these do not fit either, nothing. What is not as it should be goes to the log. A policy that does not learn
+    starts from nothing, and leaves checkpoints and rewards to the next one that does.
     """
     every = {row.id: row for row in classes.all(tx)}
-    current = kinds([row for row in every.values() if row.current])
+    current = kinds([row for row in every.values() if row.current], options)
     if not current.jobs or not current.servers:
         return None
+    if not options.learns:
+        return new_scheduler(current, options)
     for kept in checkpoints.newest(tx):
         try:
             return _settled(_restored(kept, options), every, rewards.since(tx, kept.seq), current, options)
@@ -53,12 +57,15 @@ def scheduler_from(tx: Transaction, options: Options) -> Scheduler | None:
 
 def new_scheduler(current: Kinds, options: Options) -> Scheduler:
     """Return a scheduler that has learnt nothing."""
-    return Scheduler(*current, reward=options.reward, seed=options.seed, **options.knobs)
+    given = options.knobs if options.learns else {"policy": FirstCome()}
+    return Scheduler(*current, reward=options.reward, seed=options.seed, **given)
 
 
-def kinds(rows: Sequence[ClassRow]) -> Kinds:
-    """Return stored classes as the scheduler knows them."""
-    jobs = [JobClass(row.name, row.features, row.weight) for row in rows if row.kind == "job"]
+def kinds(rows: Sequence[ClassRow], options: Options) -> Kinds:
+    """Return stored classes as the scheduler knows them, with weights if its policy knows any."""
+    jobs = [
+        JobClass(row.name, row.features, row.weight if options.learns else 1.0) for row in rows if row.kind == "job"
+    ]
     return Kinds(jobs, [ServerClass(row.name, row.features) for row in rows if row.kind == "server"])
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import UNSET, structs
 
+from bilinq.errors import BadInput
 from bilinq.live.classes import RewardRange
 from bilinq.live.messages import JobClass, Knobs, ServerClass, TurnKnobs
 from bilinq.live.service.ids import Ids
@@ -32,10 +33,21 @@ class Options:
     V: float | None
     work_conserving: bool
     exploration: Any
+    policy: Literal["sabr", "first-come"] = "sabr"
+
+    @property
+    def learns(self) -> bool:
+        """Whether the policy learns, and has knobs and weights; first come, first served, does not."""
+        return self.policy == "sabr"
+
+    @property
+    def eager(self) -> bool:
+        """Whether a job that comes may be leased at once."""
+        return self.work_conserving or not self.learns
 
     @property
     def knobs(self) -> dict[str, Any]:
-        """The arguments of `Scheduler` and of its method `turn`, with the wait in slots."""
+        """The arguments of `Scheduler` and of its method `turn`, with the wait in slots, where the policy has knobs."""
         wait = None if self.target_wait is None else self.target_wait / self.slot
         kept = {"V": self.V, "work_conserving": self.work_conserving, "exploration": self.exploration}
         return {"target_wait": wait, "gamma": self.gamma} | kept
@@ -43,10 +55,14 @@ class Options:
     @property
     def shown(self) -> Knobs:
         """The knobs as the API shows them."""
+        if not self.learns:
+            return Knobs(None, None, True, "none", self.policy)
         return Knobs(self.target_wait, self.V, self.work_conserving, self.exploration)
 
     def turned(self, turn: TurnKnobs) -> Options:
         """Return options with some knobs turned; of `target_wait` and `V` one replaces the other."""
+        if not self.learns:
+            raise BadInput(f"knobs and weights belong to policy sabr; the service runs policy {self.policy}")
         given = {name: getattr(turn, name) for name in TURNED if getattr(turn, name) is not UNSET}
         if "target_wait" in given or "V" in given:
             given = {"target_wait": None, "V": None} | given
@@ -57,7 +73,7 @@ def options_from(settings: Settings, stored: dict[str, Any], seed: int) -> Optio
     """Return the options: those of the settings, unless the API turned them."""
     given = {name: getattr(settings, name) for name in TURNED} | stored
     reward = RewardRange(settings.reward.low, settings.reward.high)
-    return Options(reward, seed, settings.slot, settings.gamma, **given)
+    return Options(reward, seed, settings.slot, settings.gamma, **given, policy=settings.policy)
 
 
 def configure(tx: Transaction, settings: Settings, address: str | None) -> Ids:

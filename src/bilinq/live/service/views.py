@@ -23,7 +23,7 @@ def state(core: Core) -> State:
         now=time.time(), slot=0 if scheduler is None else scheduler.slot, V=_V(scheduler), knobs=core.options.shown,
         job_classes=[_job_class(memory, row.name, row.weight) for row in memory.classes.values() if row.kind == "job"],
         server_classes=[_server_class(memory, row.name) for row in memory.classes.values() if row.kind == "server"],
-        expected=_plain(None if scheduler is None else scheduler.expected), mean=_plain(mean), width=_plain(width),
+        expected=_plain(_expected(scheduler)), mean=_plain(mean), width=_plain(width),
         counters=dict(memory.counters), reward_total=memory.reward_total,
     )  # fmt: skip
 
@@ -53,8 +53,13 @@ def _learnt(scheduler: Scheduler | None) -> tuple[Array | None, Array | None]:
 
 
 def _V(scheduler: Scheduler | None) -> float:
-    """Return V, or what it is now for the wait to aim at; zero without a scheduler."""
-    return 0.0 if scheduler is None else scheduler.V
+    """Return V, or what it is now for the wait to aim at; zero without a scheduler, or with a policy that has none."""
+    return 0.0 if scheduler is None or scheduler.knobs is None else scheduler.V
+
+
+def _expected(scheduler: Scheduler | None) -> Array | None:
+    """Return the expected allocation of the last slot by classes; None for a policy that goes by jobs."""
+    return None if scheduler is None or scheduler.policy.rows == "job" else scheduler.expected
 
 
 def _plain(array: Array | None) -> list[list[float]]:
