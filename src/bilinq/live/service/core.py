@@ -12,7 +12,7 @@ from functools import partial
 from hashlib import sha256
 from typing import Any, TypeVar
 
-from bilinq.errors import Away
+from bilinq.errors import Away, BadInput, Refused
 from bilinq.live.classes import JobClass, ServerClass
 from bilinq.live.messages import Lease, LeasedJob
 from bilinq.live.scheduler import Scheduler
@@ -34,6 +34,8 @@ SHARE = 3.0
 """Slots that run early leave at least as many times their own duration to everything else."""
 LOOK_EVERY = 0.5
 """Seconds after which a follower looks who leads."""
+RETRY = 0.5
+"""Seconds after which loading is tried again."""
 PURGED, PURGE_EVERY = 5000, 10.0
 """Ended jobs deleted at a time, and seconds between."""
 
@@ -104,10 +106,10 @@ class Core:
 
     async def _lead(self) -> None:
         """Load everything and begin to run slots."""
-        await self._load()
-        self.following = False
         for work in (self._run_slots, self._keep_checkpoints, self._purge, self._watch):
             self.spawn(work())
+        await self._load()
+        self.following = False
 
     async def _follow(self) -> None:
         """Wait until the leader is gone, and lead."""
@@ -138,11 +140,25 @@ class Core:
         task.add_done_callback(self._ended)
 
     async def write(self, operation: Callable[[Transaction], T]) -> T:
-        """Return what an operation returns, once it is on disk; if the database fails, memory is loaded again."""
+        """Return what an operation returns, once it is on disk; if it fails, memory is loaded again."""
+        return await self._stored(self._submit(operation))
+
+    def _submit(self, operation: Callable[[Transaction], T]) -> asyncio.Future[T]:
+        """Hand over an operation now, so that the database changes in the order in which memory did."""
         try:
-            return await self.store.write(operation)
+            return self.store.submit(operation)
         except Away as error:
-            self._recover(str(error))
+            future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+            future.set_exception(error)
+            return future
+
+    async def _stored(self, future: asyncio.Future[T]) -> T:
+        """Return what an operation returned, unless it failed: then memory is ahead of the database for good."""
+        try:
+            return await future
+        except Exception as error:
+            if isinstance(error, Away) or not isinstance(error, Refused | BadInput):
+                self._recover(str(error) or type(error).__name__)
             raise
 
     def hurry(self) -> None:
@@ -156,7 +172,7 @@ class Core:
         for lease in list(memory.expired(began)):
             memory.fail(lease, "expired", "the lease expired", time.time(), changes)
         if changes:
-            self.spawn(self._written(changes))
+            self.spawn(self._written(self._submit(changes.write)))
         idle = memory.idle()
         if memory.scheduler is None or not sum(memory.queued.values()):
             return
@@ -171,17 +187,21 @@ class Core:
             rows = memory.grant(tasks, time.time(), began, self.settings.lease)
             for poll in polls.values():
                 poll.expect()
-            self.spawn(self._deliver(memory, rows, polls))
+            self.spawn(self._deliver(memory, self._submit(lambda tx: leases.grant(tx, rows)), rows, polls))
         self.slot_seconds = time.monotonic() - began
 
-    async def _deliver(self, memory: Memory, rows: Sequence[LeaseRow], polls: dict[int, Poll]) -> None:
-        """Write leases, then hand them to those who wait; what nobody waits for goes back."""
+    async def _deliver(
+        self, memory: Memory, granted: asyncio.Future[dict[int, str]], rows: Sequence[LeaseRow], polls: dict[int, Poll]
+    ) -> None:
+        """Hand leases, once they are on disk, to those who wait; what nobody waits for goes back."""
         try:
-            payloads = await self.write(lambda tx: leases.grant(tx, rows))
-        except Away:
+            payloads = await self._stored(granted)
+        except Exception as error:
             for poll in polls.values():
                 poll.end()
-            return
+            if isinstance(error, Away):
+                return
+            raise
         changes = Changes()
         for row in rows:
             poll, lease = polls[row.server], memory.leases.get(row.id)
@@ -192,7 +212,7 @@ class Core:
             else:
                 poll.deliver(self.lease_message(lease, payloads[row.job]))
         if changes:
-            await self._written(changes)
+            await self._written(self._submit(changes.write))
 
     def lease_message(self, lease: LiveLease, payload: str) -> Lease:
         """Return a lease as a worker sees it."""
@@ -200,9 +220,9 @@ class Core:
         told = LeasedJob(f"j{lease.job}", job.job_class, from_text(payload), job.units_left, job.attempts)
         return Lease(f"l{lease.id}", lease.id, f"s{lease.server}", time.time() + left, left, told)
 
-    async def _written(self, changes: Changes) -> None:
+    async def _written(self, future: asyncio.Future[None]) -> None:
         with contextlib.suppress(Away):
-            await self.write(changes.write)
+            await self._stored(future)
 
     async def _run_slots(self) -> None:
         """Run slots by the clock, and early when somebody is in a hurry."""
@@ -214,13 +234,13 @@ class Core:
             early = self._hurry.is_set()
             self._hurry.clear()
             if self.ready:
-                self._try_slot()
+                self.try_slot()
             now = time.monotonic()
             if not early or now >= due:
                 due = max(due + self.settings.slot, now)
             await asyncio.sleep(max(GAP, SHARE * self.slot_seconds) if early else 0.0)
 
-    def _try_slot(self) -> None:
+    def try_slot(self) -> None:
         """Run a slot; if it fails, which it must not, memory is not trusted any more, but slots go on."""
         try:
             self.run_slot()
@@ -279,7 +299,10 @@ class Core:
                 self.following = False
             except Away as error:
                 log.error("the database is still away: %s", error)
-                await asyncio.sleep(0.5)
+                await asyncio.sleep(RETRY)
+            except Exception:
+                log.exception("the database cannot be loaded")
+                await asyncio.sleep(RETRY)
         self._recovering = False
         log.info("the database is back")
 

@@ -98,6 +98,8 @@ class Labour:
             server.seen = time.time()
         if changes:
             await self._core.write(changes.write)
+            if memory is not self._core.memory:
+                return []
         for id in found:
             if id in memory.servers:
                 memory.await_work(id, poll)
@@ -106,7 +108,7 @@ class Labour:
                 self._core.hurry()
                 await poll.wait(wait)
             else:
-                self._core.run_slot()
+                self._core.try_slot()
                 await poll.wait(0.0)
         except asyncio.CancelledError:
             poll.abandoned = True

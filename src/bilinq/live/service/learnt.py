@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import NamedTuple
 
-from bilinq.errors import BadInput, BadState
+from bilinq.errors import BadState
 from bilinq.live.classes import JobClass, ServerClass
 from bilinq.live.scheduler import Scheduler
 from bilinq.live.service.options import Options
@@ -18,6 +18,9 @@ from bilinq.live.store.transaction import Transaction
 from bilinq.policies import FirstCome
 
 log = logging.getLogger("bilinq.live")
+
+UNUSABLE = (BadState, ValueError, LookupError, ArithmeticError)
+"""What comes of learnt state or rewards that are damaged, do not fit the classes, or cannot be computed with."""
 
 
 class Kinds(NamedTuple):
@@ -43,14 +46,14 @@ def scheduler_from(tx: Transaction, options: Options) -> Scheduler | None:
     for kept in checkpoints.newest(tx):
         try:
             return _settled(_restored(kept, options), every, rewards.since(tx, kept.seq), current, options)
-        except (BadState, BadInput) as error:
+        except UNUSABLE as error:
             log.error("checkpoint %d is not usable: %s", kept.id, error)
     seen = rewards.since(tx, 0)
     if seen:
         log.warning("what was learnt is computed again from all %d rewards", len(seen))
     try:
         return _settled(new_scheduler(current, options), every, seen, current, options)
-    except (BadState, BadInput) as error:
+    except UNUSABLE as error:
         log.error("the rewards do not fit, learning starts again from nothing: %s", error)
         return new_scheduler(current, options)
 

@@ -74,9 +74,13 @@ class Store(ABC):
         in another thread, possibly more than once, and even if the caller is cancelled while it waits. `Away` means that
         the database failed; the message tells if it is not known whether the operation was stored.
         """
+        return await self.submit(operation)
+
+    def submit(self, operation: Callable[[Transaction], T]) -> asyncio.Future[T]:
+        """Hand over an operation now, behind those before it, and return the future of what `write` returns."""
         if self._writer is None:
             raise Away(self._away)
-        return await self._writer.submit(operation)
+        return self._writer.submit(operation)
 
     async def read(self, operation: Callable[[Transaction], T]) -> T:
         """Return the result of an operation that only reads; it sees one moment of what is committed."""

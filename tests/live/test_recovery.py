@@ -1,0 +1,319 @@
+"""When something inside the service breaks: memory is loaded again, nobody hangs, and what was learnt comes back."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from databases import leading, stored
+
+from bilinq.errors import Away
+from bilinq.live.keys import LOCAL
+from bilinq.live.messages import JobClass, NewJob, NewServer, ServerClass, WorkFinish
+from bilinq.live.service import Service
+from bilinq.live.service.memory import Changes
+from bilinq.live.settings import Range, Settings
+from bilinq.live.store import Transaction, jobs, leases, open_store
+from bilinq.live.store.jobs import JobRow
+
+pytest_plugins = ["databases"]
+
+CLASSES = {
+    "job_class": (JobClass("a", [1.0, 0.0]), JobClass("b", [0.6, 0.8])),
+    "server_class": (ServerClass("x", [1.0, 0.1]),),
+}
+
+
+@asynccontextmanager
+async def serving(database: str, **options: Any) -> AsyncIterator[Service]:
+    """A service whose slots run only when somebody asks."""
+    chosen: dict[str, Any] = {"slot": 60.0, "work_conserving": True, "checkpoint_every": 3600.0, "seed": 1} | CLASSES
+    service = Service(Settings(database=database, **(chosen | options)), open_store(database))
+    try:
+        await service.start()
+        yield service
+    finally:
+        await service.stop()
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(work, 60.0))
+
+
+async def ready(service: Service) -> None:
+    """Return when the service has come back."""
+    async with asyncio.timeout(20.0):
+        while not service.ready:
+            await asyncio.sleep(0.01)
+
+
+async def life(service: Service, reward: float = 0.5) -> str:
+    """Submit, lease and finish a job; return its id."""
+    id = (await service.submit(LOCAL, [NewJob("a")])).jobs[0].id
+    server = await service.register(LOCAL, NewServer("x", "s"))
+    lease = (await service.lease(LOCAL, [server.id], 0.0))[0]
+    await service.finish_one(LOCAL, WorkFinish(lease.lease, lease.fence, reward))
+    return id
+
+
+def test_the_database_changes_in_the_order_of_memory(sqlite_url: str) -> None:
+    """A job that is cancelled in the moment after its lease was granted stays cancelled, also after a kill."""
+
+    async def work() -> None:
+        async with serving(sqlite_url) as service:
+            id = (await service.submit(LOCAL, [NewJob("a")])).jobs[0].id
+            server = await service.register(LOCAL, NewServer("x"))
+            poll = asyncio.ensure_future(service.lease(LOCAL, [server.id], 0.5))
+            await asyncio.sleep(0)
+            memory, changes = service.core.memory, Changes()
+            service.core.run_slot()
+            assert memory.leased["a"] == 1
+            memory.cancel(int(id[1:]), time.time(), changes)
+            await service.core.write(changes.write)
+            assert await poll == []
+            assert (await service.job(LOCAL, id)).state == "cancelled"
+            assert await service.core.store.read(leases.active) == []
+
+    run(work())
+
+
+def test_a_slot_that_fails_is_answered_and_mended(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> None:
+        async with serving(sqlite_url) as service:
+            await service.submit(LOCAL, [NewJob("a")])
+            server = await service.register(LOCAL, NewServer("x"))
+            broken = service.core.memory.scheduler
+            monkeypatch.setattr(broken, "assign", lambda *_: 1 / 0)
+            assert await service.lease(LOCAL, [server.id], 0.0) == []
+            assert not service.ready
+            with pytest.raises(Away):
+                await service.submit(LOCAL, [NewJob("a")])
+            await ready(service)
+            assert service.core.memory.scheduler is not broken
+            assert len(await service.lease(LOCAL, [server.id], 0.0)) == 1
+
+    run(work())
+
+
+def test_a_lease_that_cannot_be_written_ends_the_call_that_waits(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(tx: Transaction, rows: Any) -> dict[int, str]:
+        raise RuntimeError("made up")
+
+    async def work() -> None:
+        async with serving(sqlite_url) as service:
+            await service.submit(LOCAL, [NewJob("a")])
+            server = await service.register(LOCAL, NewServer("x"))
+            with monkeypatch.context() as patch:
+                patch.setattr(leases, "grant", fail)
+                assert await service.lease(LOCAL, [server.id], 30.0) == []
+            await ready(service)
+            assert len(await service.lease(LOCAL, [server.id], 0.0)) == 1
+
+    run(work())
+
+
+def test_an_end_that_cannot_be_written_is_forgotten_by_memory(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(tx: Transaction, rows: Any) -> None:
+        raise RuntimeError("made up")
+
+    async def work() -> None:
+        async with serving(sqlite_url) as service:
+            await service.submit(LOCAL, [NewJob("a")])
+            server = await service.register(LOCAL, NewServer("x"))
+            lease = (await service.lease(LOCAL, [server.id], 0.0))[0]
+            end = WorkFinish(lease.lease, lease.fence, 0.5)
+            with monkeypatch.context() as patch:
+                patch.setattr(jobs, "set_ended", fail)
+                with pytest.raises(RuntimeError, match="made up"):
+                    await service.finish_one(LOCAL, end)
+            await ready(service)
+            told = await service.finish_one(LOCAL, end)
+            assert (told.state, told.repeated) == ("done", False)
+
+    run(work())
+
+
+def test_loading_is_tried_again_whatever_went_wrong(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> None:
+        async with serving(sqlite_url) as service:
+            id = await life(service)
+            with monkeypatch.context() as patch:
+                patch.setattr(jobs, "waiting", lambda tx: 1 / 0)
+                service.core._recover("made up")
+                await asyncio.sleep(0.2)
+                assert not service.ready
+            await ready(service)
+            assert (await service.job(LOCAL, id)).state == "done"
+
+    run(work())
+
+
+def test_a_follower_whose_first_load_fails_runs_slots_all_the_same(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        async with leading(postgres_url) as other, serving(postgres_url, slot=0.02) as service:
+            assert service.following
+            with monkeypatch.context() as patch:
+                patch.setattr(jobs, "waiting", lambda tx: 1 / 0)
+                await other.stop()
+                await asyncio.sleep(1.0)
+                assert not service.ready
+            await ready(service)
+            await service.submit(LOCAL, [NewJob("a")])
+            server = await service.register(LOCAL, NewServer("x"))
+            assert len(await service.lease(LOCAL, [server.id], 10.0)) == 1
+
+    run(work())
+
+
+def beliefs(service: Service) -> list[list[float]]:
+    """Return what was learnt, up to the last reward."""
+    scheduler = service.core.memory.scheduler
+    assert scheduler is not None
+    scheduler.assign({})
+    known = scheduler.beliefs()
+    assert known is not None
+    mean: list[list[float]] = known.mean.round(9).tolist()
+    return mean
+
+
+def flip(tx: Transaction) -> None:
+    """Change a byte in every checkpoint."""
+    for id, state in tx.rows("SELECT id, state FROM checkpoint"):
+        middle = len(state) // 2
+        bad = state[:middle] + bytes([state[middle] ^ 1]) + state[middle + 1 :]
+        tx.run("UPDATE checkpoint SET state = :bad WHERE id = :id", bad=bad, id=id)
+
+
+def spoil(tx: Transaction) -> None:
+    """Make the log of rewards useless as well."""
+    flip(tx)
+    tx.run("UPDATE reward SET value = 1e9")
+
+
+def orphan(tx: Transaction) -> None:
+    """Let rewards be of classes that do not exist."""
+    flip(tx)
+    tx.run("UPDATE reward SET job_class_id = 999")
+
+
+@pytest.mark.parametrize(
+    ("damage", "told", "kept"),
+    [
+        (lambda tx: None, [], True),
+        (flip, ["checkpoint 1 is not usable", "computed again from all 3 rewards"], True),
+        (spoil, ["checkpoint 1 is not usable", "learning starts again from nothing"], False),
+        (orphan, ["checkpoint 1 is not usable", "learning starts again from nothing"], False),
+    ],
+)
+def test_what_was_learnt_survives_a_damaged_checkpoint(
+    damage: Callable[[Transaction], None], told: list[str], kept: bool, database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:  # fmt: skip
+    learnt: list[list[list[float]]] = []
+
+    async def learn() -> None:
+        async with serving(database_url) as service:
+            learnt.append(beliefs(service))
+            for reward in (0.9, 0.8, 0.95):
+                await life(service, reward)
+            learnt.append(beliefs(service))
+
+    async def look() -> None:
+        async with serving(database_url) as service:
+            learnt.append(beliefs(service))
+            await life(service)
+
+    run(learn())
+    stored(database_url, damage)
+    with caplog.at_level(logging.WARNING, "bilinq.live"):
+        run(look())
+    prior, before, after = learnt
+    assert before != prior
+    assert after == (before if kept else prior)
+    for text in told:
+        assert text in caplog.text
+    assert told or not caplog.records
+
+
+def test_rewards_of_another_range_are_told_and_not_used(sqlite_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    async def work(high: float) -> None:
+        async with serving(sqlite_url, reward=Range(0.0, high)) as service:
+            await life(service, high)
+
+    run(work(100.0))
+    with caplog.at_level(logging.WARNING, "bilinq.live"):
+        run(work(1.0))
+    assert "must be for rewards of" in caplog.text
+    assert "learning starts again from nothing" in caplog.text
+
+
+@pytest.mark.parametrize("jump", [-(10.0**8), 10.0**8])
+def test_the_clock_on_the_wall_may_jump(jump: float, sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leases neither expire nor last for ever, and waits are never negative."""
+    true, offset = time.time, [0.0]
+    monkeypatch.setattr(time, "time", lambda: true() + offset[0])
+
+    async def work() -> None:
+        async with serving(sqlite_url, slot=0.02, lease=0.5, max_attempts=3) as service:
+            id = (await service.submit(LOCAL, [NewJob("a")])).jobs[0].id
+            server = await service.register(LOCAL, NewServer("x", "s"))
+            offset[0] = jump
+            lease = (await service.lease(LOCAL, [server.id], 5.0))[0]
+            assert 0.0 < lease.seconds <= 0.5
+            offset[0] = 0.0
+            await asyncio.sleep(0.2)
+            assert (await service.job(LOCAL, id)).state == "leased"
+            await asyncio.sleep(0.6)
+            assert (await service.job(LOCAL, id)).attempts == 1
+            lease = (await service.lease(LOCAL, [server.id], 5.0))[0]
+            offset[0] = -jump
+            told = await service.finish_one(LOCAL, WorkFinish(lease.lease, lease.fence, 0.5))
+            assert told.state == "done"
+            waits = (await service.state()).job_classes[0].wait
+            assert waits.mean is not None and waits.mean >= 0.0
+
+    run(work())
+
+
+def test_active_leases_get_a_full_time_after_a_restart_whatever_the_clock_says(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = []
+
+    async def grant() -> None:
+        async with serving(sqlite_url) as service:
+            await service.submit(LOCAL, [NewJob("a")])
+            server = await service.register(LOCAL, NewServer("x", "s"))
+            held.extend(await service.lease(LOCAL, [server.id], 0.0))
+
+    async def finish() -> None:
+        async with serving(sqlite_url, slot=0.02) as service:
+            await asyncio.sleep(0.1)
+            told = await service.finish_one(LOCAL, WorkFinish(held[0].lease, held[0].fence, 0.5))
+            assert told.state == "done"
+
+    run(grant())
+    true = time.time
+    monkeypatch.setattr(time, "time", lambda: true() + 10.0**8)
+    run(finish())
+
+
+def test_a_hundred_thousand_waiting_jobs_are_loaded_quickly(database_url: str) -> None:
+    rows = [JobRow(id, "default", "ab"[id % 2], "queued", None, None, "1", 1, 1, 0, 1.0) for id in range(1, 100_001)]
+
+    async def work() -> None:
+        began = time.monotonic()
+        async with serving(database_url) as service:
+            assert time.monotonic() - began < 15.0  # about 1 s on a machine that is not busy
+            assert sum(one.queued for one in (await service.state()).job_classes) == 100_000
+            server = await service.register(LOCAL, NewServer("x"))
+            assert len(await service.lease(LOCAL, [server.id], 0.0)) == 1
+
+    stored(database_url, lambda tx: jobs.insert(tx, rows))
+    run(work())
