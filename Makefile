@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup run paper test check bench docs clean
+.PHONY: setup run paper test soak check bench docs clean
 
 setup: .venv/ready  ## Build .venv with pinned versions
 
@@ -19,6 +19,10 @@ paper: setup  ## Redraw the paper and judge its claims: out/paper/report.html
 test: setup  ## All tests
 	$(BIN)/python -m bilinq.warm
 	$(BIN)/python -m pytest -n 2
+
+soak: setup  ## Kill the live service 250 times under load and audit what it kept: some minutes
+	$(BIN)/python tests/live/crash.py --kills 200 --database sqlite
+	$(BIN)/python tests/live/crash.py --kills 50 --database postgresql
 
 check: setup  ## Lint, types, import contract
 	$(BIN)/ruff check .

@@ -6,7 +6,7 @@ PYTEST_DONT_REWRITE: so tests may import it as well.
 import asyncio
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -58,12 +58,19 @@ class Postgres:
         return str(self._server.get_postmaster_info().socket_path)
 
 
+@contextmanager
+def own_postgres(folder: Path) -> Iterator[Postgres]:
+    """A PostgreSQL server with its files in a folder."""
+    server = get_server(folder, cleanup_mode="delete")
+    yield Postgres(server)
+    server.cleanup()
+
+
 @pytest.fixture(scope="session")
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
     """A PostgreSQL server of this test session's own."""
-    server = get_server(tmp_path_factory.mktemp("pg"), cleanup_mode="delete")
-    yield Postgres(server)
-    server.cleanup()
+    with own_postgres(tmp_path_factory.mktemp("pg")) as server:
+        yield server
 
 
 @pytest.fixture

@@ -1,0 +1,196 @@
+"""The crash test: a service under load is killed again and again at random moments; then everything is audited.
+
+    python tests/live/crash.py --kills 200 --database sqlite --seed 1
+
+Kills fall anywhere: while it starts, loads, writes, commits or answers. Every start is on the same database.
+"""
+
+import argparse
+import asyncio
+import random
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any, TypeVar
+
+from crash_audit import Found, faults, learnt_faults, queue_faults, read
+from crash_load import JOBS, SERVERS, Load
+from databases import own_postgres
+from process import make_key, wait_for
+from template import Copy, Template
+
+from bilinq.client import Client
+from bilinq.live.messages import JobClass, ServerClass
+from bilinq.live.settings import Settings
+from bilinq.live.store import Transaction, open_store
+
+T = TypeVar("T")
+FEATURES = ([1.0, 0.2], [0.3, 1.0])
+EARLY, LATEST = 0.3, 1.0
+"""Share of kills before the service answers, and seconds after that at which the others come at the latest."""
+
+
+@dataclass
+class Result:
+    """What a crash test found."""
+
+    faults: list[str]
+    numbers: dict[str, float]
+
+
+def crash_test(folder: Path, database: str, kills: int, seed: int) -> Result:
+    """Kill a service on `database` so many times under load, let it end all jobs, and audit."""
+    settings = Settings(
+        database=database, port=_free_port(), slot=0.02, lease=10.0, max_attempts=5, work_conserving=True, rate=0.0, seed=1,
+        checkpoint_every=0.3, job_class=tuple(map(JobClass, JOBS, FEATURES)),
+        server_class=tuple(map(ServerClass, SERVERS, FEATURES)),
+    )  # fmt: skip
+    key = make_key(database, "admin")
+    with Template(folder / "log.txt") as template, Client(f"http://127.0.0.1:{settings.port}", key) as client:
+        return Crash(settings, key, template, client, random.Random(seed)).run(kills)
+
+
+class Crash:
+    """One crash test."""
+
+    def __init__(self, settings: Settings, key: str, template: Template, client: Client, chance: random.Random) -> None:
+        self.settings, self.template, self.client, self.chance = settings, template, client, chance
+        self.load = Load(f"http://127.0.0.1:{settings.port}", key, chance.randrange(10**9))
+        self.faults: list[str] = []
+        self.starts: list[float] = []
+
+    def run(self, kills: int) -> Result:
+        """Kill, then audit: at rest with jobs in the queues, with all jobs ended, and what was learnt."""
+        began = time.monotonic()
+        self.load.start()
+        for _ in range(kills):
+            self._kill_one()
+        killed = time.monotonic()
+        with self._service():
+            self.load.pause()
+            self._settle()
+            self._audit("at rest", drained=False)
+            self.load.serving.set()
+            wait_for(lambda: self._waiting() == 0, 120.0)
+            self.load.stop()
+            found = self._audit("at the end", drained=True)
+        for how in (signal.SIGKILL, signal.SIGTERM):  # SIGTERM leaves a checkpoint, which the next start uses
+            with self._service() as service:
+                self._audit_learnt()
+                service.end(how)
+        with self._service():
+            self._audit_learnt()
+        return Result(self.faults, self._numbers(found, kills, killed - began))
+
+    def _kill_one(self) -> None:
+        """Start the service and kill it: while it starts, or some time after it has."""
+        began, before = time.monotonic(), self._served()
+        service = self.template.start(self.settings)
+        if self.starts and self.chance.random() < EARLY:
+            time.sleep(self.chance.uniform(0.0, max(self.starts[-5:])))
+        else:
+            wait_for(lambda: self._served() > before or not service.alive, 30.0)
+            self.starts.append(time.monotonic() - began)
+            time.sleep(self.chance.uniform(0.0, LATEST))
+        if not service.alive:
+            self.faults.append("the service ended by itself; see its log")
+        service.end(signal.SIGKILL)
+
+    def _served(self) -> int:
+        return self.template.log.read_text().count("event=serving")
+
+    @contextmanager
+    def _service(self) -> Iterator[Copy]:
+        """A service that answers."""
+        with self.template.start(self.settings) as service:
+            self.client.state()
+            yield service
+
+    def _settle(self) -> None:
+        """Wait until nobody has asked for anything for a while: the calls of the load have ended."""
+        before, since = -1, time.monotonic()
+        while time.monotonic() - since < 1.5:
+            said = self.load.said
+            now = len(said.jobs) + len(said.finished) + len(said.failed) + len(said.cancelled)
+            if now != before:
+                before, since = now, time.monotonic()
+            time.sleep(0.05)
+
+    def _waiting(self) -> int:
+        return sum(one.queued + one.leased for one in self.client.state().job_classes)
+
+    def _audit(self, when: str, *, drained: bool) -> Found:
+        found = self._read(read)
+        wrong = faults(self.load.said, found, max_attempts=self.settings.max_attempts, drained=drained)
+        self.faults += [f"{when}: {fault}" for fault in wrong + queue_faults(self.client.state(), found)]
+        return found
+
+    def _audit_learnt(self) -> None:
+        state = self.client.state()
+        self.faults += self._read(lambda tx: learnt_faults(state, self.settings, tx))
+
+    def _read(self, operation: Callable[[Transaction], T]) -> T:
+        async def run() -> T:
+            store = open_store(self.settings.database, lead=False)
+            try:
+                return await store.read(operation)
+            finally:
+                await store.stop()
+
+        return asyncio.run(run())
+
+    def _numbers(self, found: Found, kills: int, seconds: float) -> dict[str, float]:
+        said, states = self.load.said, [row.state for row in found.jobs]
+        return {
+            "kills": kills, "kills while it started": kills + 4 - self._served(), "seconds of kills": round(seconds, 1),
+            "median seconds of a start": round(median(self.starts), 3),
+            "jobs acknowledged": len(said.jobs), "jobs in doubt": len(said.asked) - len(said.jobs),
+            "jobs": len(states), "done": states.count("done"), "dead": states.count("dead"),
+            "cancelled": states.count("cancelled"), "leases": len(found.leases), "rewards": len(found.rewards),
+            "finishes acknowledged": len(said.finished), "finishes refused": len(said.refused),
+        }  # fmt: skip
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
+@contextmanager
+def fresh_database(kind: str, folder: Path) -> Iterator[str]:
+    """The URL of an empty database in a folder."""
+    if kind == "sqlite":
+        yield f"sqlite:///{folder}/live.db"
+        return
+    with own_postgres(folder / "pg") as server:
+        yield server.fresh()
+
+
+def main(arguments: list[str]) -> int:
+    """Run the crash test and print what it found."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--database", choices=("sqlite", "postgresql"), default="sqlite")
+    parser.add_argument("--seed", type=int, default=1)
+    options: Any = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as place, fresh_database(options.database, Path(place)) as url:
+        result = crash_test(Path(place), url, options.kills, options.seed)
+        if result.faults:
+            print((Path(place) / "log.txt").read_text()[-20_000:], file=sys.stderr)
+    print(", ".join(f"{name}: {value}" for name, value in ({"database": options.database} | result.numbers).items()))
+    print(*result.faults[:50], sep="\n", end="\n" if result.faults else "")
+    print(f"{len(result.faults)} faults")
+    return 1 if result.faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,150 @@
+"""The audit after a crash test: what was acknowledged against what the database holds. Faults come as sentences."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from crash_load import Said
+
+from bilinq.live.messages import State
+from bilinq.live.service.learnt import kinds, new_scheduler
+from bilinq.live.service.options import options_from
+from bilinq.live.service.payloads import from_text
+from bilinq.live.settings import Settings
+from bilinq.live.store import Transaction, classes, jobs, knobs, rewards
+from bilinq.live.store.classes import ClassRow
+from bilinq.live.store.jobs import JobRow
+from bilinq.live.store.leases import COLUMNS, LeaseRow
+from bilinq.live.store.rewards import RewardRow
+
+LOST = ("failed", "expired")
+"""States of leases that cost an attempt."""
+
+
+@dataclass
+class Found:
+    """What the database holds."""
+
+    jobs: list[JobRow]
+    leases: list[LeaseRow]
+    rewards: list[RewardRow]
+
+
+def read(tx: Transaction) -> Found:
+    """Return all rows."""
+    leases = [LeaseRow._make(row) for row in tx.rows(f"SELECT {COLUMNS} FROM lease ORDER BY id")]
+    return Found(jobs.page(tx, None, None, None, None, 10**9), leases, rewards.since(tx, 0))
+
+
+def faults(said: Said, found: Found, *, max_attempts: int, drained: bool = True) -> list[str]:
+    """Return all that is not as it was acknowledged, or does not fit together."""
+    parts = [_jobs(said, found), _ends(said, found), _lives(found, max_attempts, drained), _rewards(said, found)]
+    return [*said.errors, *(fault for part in parts for fault in part)]
+
+
+def _jobs(said: Said, found: Found) -> Iterator[str]:
+    """Every acknowledged job is there once, as it was submitted, and none that nobody asked for."""
+    by_payload: dict[str, list[JobRow]] = defaultdict(list)
+    for row in found.jobs:
+        by_payload[from_text(row.payload)].append(row)
+    for payload, rows in by_payload.items():
+        if payload not in said.asked:
+            yield f"nobody submitted {payload}"
+        elif len(rows) > 1:
+            yield f"{payload} is there {len(rows)} times"
+        elif (rows[0].job_class, rows[0].units) != (said.asked[payload].job_class, said.asked[payload].units):
+            yield f"{payload} is not what was submitted"
+    ids = [(payload, id) for payload, id in said.jobs.items()] + said.again
+    for payload, id in ids:
+        if id not in [f"j{row.id}" for row in by_payload.get(payload, ())]:
+            yield f"{payload} was acknowledged as {id} and is not there"
+    states = {f"j{row.id}": row.state for row in found.jobs}
+    for id in said.cancelled:
+        if states.get(id) != "cancelled":
+            yield f"{id} was cancelled and is {states.get(id)}"
+
+
+def _ends(said: Said, found: Found) -> Iterator[str]:
+    """Every acknowledged end of a lease is that lease's end, and no refused one is."""
+    rows = {f"l{row.id}": row for row in found.leases}
+    for wanted, ended in (("finished", said.finished), ("failed", said.failed)):
+        for lease, job in ended.items():
+            row = rows.get(lease)
+            if row is None or (row.state, f"j{row.job}") != (wanted, job):
+                yield f"{lease} of {job} was acknowledged as {wanted} and is {row and row.state}"
+            elif wanted == "finished" and row.reward != said.tried.get(lease):
+                yield f"{lease} was finished with {said.tried.get(lease)} and has {row.reward}"
+    for lease in said.refused:
+        if lease in rows and rows[lease].state in ("finished", "active"):
+            yield f"the end of {lease} was refused and yet it is {rows[lease].state}"
+
+
+def _lives(found: Found, max_attempts: int, drained: bool) -> Iterator[str]:
+    """Each job has the leases that its state, units and attempts imply."""
+    leases: dict[int, list[LeaseRow]] = defaultdict(list)
+    for lease in found.leases:
+        leases[lease.job].append(lease)
+    for row in found.jobs:
+        states = Counter(lease.state for lease in leases.pop(row.id, ()))
+        wanted = 1 if row.state == "leased" else 0
+        if states["active"] != wanted:
+            yield f"j{row.id} is {row.state} with {states['active']} active leases"
+        if states["finished"] != row.units - row.units_left:
+            yield f"j{row.id} has {states['finished']} finished leases for {row.units - row.units_left} units"
+        if sum(states[lost] for lost in LOST) != row.attempts:
+            yield f"j{row.id} has {row.attempts} attempts and {dict(states)}"
+        if (row.state == "dead") != (row.attempts >= max_attempts):
+            yield f"j{row.id} is {row.state} after {row.attempts} attempts"
+        if row.state == "done" and not states["finished"]:
+            yield f"j{row.id} is done and nobody finished it"
+        if drained and row.state in ("queued", "leased"):
+            yield f"j{row.id} is {row.state} when all should have ended"
+    yield from (f"lease l{some[0].id} is of no job" for some in leases.values())
+
+
+def _rewards(said: Said, found: Found) -> Iterator[str]:
+    """Each finished lease with a reward has exactly one row in the log, with its value, and the log nothing else."""
+    log: dict[int, list[RewardRow]] = defaultdict(list)
+    for reward in found.rewards:
+        log[reward.lease].append(reward)
+    for lease in found.leases:
+        values = [row.value for row in log.pop(lease.id, ())]
+        due = lease.state == "finished" and lease.reward is not None
+        if values != ([lease.reward] if due else []):
+            yield f"l{lease.id} is {lease.state} with reward {lease.reward}; the log has {values}"
+        if due and said.tried.get(f"l{lease.id}") != lease.reward:
+            yield f"l{lease.id} has reward {lease.reward} which nobody gave"
+    yield from (f"the log has a reward for l{id}, which does not exist" for id in log)
+
+
+def queue_faults(state: State, found: Found) -> list[str]:
+    """Return where the queues that the service tells of are not those in the database."""
+    number = Counter((row.job_class, row.state) for row in found.jobs)
+    return [
+        f"class {one.name}: the service tells of {told}, the database of {stored}"
+        for one in state.job_classes
+        if (told := (one.queued, one.leased)) != (stored := (number[one.name, "queued"], number[one.name, "leased"]))
+    ]
+
+
+def learnt_faults(state: State, settings: Settings, tx: Transaction) -> list[str]:
+    """Return where what the service has learnt is not what a new scheduler learns from the log."""
+    rows, log = classes.current(tx), rewards.since(tx, 0)
+    options = options_from(settings, knobs.all(tx), seed=1)
+    scheduler = new_scheduler(kinds(rows, options), options)
+    scheduler.observe(_replay(rows, log))
+    scheduler.assign({})
+    wanted = scheduler.beliefs()
+    assert wanted is not None
+    pairs = (("mean", state.mean, wanted.mean), ("width", state.width, wanted.width))
+    return [
+        f"{name} is {told}; a replay of {len(log)} rewards gives {right.tolist()}"
+        for name, told, right in pairs
+        if not np.allclose(told, right, rtol=1e-7, atol=1e-9)
+    ]
+
+
+def _replay(rows: Sequence[ClassRow], log: Sequence[RewardRow]) -> Iterator[tuple[str, str, float]]:
+    names = {row.id: row.name for row in rows}
+    return ((names[row.job_class_id], names[row.server_class_id], row.value) for row in log)

@@ -1,0 +1,203 @@
+"""Load for the crash test: threads that submit, serve and cancel over HTTP, and write down what they were told."""
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from bilinq.client import Client, NewJob
+from bilinq.errors import Clash, Stale
+from bilinq.live.messages import Lease, WorkFinish
+
+JOBS, SERVERS = ("short", "long"), ("gpu", "cpu")
+PAUSE = 0.01
+"""Seconds between two calls of one who submits."""
+
+
+@dataclass
+class Said:
+    """What was asked and what was acknowledged; every job has a payload of its own."""
+
+    asked: dict[str, NewJob] = field(default_factory=dict)
+    jobs: dict[str, str] = field(default_factory=dict)
+    """Job ids by payload."""
+    again: list[tuple[str, str]] = field(default_factory=list)
+    """Payload and id of jobs that were submitted a second time under their key."""
+    tried: dict[str, float | None] = field(default_factory=dict)
+    """Rewards by lease that somebody tried to finish."""
+    finished: dict[str, str] = field(default_factory=dict)
+    """Jobs by lease."""
+    failed: dict[str, str] = field(default_factory=dict)
+    refused: set[str] = field(default_factory=set)
+    cancelled: set[str] = field(default_factory=set)
+    errors: list[str] = field(default_factory=list)
+    """What must not happen at all."""
+
+
+class Load:
+    """Everybody who talks to the service at `url`; `submitting` and `serving` tell who goes on."""
+
+    def __init__(self, url: str, key: str, seed: int) -> None:
+        self.url, self.key, self.said = url, key, Said()
+        self.submitting, self.serving = threading.Event(), threading.Event()
+        self._stop = False
+        self._random = random.Random(seed)
+        roles = (
+            self._singly,
+            self._batches,
+            self._without_keys,
+            self._cancels,
+            *[self._serves] * 3,
+            *[self._agent] * 2,
+        )
+        self._threads = [
+            threading.Thread(target=self._guarded, args=(role, f"{role.__name__}{number}"), daemon=True)
+            for number, role in enumerate(roles)
+        ]
+
+    def start(self) -> None:
+        """Begin."""
+        self.submitting.set()
+        self.serving.set()
+        for thread in self._threads:
+            thread.start()
+
+    def pause(self) -> None:
+        """Let nobody submit or serve, once what is held has been finished."""
+        self.submitting.clear()
+        self.serving.clear()
+
+    def stop(self) -> None:
+        """End all threads."""
+        self._stop = True
+        self.submitting.set()
+        self.serving.set()
+        for thread in self._threads:
+            thread.join(60.0)
+            assert not thread.is_alive(), "a part of the load hangs"
+
+    def _guarded(self, role: Callable[[Client, random.Random, str], None], name: str) -> None:
+        chance = random.Random(f"{self._random.random()} {name}")
+        try:
+            with Client(self.url, self.key, timeout=60.0, attempt=5.0) as client:
+                role(client, chance, name)
+        except Exception as error:
+            self.said.errors.append(f"{name}: {type(error).__name__}: {error}")
+
+    def _goes_on(self, running: threading.Event) -> bool:
+        running.wait()
+        return not self._stop
+
+    def _new(self, chance: random.Random, name: str, number: int, *, keyed: bool) -> NewJob:
+        payload = f"{name}-{number}"
+        job = NewJob(chance.choice(JOBS), payload, payload if keyed else None, chance.choice((1, 1, 2)))
+        self.said.asked[payload] = job
+        return job
+
+    def _singly(self, client: Client, chance: random.Random, name: str) -> None:
+        """Submit one by one; sometimes a job from before under its key."""
+        number = 0
+        while self._goes_on(self.submitting):
+            number += 1
+            job = self._new(chance, name, number, keyed=number % 2 == 0)
+            ref = client.submit(job.job_class, job.payload, key=job.key, units=job.units)
+            self.said.jobs[job.payload] = ref.id
+            if job.key and chance.random() < 0.3:
+                ref = client.submit(job.job_class, job.payload, key=job.key, units=job.units)
+                self.said.again.append((job.payload, ref.id))
+            time.sleep(PAUSE)
+
+    def _batches(self, client: Client, chance: random.Random, name: str) -> None:
+        """Submit several at once."""
+        number = 0
+        while self._goes_on(self.submitting):
+            many = [self._new(chance, name, number + k, keyed=k % 2 == 0) for k in range(chance.randint(1, 6))]
+            number += len(many)
+            for job, ref in zip(many, client.submit_all(many), strict=True):
+                self.said.jobs[job.payload] = ref.id
+            time.sleep(4 * PAUSE)
+
+    def _without_keys(self, client: Client, chance: random.Random, name: str) -> None:
+        """Submit without key and without a second try: an answer that is lost leaves a doubt."""
+        number, headers = 0, {"Authorization": f"Bearer {self.key}"}
+        with httpx.Client(base_url=self.url, headers=headers, timeout=10.0, trust_env=False) as http:
+            while self._goes_on(self.submitting):
+                number += 1
+                job = self._new(chance, name, number, keyed=False)
+                body = {"class": job.job_class, "payload": job.payload, "units": job.units}
+                time.sleep(2 * PAUSE)
+                try:
+                    answer = http.post("/v1/jobs", json={"jobs": [body]})
+                except httpx.RequestError:
+                    continue
+                if answer.status_code == 201:
+                    self.said.jobs[job.payload] = answer.json()["jobs"][0]["id"]
+                elif answer.status_code != 503:
+                    self.said.errors.append(f"{name}: {answer.status_code} {answer.text}")
+
+    def _cancels(self, client: Client, chance: random.Random, name: str) -> None:
+        """Cancel some jobs."""
+        while self._goes_on(self.submitting):
+            time.sleep(0.1)
+            if self.said.jobs:
+                id = chance.choice(list(self.said.jobs.values())[-4:])
+                try:
+                    client.cancel(id)
+                except Clash:
+                    continue
+                self.said.cancelled.add(id)
+
+    def _serves(self, client: Client, chance: random.Random, name: str) -> None:
+        """Be one server."""
+        server = client.register(chance.choice(SERVERS), name).id
+        while self._goes_on(self.serving):
+            lease = client.lease(server, wait=0.5)
+            if lease is None or chance.random() < 0.02:  # a lease that is forgotten fails at the next call
+                continue
+            try:
+                self._end(client, chance, lease)
+            except Stale:
+                self.said.refused.add(lease.lease)
+
+    def _end(self, client: Client, chance: random.Random, lease: Lease) -> None:
+        if chance.random() < 0.2:
+            client.extend(lease.lease, lease.fence)
+        if chance.random() < 0.1:
+            self.said.failed[lease.lease] = client.fail(lease.lease, lease.fence, "broke").job
+            return
+        reward, done = self._reward(chance, lease), True if chance.random() < 0.1 else None
+        told = client.finish(lease.lease, lease.fence, reward, done=done, result={"by": lease.lease})
+        self.said.finished[lease.lease] = told.job
+
+    def _reward(self, chance: random.Random, lease: Lease) -> float | None:
+        reward = None if chance.random() < 0.1 else chance.random()
+        self.said.tried[lease.lease] = reward
+        return reward
+
+    def _agent(self, client: Client, chance: random.Random, name: str) -> None:
+        """Be several servers in one call each time."""
+        servers = [client.register(chance.choice(SERVERS), f"{name}-{number}").id for number in range(6)]
+        ends: list[WorkFinish] = []
+        while self._goes_on(self.serving):
+            told = client.work(ends, servers, wait=0.5)
+            self._note(ends, told.finished)
+            ends = [self._end_of(chance, lease) for lease in told.leases]
+        self._note(ends, client.work(ends).finished)
+
+    def _end_of(self, chance: random.Random, lease: Lease) -> WorkFinish:
+        if chance.random() < 0.1:
+            return WorkFinish(lease.lease, lease.fence, error="broke")
+        return WorkFinish(lease.lease, lease.fence, self._reward(chance, lease), None, {"by": lease.lease})
+
+    def _note(self, ends: list[WorkFinish], outcomes: list[Any]) -> None:
+        for end, outcome in zip(ends, outcomes, strict=True):
+            if outcome.refused is not None:
+                self.said.refused.add(end.lease)
+            elif end.error is not None:
+                self.said.failed[end.lease] = outcome.job
+            else:
+                self.said.finished[end.lease] = outcome.job

@@ -1,0 +1,112 @@
+"""Services that start quickly: a process that has loaded everything, and copies of itself that serve.
+
+What takes seconds in `bilinq serve` is loading modules and kernels; a copy has them, and then runs what the command runs.
+"""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+
+from bilinq.live.settings import Settings
+
+ORDER = msgspec.json.Encoder()
+
+
+class Template:
+    """Starts services; what they log is in `log`."""
+
+    def __init__(self, log: Path) -> None:
+        self.log = log
+        with log.open("a") as file:
+            self._process = subprocess.Popen(
+                [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, text=True
+            )
+        assert self._line() == "loaded", log.read_text()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def start(self, settings: Settings) -> "Copy":
+        """Return a service that begins to start."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(ORDER.encode(settings).decode() + "\n")
+        self._process.stdin.flush()
+        return Copy(int(self._line()))
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+
+class Copy:
+    """A service; it ends with the block at the latest."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._handle = os.pidfd_open(pid)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._handle >= 0:
+            self.end(signal.SIGKILL)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it has not ended."""
+        return not select.select([self._handle], [], [], 0.0)[0]
+
+    def end(self, number: int, seconds: float = 20.0) -> None:
+        """Send a signal and wait until the process is gone."""
+        if self.alive:
+            signal.pidfd_send_signal(self._handle, number)
+        assert select.select([self._handle], [], [], seconds)[0], f"process {self.pid} does not end"
+        os.close(self._handle)
+        self._handle = -1
+
+
+def main() -> None:
+    """Load everything, then start a copy for each line of settings."""
+    from bilinq.live.logs import log_to
+    from bilinq.live.run import run  # noqa: F401
+    from bilinq.live.service import core
+
+    core._warm()
+    log_to()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for copies
+    print("loaded", flush=True)
+    for line in sys.stdin:
+        if (pid := os.fork()) == 0:
+            _serve(msgspec.json.decode(line, type=Settings))
+        print(pid, flush=True)
+
+
+def _serve(settings: Settings) -> Any:
+    import uvloop
+
+    from bilinq.live.run import run
+
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    code = 1
+    try:
+        uvloop.run(run(settings, lambda _: None))
+        code = 0
+    except Exception as error:
+        print(f"event=died error={str(error)!r}", file=sys.stderr, flush=True)
+    finally:
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

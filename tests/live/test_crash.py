@@ -1,0 +1,105 @@
+"""A few kills of the service under load, and that the audit after them notices what it should; `make soak` does many."""
+
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from crash import crash_test
+from crash_audit import Found, faults, queue_faults
+from crash_load import Said
+
+from bilinq.live.messages import JobClassState, Knobs, NewJob, State, Waits
+from bilinq.live.store.jobs import JobRow
+from bilinq.live.store.leases import LeaseRow
+from bilinq.live.store.rewards import RewardRow
+
+pytest_plugins = ["databases"]
+
+
+def test_kills_under_load_lose_nothing_and_count_nothing_twice(tmp_path: Path, database_url: str) -> None:
+    result = crash_test(tmp_path, database_url, kills=6, seed=11)
+    assert result.faults == []
+    assert result.numbers["jobs acknowledged"] >= 20 and result.numbers["finishes acknowledged"] >= 20, result.numbers
+
+
+def job(id: int, state: str, left: int, attempts: int = 0) -> JobRow:
+    return JobRow(id, "default", "short", state, None, None, f'"p{id}"', 1, left, attempts, 1.0)
+
+
+def lease(id: int, job: int, state: str, reward: float | None = None) -> LeaseRow:
+    return LeaseRow(id, job, 1, 1, 2, 1.0, 2.0, state, None if state == "active" else 2.0, reward)
+
+
+SAID = Said(
+    asked={f"p{id}": NewJob("short", f"p{id}") for id in range(1, 6)},
+    jobs={f"p{id}": f"j{id}" for id in range(1, 5)},
+    again=[("p2", "j2")],
+    tried={"l1": 0.5, "l3": None, "l5": 0.25},
+    finished={"l1": "j1", "l3": "j2"},
+    failed={"l2": "j2"},
+    refused={"l5"},
+    cancelled={"j3"},
+)
+"""Job 4 waits, job 5 is in doubt and was not stored; the lease of job 3 was revoked when it was cancelled."""
+FOUND = Found(
+    [job(1, "done", 0), job(2, "done", 0, 1), job(3, "cancelled", 1), job(4, "queued", 1)],
+    [lease(1, 1, "finished", 0.5), lease(2, 2, "failed"), lease(3, 2, "finished"), lease(5, 3, "revoked")],
+    [RewardRow(1, 1, 1, 2, 0.5)],
+)
+
+
+def audit(change: Callable[[Said, Found], Any], *, drained: bool = False) -> list[str]:
+    said, found = deepcopy(SAID), deepcopy(FOUND)
+    change(said, found)
+    return faults(said, found, max_attempts=5, drained=drained)
+
+
+def test_the_audit_finds_nothing_where_nothing_is_wrong() -> None:
+    assert audit(lambda said, found: None) == []
+    assert audit(lambda said, found: found.jobs.append(job(5, "queued", 1))) == []  # stored, and the answer was lost
+    assert audit(lambda said, found: None, drained=True) == ["j4 is queued when all should have ended"]
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (lambda said, found: found.jobs.pop(3), "p4 was acknowledged as j4 and is not there"),
+        (lambda said, found: found.jobs.append(found.jobs[3]._replace(id=9)), "p4 is there 2 times"),
+        (lambda said, found: found.jobs.append(job(9, "queued", 1)), "nobody submitted p9"),
+        (lambda said, found: said.asked.update(p4=NewJob("long", "p4")), "p4 is not what was submitted"),
+        (lambda said, found: said.again.append(("p2", "j7")), "p2 was acknowledged as j7 and is not there"),
+        (lambda said, found: said.cancelled.add("j4"), "j4 was cancelled and is queued"),
+        (lambda said, found: said.finished.update(l2="j2"), "l2 of j2 was acknowledged as finished and is failed"),
+        (lambda said, found: said.finished.update(l8="j2"), "l8 of j2 was acknowledged as finished and is None"),
+        (lambda said, found: said.tried.update(l1=0.75), "l1 was finished with 0.75 and has 0.5"),
+        (lambda said, found: said.refused.add("l1"), "the end of l1 was refused and yet it is finished"),
+        (lambda said, found: found.leases.append(lease(6, 1, "finished")), "j1 has 2 finished leases for 1 units"),
+        (lambda said, found: found.leases.append(lease(6, 4, "active")), "j4 is queued with 1 active leases"),
+        (lambda said, found: found.leases.append(lease(6, 4, "expired")), "j4 has 0 attempts and {'expired': 1}"),
+        (lambda said, found: found.leases.append(lease(6, 7, "failed")), "lease l6 is of no job"),
+        (lambda said, found: found.jobs.append(job(5, "dead", 1)), "j5 is dead after 0 attempts"),
+        (lambda said, found: found.jobs.append(job(5, "done", 1)), "j5 is done and nobody finished it"),
+        (
+            lambda said, found: found.rewards.append(RewardRow(2, 1, 1, 2, 0.5)),
+            "l1 is finished with reward 0.5; the log has [0.5, 0.5]",
+        ),
+        (lambda said, found: found.rewards.clear(), "l1 is finished with reward 0.5; the log has []"),
+        (lambda said, found: said.tried.pop("l1"), "l1 has reward 0.5 which nobody gave"),
+        (
+            lambda said, found: found.rewards.append(RewardRow(2, 8, 1, 2, 0.5)),
+            "the log has a reward for l8, which does not exist",
+        ),
+        (lambda said, found: said.errors.append("agent: it broke"), "agent: it broke"),
+    ],
+)
+def test_the_audit_finds_what_is_made_up(change: Callable[[Said, Found], Any], fault: str) -> None:
+    assert fault in audit(change)
+
+
+def test_the_audit_compares_queues() -> None:
+    waits, knobs = Waits(0, None, None, None, None), Knobs(2.0, None, True, "thompson")
+    for queued, number in ((1, 0), (2, 1)):
+        state = State(0.0, 0, 1.0, knobs, [JobClassState("short", 1.0, queued, 0, waits)], [], [], [], [], {}, 0.0)
+        assert len(queue_faults(state, FOUND)) == number
