@@ -53,27 +53,27 @@ class Copy:
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
-        self._handle = os.pidfd_open(pid)
+        self.handle = os.pidfd_open(pid)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._handle >= 0:
+        if self.handle >= 0:
             self.end(signal.SIGKILL)
 
     @property
     def alive(self) -> bool:
         """Whether it has not ended."""
-        return not select.select([self._handle], [], [], 0.0)[0]
+        return not select.select([self.handle], [], [], 0.0)[0]
 
     def end(self, number: int, seconds: float = 20.0) -> None:
         """Send a signal and wait until the process is gone."""
         if self.alive:
-            signal.pidfd_send_signal(self._handle, number)
-        assert select.select([self._handle], [], [], seconds)[0], f"process {self.pid} does not end"
-        os.close(self._handle)
-        self._handle = -1
+            signal.pidfd_send_signal(self.handle, number)
+        assert select.select([self.handle], [], [], seconds)[0], f"process {self.pid} does not end"
+        os.close(self.handle)
+        self.handle = -1
 
 
 def main() -> None:

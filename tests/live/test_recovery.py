@@ -16,7 +16,7 @@ from bilinq.live.messages import JobClass, NewJob, NewServer, ServerClass, WorkF
 from bilinq.live.service import Service
 from bilinq.live.service.memory import Changes
 from bilinq.live.settings import Range, Settings
-from bilinq.live.store import Transaction, jobs, leases, open_store
+from bilinq.live.store import Transaction, checkpoints, jobs, leases, open_store, servers
 from bilinq.live.store.jobs import JobRow
 
 pytest_plugins = ["databases"]
@@ -149,6 +149,33 @@ def test_loading_is_tried_again_whatever_went_wrong(sqlite_url: str, monkeypatch
                 assert not service.ready
             await ready(service)
             assert (await service.job(LOCAL, id)).state == "done"
+
+    run(work())
+
+
+def test_checkpoints_go_on_after_one_that_failed(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> None:
+        async with serving(sqlite_url, checkpoint_every=0.05) as service:
+            with monkeypatch.context() as patch:
+                patch.setattr(checkpoints, "save", lambda *_: 1 / 0)
+                await asyncio.sleep(0.2)
+            async with asyncio.timeout(10.0):
+                while not await service.core.store.read(checkpoints.newest):
+                    await asyncio.sleep(0.01)
+            await ready(service)
+            await life(service)
+
+    run(work())
+
+
+def test_a_server_is_on_disk_before_anybody_is_told_of_it(sqlite_url: str) -> None:
+    async def work() -> None:
+        async with serving(sqlite_url) as service:
+            calls = [asyncio.ensure_future(service.register(LOCAL, NewServer("x", "s"))) for _ in range(2)]
+            await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+            assert len(await service.core.store.read(servers.all)) == 1
+            first, second = await asyncio.gather(*calls)
+            assert first.id == second.id
 
     run(work())
 

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from functools import partial
 from hashlib import sha256
 from typing import Any, TypeVar
@@ -100,7 +100,7 @@ class Core:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if memory is not None and not self.following and not self.store.lost.is_set():
-            with contextlib.suppress(Away):
+            with _going_on("the last checkpoint"):
                 await self._checkpoint(memory)
         await self.store.stop()
 
@@ -252,7 +252,7 @@ class Core:
         while True:
             await asyncio.sleep(self.settings.checkpoint_every)
             if self.ready and self._memory is not None:
-                with contextlib.suppress(Away):
+                with _going_on("a checkpoint"):
                     await self._checkpoint(self._memory)
 
     async def _checkpoint(self, memory: Memory) -> None:
@@ -268,7 +268,7 @@ class Core:
             await asyncio.sleep(PURGE_EVERY)
             if self.ready:
                 purge = partial(jobs.purge, before=time.time() - kept, limit=PURGED)
-                with contextlib.suppress(Away):
+                with _going_on("deleting ended jobs"):
                     while await self.write(purge) == PURGED:
                         pass
 
@@ -324,6 +324,17 @@ class Core:
         if not task.cancelled() and task.exception() is not None:
             log.error("a part of the service failed", exc_info=task.exception())
             self._recover("a part of the service failed")
+
+
+@contextlib.contextmanager
+def _going_on(what: str) -> Iterator[None]:
+    """Go on after a failure; it is in the log, and if the database is away, that is there already."""
+    try:
+        yield
+    except Away:
+        pass
+    except Exception:
+        log.exception("%s failed", what)
 
 
 def _warm() -> None:

@@ -50,6 +50,7 @@ class Labour:
             if new.name and (one.row.owner, one.row.name) == (who.prefix, new.name)
         ]
         if same and same[0].row.server_class == new.server_class:
+            await self._core.write(lambda tx: None)  # the first call may not be on disk yet
             return _message(same[0])
         changes = Changes()
         for other in same:
