@@ -167,6 +167,19 @@ def test_a_server_that_asks_again_ends_its_lease_and_the_old_fence_is_stale(serv
     assert service.client.get("/v1/state").json()["reward_total"] == 0.25
 
 
+def test_others_learn_nothing_about_a_lease(service: Live) -> None:
+    made = service.client.post("/v1/keys", json={"scopes": ["work"]}).json()["key"]
+    for end in ("active", "failed"):
+        service.submit()
+        lease = service.lease()
+        path, body = f"/v1/leases/{lease['lease']}/fail", {"fence": lease["fence"], "error": "mine"}
+        if end == "failed":
+            assert service.client.post(path, json=body).status_code == 200
+        answer = service.client.post(path, json=body, headers={"Authorization": f"Bearer {made}"})
+        assert answer.status_code == (403 if end == "active" else 409)
+        assert lease["job"]["id"] not in answer.text
+
+
 def test_a_full_disk_is_told_and_passes(service: Live, tmp_path: Path) -> None:
     """The system refuses to let the files of the service grow; whatever it acknowledged before, then and after is there."""
     taken = [ref["id"] for _ in range(5) for ref in service.submit(size=1000).json()["jobs"]]

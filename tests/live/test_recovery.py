@@ -153,6 +153,17 @@ def test_loading_is_tried_again_whatever_went_wrong(sqlite_url: str, monkeypatch
     run(work())
 
 
+def test_a_job_that_is_only_being_stored_cannot_be_cancelled_yet(sqlite_url: str) -> None:
+    async def work() -> None:
+        async with serving(sqlite_url) as service:
+            row = JobRow(7, "default", "a", "queued", None, None, "1", 1, 1, 0, 1.0)
+            await service.core.write(lambda tx: jobs.insert(tx, [row]))  # on disk, and memory does not know yet
+            with pytest.raises(Away, match="only being stored"):
+                await service.cancel(LOCAL, "j7")
+
+    run(work())
+
+
 def test_checkpoints_go_on_after_one_that_failed(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> None:
         async with serving(sqlite_url, checkpoint_every=0.05) as service:
@@ -335,9 +346,9 @@ def test_a_hundred_thousand_waiting_jobs_are_loaded_quickly(database_url: str) -
     rows = [JobRow(id, "default", "ab"[id % 2], "queued", None, None, "1", 1, 1, 0, 1.0) for id in range(1, 100_001)]
 
     async def work() -> None:
-        began = time.monotonic()
+        began = time.process_time()
         async with serving(database_url) as service:
-            assert time.monotonic() - began < 15.0  # about 1 s on a machine that is not busy
+            assert time.process_time() - began < 8.0  # about 1 s, and 2 s for kernels if this test is the first
             assert sum(one.queued for one in (await service.state()).job_classes) == 100_000
             server = await service.register(LOCAL, NewServer("x"))
             assert len(await service.lease(LOCAL, [server.id], 0.0)) == 1

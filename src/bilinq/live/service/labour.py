@@ -185,11 +185,13 @@ class Labour:
 
     async def _past(self, who: Identity, end: WorkFinish) -> Outcome:
         """Answer about a lease that is not active: the same again if it was finished in the same way."""
+        known = self._core.memory.servers
 
         def look(tx: Transaction) -> Outcome:
             id = number("l", end.lease)
             row = None if id is None else leases.get(tx, id)
-            if row is None or row.id != end.fence:
+            foreign = row is not None and row.server in known and not _may_use(who, known[row.server])
+            if row is None or row.id != end.fence or foreign:
                 return Outcome(end.lease, refused=f"there is no lease {end.lease} with fence {end.fence}")
             job = jobs.get(tx, row.job)
             if row.state == "finished" and row.digest == _digest(end) and job is not None:
@@ -209,7 +211,7 @@ class Labour:
         found = memory.leases.get(id)
         if found is None:
             return None
-        if memory.servers[found.server].row.owner != who.prefix and not who.may("admin"):
+        if not _may_use(who, memory.servers[found.server]):
             raise NotAllowed(f"lease {lease} belongs to a server of another key")
         if fence != id:
             raise Stale(f"fence must be that of lease {lease}; got {fence}")
@@ -221,7 +223,7 @@ class Labour:
         server = None if place is None else self._core.memory.servers.get(place)
         if server is None:
             raise NotKnown(f"there is no server {id!r}; register it first")
-        if server.row.owner != who.prefix and not who.may("admin"):
+        if not _may_use(who, server):
             raise NotAllowed(f"server {id} was registered by another key")
         return server
 
@@ -234,6 +236,10 @@ class Labour:
             poll.end()
         if server.lease is not None:
             memory.fail(memory.leases[server.lease], "failed", why, time.time(), changes)
+
+
+def _may_use(who: Identity, server: LiveServer) -> bool:
+    return server.row.owner == who.prefix or who.may("admin")
 
 
 def _number(end: WorkFinish) -> int | None:

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
-from bilinq.errors import Busy, Clash, NotKnown
+from bilinq.errors import Away, Busy, Clash, NotKnown
 from bilinq.live.keys import Identity
 from bilinq.live.messages import Event, Job, JobRef, Jobs, JobState, NewJob, Retried, Submitted
 from bilinq.live.service.core import Core
@@ -66,6 +66,8 @@ class Submissions:
         memory, changes = self._core.memory, Changes()
         if row.id not in memory.jobs:
             now, _ = await self._core.write(lambda tx: self._find(tx, who, id))
+            if now.state in ("queued", "leased"):
+                raise Away(f"job {id} is only being stored; ask again")
             raise Clash(f"job {id} has ended: it is {now.state}")
         memory.cancel(row.id, time.time(), changes)
         await self._core.write(changes.write)
