@@ -142,9 +142,9 @@ class Load:
     def _cancels(self, client: Client, chance: random.Random, name: str) -> None:
         """Cancel some jobs."""
         while self._goes_on(self.submitting):
-            time.sleep(0.1)
+            time.sleep(3 * PAUSE)
             if self.said.jobs:
-                id = chance.choice(list(self.said.jobs.values())[-4:])
+                id = chance.choice(list(self.said.jobs.values())[-2:])
                 try:
                     client.cancel(id)
                 except Clash:
