@@ -1,0 +1,226 @@
+"""A fleet of simulated servers at a real service: the same jobs under two policies, and what each of them earns.
+
+Jobs come and servers work in rounds: in each, one call submits what came and one ends leases and asks for others. The
+fleet's clock stands still during a call, so that a busy machine makes a run slower but nobody's wait longer.
+
+`python tests/live/fleet.py [paper | gpus] [REPLICATIONS] [ROUNDS]` prints a table.
+"""
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from process import Process, make_key
+from scipy import stats
+
+from bilinq import Problem
+from bilinq.arrays import Array, IntArray
+from bilinq.client import AsyncClient, NewJob, WorkFinish
+from bilinq.live.messages import Lease
+from bilinq.traces import gpu_table
+
+SABR = ("--policy", "sabr", "--work-conserving")
+FIRST_COME = ("--policy", "first-come")
+BATCHES = 5
+"""Parts of a run that count as independent: queues empty many times in each."""
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """A problem, and the range of rewards that is declared."""
+
+    problem: Problem
+    low: float
+    high: float
+
+    @property
+    def settings(self) -> str:
+        """The problem's classes as settings of a service."""
+        one, low, high = self.problem, self.low, self.high
+        lines = ["slot = 0.001", "rate = 0", f"reward = {{ low = {low}, high = {high} }}"]
+        for kind, names, features in (
+            ("job_class", one.job_names, one.job_features),
+            ("server_class", one.server_names, one.server_features),
+        ):
+            for name, row in zip(names, features.tolist(), strict=True):
+                lines += [f"[[{kind}]]", f'name = "{name}"', f"features = {row}"]
+        return "\n".join(lines)
+
+
+def paper() -> Fleet:
+    """Return the paper's synthetic instance as in the README, at half load so that some jobs wait for any server."""
+    return Fleet(Problem.synthetic(traffic=2.0, service_rate=0.5, seed=7), low=-1.0, high=1.0)
+
+
+def gpus() -> Fleet:
+    """Return twelve GPUs of three kinds that serve 26 kinds of jobs at a load of 0.8."""
+    return Fleet(gpu_table(load=0.8, service_rate=0.25), low=0.0, high=1.5)
+
+
+class Jobs(NamedTuple):
+    """What comes, the same under every policy: round and class of each job, rounds of its service, and rewards (N, J)."""
+
+    at: IntArray
+    job_class: IntArray
+    rounds: IntArray
+    reward: Array
+
+
+class Run(NamedTuple):
+    """What a service made of it: rounds that each job waited (N,), and what it earned (N,)."""
+
+    wait: Array
+    reward: Array
+
+
+class Interval(NamedTuple):
+    """A mean, and how far it may be off."""
+
+    mean: float
+    half: float
+
+    def __str__(self) -> str:
+        return f"{self.mean:+.4f} ± {self.half:.4f}"
+
+    @property
+    def low(self) -> float:
+        """The lower end."""
+        return self.mean - self.half
+
+    @property
+    def high(self) -> float:
+        """The upper end."""
+        return self.mean + self.half
+
+
+def draw(fleet: Fleet, rounds: int, seed: int) -> Jobs:
+    """Return Poisson arrivals in each round, with geometric service times and noisy rewards within the range."""
+    rng, problem = np.random.default_rng(seed), fleet.problem
+    came = rng.poisson(problem.arrival_rate, (rounds, len(problem.arrival_rate)))
+    at, job_class = (np.repeat(axis, came.ravel()) for axis in np.indices(came.shape).reshape(2, -1))
+    n = len(at)
+    noise = problem.noise[job_class] * rng.standard_normal((n, 1))
+    reward = np.clip(problem.mean_reward[job_class] + noise, fleet.low, fleet.high)
+    return Jobs(at, job_class, rng.geometric(problem.service_rate[job_class]), reward)
+
+
+class Servers:
+    """The servers of a fleet, and what each of them does; time is counted in rounds."""
+
+    def __init__(self, jobs: Jobs, column: dict[str, int]) -> None:
+        self._jobs, self._column = jobs, column
+        self._busy: dict[str, tuple[int, Lease]] = {}
+        self.run = Run(np.full(len(jobs.at), np.nan), np.full(len(jobs.at), np.nan))
+
+    def idle(self) -> list[str]:
+        """Return the servers that have no job."""
+        return [name for name in self._column if name not in self._busy]
+
+    def ended(self, now: int) -> list[WorkFinish]:
+        """Return the leases that end in this round, with what they earn."""
+        ends = [(server, lease) for server, (end, lease) in self._busy.items() if end <= now]
+        for server, _ in ends:
+            del self._busy[server]
+        return [WorkFinish(one.lease, one.fence, self._reward(server, one.job.payload)) for server, one in ends]
+
+    def begin(self, now: int, leases: Sequence[Lease]) -> None:
+        """Let servers begin with the jobs that they got."""
+        for lease in leases:
+            k = lease.job.payload
+            self._busy[lease.server] = now + int(self._jobs.rounds[k]), lease
+            assert np.isnan(self.run.wait[k]), "no job is served twice"
+            self.run.wait[k] = now - self._jobs.at[k]
+
+    def _reward(self, server: str, k: int) -> float:
+        self.run.reward[k] = self._jobs.reward[k, self._column[server]]
+        return float(self.run.reward[k])
+
+
+async def serve(fleet: Fleet, jobs: Jobs, address: str, key: str) -> Run:
+    """Let jobs come to a service and servers ask it for work, round by round, until all are served."""
+    names, now, done = fleet.problem.job_names, 0, 0
+    async with AsyncClient(address, key) as client:
+        servers = Servers(jobs, await _register(client, fleet.problem))
+        while done < len(jobs.at):
+            came = np.flatnonzero(jobs.at == now).tolist()
+            await client.submit_all([NewJob(names[jobs.job_class[k]], k) for k in came])
+            worked = await client.work(servers.ended(now), servers.idle())
+            assert all(one.state == "done" for one in worked.finished)
+            servers.begin(now, worked.leases)
+            done, now = done + len(worked.finished), now + 1
+        state = await client.state()
+    assert state.reward_total == pytest.approx(servers.run.reward.sum()), "the service has counted the same"
+    return servers.run
+
+
+async def _register(client: AsyncClient, problem: Problem) -> dict[str, int]:
+    """Register all servers; return the column of each."""
+    wanted = [column for column, number in enumerate(problem.servers) for _ in range(int(number))]
+    return {(await client.register(problem.server_names[column])).id: column for column in wanted}
+
+
+def compare(
+    fleet: Fleet, folder: Path, policies: Sequence[Sequence[str]], *, replications: int, rounds: int, seed: int = 1
+) -> list[list[Run]]:
+    """Return the runs of each policy, on the same jobs; each run has a service and a database of its own."""
+    drawn = [draw(fleet, rounds, seed + k) for k in range(replications)]
+    cells = [(number, k) for number in range(len(policies)) for k in range(replications)]
+
+    databases = {(number, k): f"sqlite:///{folder}/{number}-{k}.db" for number, k in cells}
+    keys = {cell: make_key(database, "admin") for cell, database in databases.items()}
+
+    def start(cell: tuple[int, int]) -> tuple[Process, str]:
+        number, k = cell
+        options = (*policies[number], "--seed", str(100 * number + k))
+        return Process(folder / f"{number}-{k}", databases[cell], *options, settings=fleet.settings), keys[cell]
+
+    async def all_at_once(services: Sequence[tuple[Process, str]]) -> list[Run]:
+        parts = zip(cells, services, strict=True)
+        return await asyncio.gather(*(serve(fleet, drawn[k], one.address, key) for (_, k), (one, key) in parts))
+
+    with ExitStack() as stack, ThreadPoolExecutor(2) as pool:
+        services = list(pool.map(start, cells))
+        for process, _ in services:
+            stack.enter_context(process)
+        found = asyncio.run(all_at_once(services))
+    return [found[number * replications :][:replications] for number in range(len(policies))]
+
+
+def difference(ones: Sequence[Run], others: Sequence[Run], what: str, confidence: float) -> Interval:
+    """Return how much more `ones` have of `what` per job than `others`, with a two-sided Student interval over batches."""
+    parts: list[float] = []
+    for one, other in zip(ones, others, strict=True):
+        paired = np.asarray(getattr(one, what) - getattr(other, what))
+        parts += [float(part.mean()) for part in np.array_split(paired, BATCHES)]
+    half = stats.t.ppf(0.5 + 0.5 * confidence, len(parts) - 1) * np.std(parts, ddof=1) / np.sqrt(len(parts))
+    return Interval(float(np.mean(parts)), float(half))
+
+
+def mean(runs: Sequence[Run], what: str) -> float:
+    """Return the mean per job."""
+    return float(np.concatenate([getattr(run, what) for run in runs]).mean())
+
+
+def main(name: str = "paper", replications: str = "3", rounds: str = "300") -> None:
+    """Compare SABR with first come, first served, and print what came of it."""
+    fleets: dict[str, Any] = {"paper": paper, "gpus": gpus}
+    with TemporaryDirectory() as folder:
+        runs = compare(
+            fleets[name](), Path(folder), [SABR, FIRST_COME], replications=int(replications), rounds=int(rounds)
+        )
+    print(f"{sum(len(run.wait) for run in runs[0])} jobs under each policy; intervals of 90 %")
+    for what in ("reward", "wait"):
+        told = difference(*runs, what, 0.9)
+        print(f"{what}: SABR {mean(runs[0], what):.4f}, first come {mean(runs[1], what):.4f}, difference {told}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
