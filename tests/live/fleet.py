@@ -218,7 +218,7 @@ def main(name: str = "paper", replications: str = "3", rounds: str = "300") -> N
         )
     print(f"{sum(len(run.wait) for run in runs[0])} jobs under each policy; intervals of 90 %")
     for what in ("reward", "wait"):
-        told = difference(*runs, what, 0.9)
+        told = difference(runs[0], runs[1], what, 0.9)
         print(f"{what}: SABR {mean(runs[0], what):.4f}, first come {mean(runs[1], what):.4f}, difference {told}")
 
 

@@ -1,4 +1,4 @@
-"""Over HTTP the service earns more than first come, first served, at the same mean waiting time; and not more than itself."""
+"""Over HTTP the service earns more than first come, first served, at the same mean wait; and not more than itself."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -21,8 +21,9 @@ def earns_more(fleet: Fleet, sabr: list[Run], first: list[Run]) -> tuple[bool, s
     reward, wait = (difference(sabr, first, what, confidence=0.9) for what in ("reward", "wait"))
     allowed = TOLERANCE / float(fleet.problem.service_rate[0])
     told = (
-        f"{sum(len(run.wait) for run in sabr)} jobs, two-sided 90 % intervals: reward per job {mean(first, 'reward'):.4f} first "
-        f"come, SABR {reward}; rounds of waiting {mean(first, 'wait'):.4f} first come, SABR {wait}, allowed {allowed:+.2f}"
+        f"{sum(len(run.wait) for run in sabr)} jobs, two-sided 90 % intervals: reward per job {mean(first, 'reward'):.4f} "
+        f"first come, SABR {reward}; rounds of waiting {mean(first, 'wait'):.4f} first come, SABR {wait}, "
+        f"allowed {allowed:+.2f}"
     )
     return reward.low > 0.0 and wait.high < allowed, told
 
