@@ -147,6 +147,16 @@ def test_it_ends_in_order_and_forgets_nothing(tmp_path: Path, number: signal.Sig
         assert process.stop() == 0
 
 
+def test_it_says_what_is_missing(tmp_path: Path) -> None:
+    database = f"sqlite:///{tmp_path}/live.db"
+    with Process(tmp_path, database, settings="") as process:
+        told = [event["event"] for event in process.events() if event["level"] == "warning"]
+        assert len(told) == 2
+        assert f"bilinq keys create --scope admin --database {database}" in told[0]
+        assert "classes of jobs and of servers are missing" in told[1]
+        assert process.stop() == 0
+
+
 def test_what_is_wrong_is_one_line(served: Served, tmp_path: Path) -> None:
     port = served.process.address.rpartition(":")[2]
     fails(command("serve", "--port", port, "--database", f"sqlite:///{tmp_path}/a.db"), f"127.0.0.1:{port}", "in use")

@@ -271,6 +271,14 @@ def test_submit_says_how_to_go_on_after_an_error(live: Faulty) -> None:
 
 
 @pytest.mark.usefixtures("environment")
+def test_submit_says_soon_that_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bilinq.commands.submit.SLOW", 0.05)
+    result = run("submit", "short", "--url", "http://127.0.0.1:1", "--timeout", "0.5")
+    fails(result, "cannot reach http://127.0.0.1:1")
+    assert result.stderr.splitlines()[0] == "no answer from http://127.0.0.1:1 yet; trying for 0.5 s"
+
+
+@pytest.mark.usefixtures("environment")
 def test_submit_waits_for_the_end(live: Faulty, client: Client) -> None:
     with at_work(live, "gpu", "--reward", "last-line", "--", "cat"):
         result = run("submit", "short", "--wait", "30", "--payload", '{"reward":0.5,"result":[1]}')

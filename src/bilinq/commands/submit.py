@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 ROOM = 900_000
 """Bytes of payload in one request, somewhat below what the service takes."""
+SLOW = 3.0
+"""Seconds without an answer after which the user is told."""
 NOT_DONE = 1
 """Exit code when a job that was waited for is not done."""
 
@@ -59,7 +62,8 @@ def submit(
     word = once or new_key()
     jobs = [NewJob(job_class, one, f"{word}-{k}", whole("units", units)) for k, one in enumerate(payloads)]
     with Client(url, key, timeout=timeout) as client:
-        refs = _send(client, jobs, word)
+        with _saying_if_slow(f"no answer from {client.link.url} yet; trying for {timeout:g} s"):
+            refs = _send(client, jobs, word)
         if wait is None:
             _show(refs, [f"{ref.id}" for ref in refs], json)
             return
@@ -67,6 +71,20 @@ def submit(
     _show(found, [_line(job) for job in found], json)
     if any(job.state != "done" for job in found):
         raise typer.Exit(NOT_DONE)
+
+
+@contextmanager
+def _saying_if_slow(text: str) -> Iterator[None]:
+    """Tell the user why nothing happens, if it takes long."""
+    import threading
+
+    timer = threading.Timer(SLOW, typer.echo, (text,), {"err": True})
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _payload(text: str | None) -> Raw | None:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import shlex
 import signal
 from collections.abc import Callable
 
@@ -31,11 +32,24 @@ async def run(settings: Settings, ready: Callable[[str], None]) -> None:
                 await store.read(lambda tx: tx.rows("SELECT 1"))
             await service.start(settings.advertise or reachable(listening))
             log.info("serving", extra={"address": address(listening), "leads": not service.following})
+            _say_what_is_missing(service, settings)
             await server.serve([listening])
         finally:
             draining.cancel()
             await service.stop()
     log.info("stopped")
+
+
+def _say_what_is_missing(service: Service, settings: Settings) -> None:
+    """Log what nobody can do without: a key, and classes of both kinds."""
+    if not service.ready:
+        return
+    memory = service.core.memory
+    if not memory.keys:
+        create = f"bilinq keys create --scope admin --database {shlex.quote(settings.database.partition('?')[0])}"
+        log.warning("there is no key, so nobody can ask for anything: stop, run `%s`, and start again", create)
+    if memory.scheduler is None:
+        log.warning("classes of jobs and of servers are missing: name them in the file of --config, or by the API")
 
 
 def _on_signals(server: Server) -> asyncio.Event:

@@ -5,7 +5,7 @@ import os
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from msgspec import Meta, Struct, structs, to_builtins
 
@@ -173,6 +173,8 @@ def _flat(given: Iterable[tuple[str, str, Any]]) -> dict[str, Any]:
 
 def _value(kind: Any, raw: Any, told: str, *, strict: bool = True) -> Any:
     """Return `raw` as a `kind`, or an error that begins with the name to tell."""
+    if get_origin(kind) is Literal and raw not in get_args(kind):
+        raise BadInput(f"{told}: must be one of {', '.join(get_args(kind))}; got {_shown(raw)}")
     try:
         value = convert(raw, kind, strict=strict)
     except BadInput as error:
