@@ -18,6 +18,7 @@ PAGES = {
     "howto-traces": DOCS / "howto-traces.md",
     "howto-sweep": DOCS / "howto-sweep.md",
     "howto-embed": DOCS / "howto-embed.md",
+    "live": DOCS / "live.md",
     "howto-distributed": DOCS / "howto-distributed.md",
     "howto-ray": DOCS / "howto-ray.md",
     "maths": DOCS / "maths.md",
