@@ -29,6 +29,7 @@ from bilinq.traces import gpu_table
 
 SABR = ("--policy", "sabr", "--work-conserving")
 FIRST_COME = ("--policy", "first-come")
+MAY_IDLE = ("--policy", "sabr", "--may-idle", "--target-wait", "0.02")
 BATCHES = 5
 """Parts of a run that count as independent: queues empty many times in each."""
 
@@ -66,7 +67,11 @@ def gpus() -> Fleet:
 
 
 class Jobs(NamedTuple):
-    """What comes, the same under every policy: round and class of each job, rounds of its service, and rewards (N, J)."""
+    """What comes, the same under every policy: round and class of each job (N,), and its reward at each server class (N, J).
+
+    `rounds` (N,) belongs to services in the order in which they begin, since their lengths depend on neither job nor server.
+    So policies under which no server idles while a job waits have the same queue in every round, and the same mean wait.
+    """
 
     at: IntArray
     job_class: IntArray
@@ -118,6 +123,7 @@ class Servers:
     def __init__(self, jobs: Jobs, column: dict[str, int]) -> None:
         self._jobs, self._column = jobs, column
         self._busy: dict[str, tuple[int, Lease]] = {}
+        self._begun = 0
         self.run = Run(np.full(len(jobs.at), np.nan), np.full(len(jobs.at), np.nan))
 
     def idle(self) -> list[str]:
@@ -135,7 +141,8 @@ class Servers:
         """Let servers begin with the jobs that they got."""
         for lease in leases:
             k = lease.job.payload
-            self._busy[lease.server] = now + int(self._jobs.rounds[k]), lease
+            self._busy[lease.server] = now + int(self._jobs.rounds[self._begun]), lease
+            self._begun += 1
             assert np.isnan(self.run.wait[k]), "no job is served twice"
             self.run.wait[k] = now - self._jobs.at[k]
 
