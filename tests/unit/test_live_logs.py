@@ -18,7 +18,7 @@ def line(message: str, **extra: object) -> str:
 
 
 def test_a_line_is_made_of_pairs() -> None:
-    told = line("serving", address="http://127.0.0.1:80", leads=True)
+    told = line("serving", address="http://127.0.0.1:80", leads=True, _private="of another library")
     assert told == "at=1970-01-01T00:00:00.000Z level=info event=serving address=http://127.0.0.1:80 leads=True"
 
 
