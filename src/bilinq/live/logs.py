@@ -19,7 +19,9 @@ class Line(logging.Formatter):
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         pairs: dict[str, Any] = {"at": at, "level": record.levelname.lower(), "event": record.getMessage()}
         extra = {name: value for name, value in vars(record).items() if name not in _USUAL}
-        pairs |= {name: value for name, value in extra.items() if name[0] != "_"}  # Ray, if loaded, leaves private marks
+        pairs |= {
+            name: value for name, value in extra.items() if name[0] != "_"
+        }  # Ray, if loaded, leaves private marks
         if record.exc_info:
             pairs["trace"] = self.formatException(record.exc_info)
         return " ".join(f"{name}={_quoted(value)}" for name, value in pairs.items())
