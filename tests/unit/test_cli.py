@@ -226,7 +226,7 @@ def test_version_and_help() -> None:
 
 def test_help_loads_nothing_heavy() -> None:
     """What keeps `bilinq --help` quick; a stop-watch would depend on what else the machine does."""
-    heavy = "{'numba', 'scipy', 'rich', 'matplotlib'}"
+    heavy = "{'numpy', 'numba', 'scipy', 'rich', 'matplotlib', 'msgspec', 'httpx'}"
     code = "import sys; from bilinq.cli import app; app(['--help'], standalone_mode=False); "
     code += f"assert not {heavy} & set(sys.modules), {heavy} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
