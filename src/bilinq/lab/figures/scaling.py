@@ -11,7 +11,7 @@ from bilinq.lab import effects, style
 from bilinq.lab.claims import Claim, Finding, Range, above, below, between
 from bilinq.lab.effects import MINUS, Effect, number
 from bilinq.lab.figure import Figure, Records
-from bilinq.lab.figures.scaling_sweeps import FIXED, LINES, SABR, SWEEPS, UGDA, Sweep
+from bilinq.lab.figures.scaling_sweeps import FIXED, LINES, QUICK, SABR, SWEEPS, UGDA, Sweep
 from bilinq.lab.presets import published
 from bilinq.lab.runs import Record, Run, Synthetic
 from bilinq.lab.style import Look
@@ -44,19 +44,19 @@ class Scaling(Figure):
     def runs(self) -> dict[str, Run]:
         """Return every line at every point of its sweeps, and SABR with V fixed."""
         runs: dict[str, Run] = {}
-        for sweep in SWEEPS.values():
-            for value in self._values(sweep):
+        for sweep in self._sweeps.values():
+            for value in sweep.values:
                 setting, V, slots = sweep.setting(value), sweep.V(value), sweep.slots(value)
                 runs |= {_name(sweep, x, value): self.options.run(setting, LINES[x](V), slots) for x in sweep.lines}
         setting = Synthetic()
-        V, slots = published(setting.example, 0), self._values(SWEEPS["T"])[-1]
+        V, slots = published(setting.example, 0), self._sweeps["T"].values[-1]
         return runs | {f"fixed {line}": self.options.run(setting, LINES[line](V), slots) for line in FIXED}
 
     def table(self, records: Records) -> Table:
         """Return mean regrets and slopes, and in each sweep a line with the slope of the theory."""
         rows: list[dict[str, object]] = []
-        for name, sweep in SWEEPS.items():
-            values, highest = self._values(sweep), 0.0
+        for name, sweep in self._sweeps.items():
+            values, highest = sweep.values, 0.0
             for line in sweep.lines:
                 found = [effects.mean(records[_name(sweep, line, value)].samples["regret"]) for value in values]
                 highest = max(highest, found[0].value)
@@ -73,20 +73,20 @@ class Scaling(Figure):
     def draw(self, table: Table) -> Drawing:
         """Draw a panel for each sweep, slopes at the right."""
         figure, panels = style.panels(2, 2, height=3.2)
-        for axes, sweep in zip(panels, SWEEPS.values(), strict=True):
+        for axes, sweep in zip(panels, self._sweeps.values(), strict=True):
             _draw_sweep(axes, table.where(sweep=sweep.name), sweep)
         style.legend(figure, panels, columns=4)
         return figure
 
     def caption(self, table: Table) -> str:
         """Give the slopes in T."""
-        slope = {line: _plus_minus(table.where(slope_of="T", policy=line)) for line in SWEEPS["T"].lines}
+        slope = {line: _plus_minus(table.where(slope_of="T", policy=line)) for line in self._sweeps["T"].lines}
         return (
             "Mean regret at V = sqrt(I T), with fitted log-log slopes and their 95 % intervals at the right. In T they are "
             f"{slope['Thompson sampling']} for SABR with Thompson sampling, {slope['public code radius']} with the public "
             f"code's radius, {slope['printed radius']} with the printed one and {slope['UGDA-OL']} for UGDA-OL. The load is "
             "0.25 throughout, with one job per slot: in (a) to (c) the paper's 4 servers, in (d) 12 servers and jobs of "
-            f"3 units on average; T = {SWEEPS['I'].horizon} in (b) and (c), {SWEEPS['J'].horizon} in (d)."
+            f"3 units on average; T = {self._sweeps['I'].horizon} in (b) and (c), {self._sweeps['J'].horizon} in (d)."
         )
 
     def claims(self, records: Records) -> list[Claim]:
@@ -94,7 +94,7 @@ class Scaling(Figure):
         return [*self._claims_in_T(records), *self._claims_in_size(records), *self._claims_on_ugda(records)]
 
     def _claims_in_T(self, records: Records) -> list[Claim]:
-        slots, V = self._values(SWEEPS["T"])[-1], number(published(Synthetic().example, 0))
+        slots, V = self._sweeps["T"].values[-1], number(published(Synthetic().example, 0))
         drift = [_drift(records[f"fixed {line}"]) for line in FIXED]
         return [
             Claim(
@@ -141,7 +141,7 @@ class Scaling(Figure):
             Claim(
                 "regret-without-J", "Corollary 3.2", "The regret of SABR does not depend on the number of server classes.",
                 f"Slope of log mean regret over log J, {self._span('J')}, 12 servers in all, load 0.25, "
-                f"T = {SWEEPS['J'].horizon}; no dependence means within {MARGIN:g} of zero, our choice.",
+                f"T = {self._sweeps['J'].horizon}; no dependence means within {MARGIN:g} of zero, our choice.",
                 self._judged(records, "J", SABR, between(-MARGIN, MARGIN)),
             ),
         ]  # fmt: skip
@@ -170,13 +170,13 @@ class Scaling(Figure):
 
     def _judged(self, records: Records, name: str, lines: tuple[str, ...], claimed: Range) -> tuple[Finding, ...]:
         """Return a finding on the slope of each of the lines that the sweep has."""
-        chosen = [line for line in lines if line in SWEEPS[name].lines]
+        chosen = [line for line in lines if line in self._sweeps[name].lines]
         return tuple(Finding(_full(line), self._slope(records, name, line), claimed) for line in chosen)
 
     def _slope(self, records: Records, name: str, line: str, less: str | None = None) -> Effect:
         """Return the slope of a line, less that of another where one is named."""
-        sweep = SWEEPS[name]
-        values = self._values(sweep)
+        sweep = self._sweeps[name]
+        values = sweep.values
 
         def one(line: str, keep: IntArray) -> float:
             regret = [records[_name(sweep, line, value)].samples["regret"][keep].mean() for value in values]
@@ -187,11 +187,12 @@ class Scaling(Figure):
 
         return effects.estimate(statistic, self.options.count, "slope")
 
-    def _values(self, sweep: Sweep) -> tuple[int, ...]:
-        return self.options.pick(sweep.values, quick=sweep.values[:2])
+    @property
+    def _sweeps(self) -> dict[str, Sweep]:
+        return self.options.pick(SWEEPS, quick=QUICK)
 
     def _span(self, name: str) -> str:
-        values = self._values(SWEEPS[name])
+        values = self._sweeps[name].values
         return f"{name} from {values[0]:,} to {values[-1]:,}"
 
 

@@ -1,7 +1,7 @@
 """What the figure `scaling` varies: four sweeps, and the policies that each of them runs."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bilinq.lab.once import once
 from bilinq.lab.presets import PRESETS, order
@@ -58,6 +58,11 @@ class Sweep:
         """Return sqrt(I T), the order that Corollary 3.2 asks for."""
         return order(self.setting(value).example, self.slots(value))
 
+    def shorter(self) -> "Sweep":
+        """Return the sweep for a quick look: its first two values, and half the slots."""
+        values = tuple(self.slots(value) // 2 if self.name == "T" else value for value in self.values[:2])
+        return replace(self, values=values, horizon=self.horizon // 2)
+
 
 def _many_servers(J: int) -> Synthetic:
     """Return 12 servers, which 2, 3 or 6 classes share equally, at load 0.25 and still one job per slot."""
@@ -78,3 +83,5 @@ SWEEPS: dict[str, Sweep] = {
     )
 }  # fmt: skip
 """By symbol, in the order of the panels."""
+QUICK = {name: sweep.shorter() for name, sweep in SWEEPS.items()}
+"""The same for a quick look."""
