@@ -14,7 +14,7 @@ from bilinq.errors import Away
 from bilinq.live.keys import LOCAL
 from bilinq.live.messages import JobClass, NewJob, NewServer, ServerClass, WorkFinish
 from bilinq.live.service import Service
-from bilinq.live.service.memory import Changes
+from bilinq.live.service.outbox import Changes
 from bilinq.live.settings import Range, Settings
 from bilinq.live.store import Transaction, checkpoints, jobs, leases, open_store, servers
 from bilinq.live.store.jobs import JobRow
@@ -134,6 +134,48 @@ def test_an_end_that_cannot_be_written_is_forgotten_by_memory(sqlite_url: str, m
             await ready(service)
             told = await service.finish_one(LOCAL, end)
             assert (told.state, told.repeated) == ("done", False)
+
+    run(work())
+
+
+def test_a_write_that_fails_is_noticed_although_nobody_waits_for_it(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        async with serving(sqlite_url) as service:
+            id = (await service.submit(LOCAL, [NewJob("a")])).jobs[0].id
+            with monkeypatch.context() as patch:
+                patch.setattr(jobs, "set_ended", lambda *_: 1 / 0)
+                memory, changes = service.core.memory, Changes()
+                memory.cancel(int(id[1:]), time.time(), changes)
+                service.core.save(changes).cancel()  # who asked is gone
+                async with asyncio.timeout(10.0):
+                    while service.ready:
+                        await asyncio.sleep(0.01)
+            await ready(service)
+            assert list(service.core.memory.jobs) == [int(id[1:])]
+
+    run(work())
+
+
+def test_memory_forgets_the_deadlines_of_leases_that_have_ended(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bilinq.live.service.memory.SPARE", 3)
+
+    async def work() -> None:
+        async with serving(sqlite_url, lease=3600.0) as service:
+            for _ in range(20):
+                await life(service)
+            memory = service.core.memory
+            assert len(memory._deadlines) <= 5  # twice the leases and three to spare
+            await service.submit(LOCAL, [NewJob("a")])
+            server = await service.register(LOCAL, NewServer("x", "s"))
+            lease = (await service.lease(LOCAL, [server.id], 0.0))[0]
+            for seconds in (7200.0, 1.0, 9000.0, 5000.0):
+                memory.extend(memory.leases[lease.fence], seconds)
+            assert [one.id for one in memory.expired(4999.0)] == []
+            assert [one.id for one in memory.expired(5000.0)] == [lease.fence]
 
     run(work())
 

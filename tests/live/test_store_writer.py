@@ -245,7 +245,7 @@ def test_gathered_calls_share_operations(database_url: str) -> None:
 
     async def run() -> None:
         async with leading(database_url) as store:
-            gather = Gather(store, submit)
+            gather = Gather(store.write, submit)
             results = await asyncio.gather(*(gather(id) for id in range(20, 220)), return_exceptions=True)
             assert len(calls) <= 2
             assert [str(result) for result in results] == [str(id) if id % 10 else f"no {id}" for id in range(20, 220)]
@@ -265,7 +265,7 @@ def test_gathered_calls_must_have_a_result_each(sqlite_url: str) -> None:
     async def run() -> None:
         async with leading(sqlite_url) as store:
             with pytest.raises(RuntimeError, match="must return 1 results; got 0"):
-                await Gather(store, short)(1)
+                await Gather(store.write, short)(1)
             assert await stored_ids(store) == []
 
     asyncio.run(run())

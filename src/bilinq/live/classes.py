@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import TypeVar
 
 import numpy as np
@@ -70,10 +71,10 @@ class RewardRange:
 
     def scaled(self, reward: float) -> float:
         """Return a reward in [-1, 1], or say that it is outside the range."""
-        value = scalar("reward", reward)
+        value = reward if type(reward) is float and isfinite(reward) else scalar("reward", reward)
         if not self.low <= value <= self.high:
             raise BadInput(f"reward must be from {self.low:g} to {self.high:g}, the declared range; got {value:g}")
-        return float(np.clip((value - self.middle) / self.unit, -1.0, 1.0))
+        return min(max((value - self.middle) / self.unit, -1.0), 1.0)
 
     def unscaled(self, value: Array) -> Array:
         """Return means in [-1, 1] in the user's units."""

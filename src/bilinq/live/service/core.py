@@ -17,12 +17,13 @@ from bilinq.live.classes import JobClass, ServerClass
 from bilinq.live.messages import Lease, LeasedJob
 from bilinq.live.scheduler import Scheduler
 from bilinq.live.service.loading import load
-from bilinq.live.service.memory import Changes, LiveLease, Memory
+from bilinq.live.service.memory import LiveLease, Memory
 from bilinq.live.service.options import Options, configure
+from bilinq.live.service.outbox import Changes, Outbox, Payloads
 from bilinq.live.service.payloads import from_text
 from bilinq.live.service.polls import Poll
 from bilinq.live.settings import Settings
-from bilinq.live.store import Store, Transaction, checkpoints, jobs, leases, meta
+from bilinq.live.store import Store, Transaction, checkpoints, jobs, meta
 from bilinq.live.store.leases import LeaseRow
 
 T = TypeVar("T")
@@ -50,6 +51,7 @@ class Core:
         self.leader: str | None = None
         self.slots = 0
         self.slot_seconds = 0.0
+        self._outbox = Outbox(self._submit)
         self._memory: Memory | None = None
         self._options: Options | None = None
         self._seed = secrets.randbits(32) if settings.seed is None else settings.seed
@@ -139,27 +141,36 @@ class Core:
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 
-    async def write(self, operation: Callable[[Transaction], T]) -> T:
-        """Return what an operation returns, once it is on disk; if it fails, memory is loaded again."""
-        return await self._stored(self._submit(operation))
+    async def write(self, operation: Callable[[Transaction], T], *, in_order: bool = True) -> T:
+        """Return what an operation returns, once it is on disk; if it fails, memory is loaded again.
+
+        An operation that has nothing to do with what memory knows of need not be `in_order` with what is saved.
+        """
+        if in_order:
+            self._outbox.close()
+        return await asyncio.shield(self._submit(operation))
+
+    def save(self, changes: Changes, granted: Sequence[LeaseRow] = ()) -> Payloads:
+        """Hand on what memory has changed, now; wait for what is returned until that is on disk."""
+        return asyncio.shield(self._outbox.put(changes, granted))
 
     def _submit(self, operation: Callable[[Transaction], T]) -> asyncio.Future[T]:
         """Hand over an operation now, so that the database changes in the order in which memory did."""
         try:
-            return self.store.submit(operation)
+            future = self.store.submit(operation)
         except Away as error:
-            future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+            future = asyncio.get_running_loop().create_future()
             future.set_exception(error)
-            return future
+            self._recover(str(error))
+        else:
+            future.add_done_callback(self._check)
+        return future
 
-    async def _stored(self, future: asyncio.Future[T]) -> T:
-        """Return what an operation returned, unless it failed: then memory is ahead of the database for good."""
-        try:
-            return await future
-        except Exception as error:
-            if isinstance(error, Away) or not isinstance(error, Refused | BadInput):
-                self._recover(str(error) or type(error).__name__)
-            raise
+    def _check(self, written: asyncio.Future[Any]) -> None:
+        """Load memory again if an operation has failed, whether or not somebody waits: memory is ahead for good then."""
+        error = None if written.cancelled() else written.exception()
+        if error is not None and (isinstance(error, Away) or not isinstance(error, Refused | BadInput)):
+            self._recover(str(error) or type(error).__name__)
 
     def hurry(self) -> None:
         """Run the next slot early."""
@@ -172,7 +183,7 @@ class Core:
         for lease in list(memory.expired(began)):
             memory.fail(lease, "expired", "the lease expired", time.time(), changes)
         if changes:
-            self.spawn(self._written(self._submit(changes.write)))
+            self.spawn(_in_time(self.save(changes)))
         idle = memory.idle()
         if memory.scheduler is None or not sum(memory.queued.values()):
             return
@@ -187,15 +198,13 @@ class Core:
             rows = memory.grant(tasks, time.time(), began, self.settings.lease)
             for poll in polls.values():
                 poll.expect()
-            self.spawn(self._deliver(memory, self._submit(lambda tx: leases.grant(tx, rows)), rows, polls))
+            self.spawn(self._deliver(memory, rows, polls, self.save(Changes(), rows)))
         self.slot_seconds = time.monotonic() - began
 
-    async def _deliver(
-        self, memory: Memory, granted: asyncio.Future[dict[int, str]], rows: Sequence[LeaseRow], polls: dict[int, Poll]
-    ) -> None:
+    async def _deliver(self, memory: Memory, rows: Sequence[LeaseRow], polls: dict[int, Poll], saved: Payloads) -> None:
         """Hand leases, once they are on disk, to those who wait; what nobody waits for goes back."""
         try:
-            payloads = await self._stored(granted)
+            payloads = await saved
         except Exception as error:
             for poll in polls.values():
                 poll.end()
@@ -212,17 +221,13 @@ class Core:
             else:
                 poll.deliver(self.lease_message(lease, payloads[row.job]))
         if changes:
-            await self._written(self._submit(changes.write))
+            await _in_time(self.save(changes))
 
     def lease_message(self, lease: LiveLease, payload: str) -> Lease:
         """Return a lease as a worker sees it."""
         job, left = self.memory.jobs[lease.job], max(lease.deadline - time.monotonic(), 0.0)
         told = LeasedJob(f"j{lease.job}", job.job_class, from_text(payload), job.units_left, job.attempts)
         return Lease(f"l{lease.id}", lease.id, f"s{lease.server}", time.time() + left, left, told)
-
-    async def _written(self, future: asyncio.Future[None]) -> None:
-        with contextlib.suppress(Away):
-            await self._stored(future)
 
     async def _run_slots(self) -> None:
         """Run slots by the clock, and early when somebody is in a hurry."""
@@ -335,6 +340,12 @@ def _going_on(what: str) -> Iterator[None]:
         pass
     except Exception:
         log.exception("%s failed", what)
+
+
+async def _in_time(saved: Payloads) -> None:
+    """Wait for what nobody asked for; if it fails, memory is loaded again anyway."""
+    with contextlib.suppress(Away):
+        await saved
 
 
 def _warm() -> None:

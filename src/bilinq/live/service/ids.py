@@ -26,7 +26,7 @@ def number(kind: str, text: str) -> int | None:
     >>> number("j", "j12"), number("j", "l12"), number("j", "j012")
     (12, None, None)
     """
-    digits = text.removeprefix(kind)
-    if not text.startswith(kind) or not digits.isascii() or not digits.isdigit() or len(digits) > 18:
+    digits = text[1:]
+    if text[:1] != kind or not digits.isdigit() or digits[0] == "0" or not digits.isascii() or len(digits) > 18:
         return None
-    return int(digits) if digits[0] != "0" else None
+    return int(digits)

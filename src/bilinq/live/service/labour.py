@@ -24,7 +24,8 @@ from bilinq.live.messages import (
 )
 from bilinq.live.service.core import Core
 from bilinq.live.service.ids import number
-from bilinq.live.service.memory import Changes, LiveLease, LiveServer
+from bilinq.live.service.memory import LiveLease, LiveServer
+from bilinq.live.service.outbox import Changes
 from bilinq.live.service.payloads import digest, to_text
 from bilinq.live.service.polls import Poll
 from bilinq.live.store import Transaction, jobs, leases, servers
@@ -98,7 +99,7 @@ class Labour:
             self._let_go(server, "the server asked for other work", changes)
             server.seen = time.time()
         if changes:
-            await self._core.write(changes.write)
+            await self._core.save(changes)
             if memory is not self._core.memory:
                 return []
         for id in found:
@@ -128,7 +129,7 @@ class Labour:
             except (Refused, BadInput) as error:
                 made.append(Outcome(end.lease, refused=str(error)))
         if changes:
-            await self._core.write(changes.write)
+            await self._core.save(changes)
             self._core.hurry()
         return [outcome or await self._past(who, end) for outcome, end in zip(made, ends, strict=True)]
 
@@ -140,7 +141,8 @@ class Labour:
             outcome = await self._past(who, end)
             if outcome.refused is not None:
                 raise Stale(outcome.refused)
-        await self._core.write(changes.write)
+        if changes:
+            await self._core.save(changes)
         self._core.hurry()
         assert outcome.job is not None and outcome.state is not None
         return Finished(outcome.job, outcome.state, outcome.repeated)

@@ -9,23 +9,24 @@ from __future__ import annotations
 import heapq
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from bilinq.live.messages import JobState
 from bilinq.live.scheduler import Assignment, Scheduler
 from bilinq.live.service.ids import Ids
+from bilinq.live.service.outbox import Changes
 from bilinq.live.service.polls import Poll
-from bilinq.live.store import jobs, leases, rewards
 from bilinq.live.store.classes import ClassRow
 from bilinq.live.store.jobs import Ended, Queued, Waiting
 from bilinq.live.store.keys import KeyRow
 from bilinq.live.store.leases import LeaseEnd, LeaseRow
 from bilinq.live.store.rewards import RewardRow
 from bilinq.live.store.servers import ServerRow
-from bilinq.live.store.transaction import Transaction
 
 RECENT = 2000
 """Waiting times kept of each class."""
+SPARE = 1000
+"""Deadlines of ended leases that are kept in any case."""
 
 
 @dataclass(slots=True)
@@ -60,26 +61,6 @@ class LiveLease:
     job_class_id: int
     server_class_id: int
     deadline: float
-
-
-@dataclass
-class Changes:
-    """Rows to write together."""
-
-    leases: list[LeaseEnd] = field(default_factory=list)
-    queued: list[Queued] = field(default_factory=list)
-    ended: list[Ended] = field(default_factory=list)
-    rewards: list[RewardRow] = field(default_factory=list)
-
-    def __bool__(self) -> bool:
-        return bool(self.leases or self.queued or self.ended)
-
-    def write(self, tx: Transaction) -> None:
-        """Write all rows."""
-        leases.end(tx, self.leases)
-        jobs.set_queued(tx, self.queued)
-        jobs.set_ended(tx, self.ended)
-        rewards.add(tx, self.rewards)
 
 
 class Memory:
@@ -227,7 +208,7 @@ class Memory:
     def extend(self, lease: LiveLease, deadline: float) -> None:
         """Give a lease a later deadline."""
         lease.deadline = deadline
-        heapq.heappush(self._deadlines, (deadline, lease.id))
+        self._note_deadline(lease)
 
     def expired(self, now: float) -> Iterator[LiveLease]:
         """Yield the leases whose deadline has passed."""
@@ -248,7 +229,14 @@ class Memory:
         if server.poll is not None:
             self.withdraw(lease.server, server.poll)
         server.lease = lease.id
+        self._note_deadline(lease)
+
+    def _note_deadline(self, lease: LiveLease) -> None:
+        """Remember when to look at a lease; forget those that ended, once they are more than half of what is remembered."""
         heapq.heappush(self._deadlines, (lease.deadline, lease.id))
+        if len(self._deadlines) > 2 * len(self.leases) + SPARE:
+            self._deadlines = [(one.deadline, one.id) for one in self.leases.values()]
+            heapq.heapify(self._deadlines)
 
     def _release(self, lease: LiveLease, job: LiveJob) -> None:
         del self.leases[lease.id]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 from bilinq.live.messages import Lease
 
@@ -17,11 +18,12 @@ class Poll:
         self.leases: list[Lease] = []
         self.pending = 0
         self.abandoned = False
-        self._over = asyncio.get_running_loop().create_future()
+        self._over = asyncio.Event()
 
     def expect(self) -> None:
         """Tell that a lease for this call is being written."""
         self.pending += 1
+        self._over.clear()
 
     def deliver(self, lease: Lease) -> None:
         """Hand over a lease that is on disk."""
@@ -32,14 +34,16 @@ class Poll:
     def end(self) -> None:
         """Stop waiting for anything."""
         self.pending = 0
-        self._settle()
+        self._over.set()
 
     def _settle(self) -> None:
-        if not self.pending and not self._over.done():
-            self._over.set_result(None)
+        if not self.pending:
+            self._over.set()
 
     async def wait(self, seconds: float) -> None:
-        """Return when it is over."""
-        await asyncio.wait([self._over], timeout=seconds)
-        if self.pending:
-            await self._over
+        """Return when it is over, and nothing is being written for it at that moment."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._over.wait()
+        while self.pending:  # also what was granted between the end and the moment in which this call noticed
+            await self._over.wait()

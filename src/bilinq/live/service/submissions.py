@@ -4,18 +4,32 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
 
 from bilinq.errors import Away, Busy, Clash, NotKnown
 from bilinq.live.keys import Identity
 from bilinq.live.messages import Event, Job, JobRef, Jobs, JobState, NewJob, Retried, Submitted
 from bilinq.live.service.core import Core
 from bilinq.live.service.ids import number
-from bilinq.live.service.memory import Changes
+from bilinq.live.service.outbox import Changes
 from bilinq.live.service.payloads import digest, from_text, to_text
 from bilinq.live.store import Transaction, audit, jobs
-from bilinq.live.store.jobs import JobRow, Queued, Waiting
+from bilinq.live.store.gather import Gather
+from bilinq.live.store.jobs import JobRow, Known, Queued, Waiting
 from bilinq.live.store.leases import LeaseRow
+
+SMALL = 50
+"""Jobs of a call that is stored together with other calls."""
+
+
+class Stored(NamedTuple):
+    """A job that was submitted: itself, if it is new, or the job of then."""
+
+    id: int
+    state: JobState
+    is_new: bool
 
 
 class Submissions:
@@ -24,6 +38,7 @@ class Submissions:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._coming: Counter[str] = Counter()
+        self._gather = Gather(partial(core.write, in_order=False), _insert)
 
     async def submit(self, who: Identity, new: Sequence[NewJob]) -> Submitted:
         """Store jobs, all or none; a job with a key that was used before is the job of then."""
@@ -33,7 +48,7 @@ class Submissions:
         rows = [self._row(who, job, next(memory.ids.job)) for job in new]
         self._coming += coming
         try:
-            stored = await self._core.write(lambda tx: _insert(tx, who.namespace, rows))
+            stored = await self._store(who.namespace, rows)
         finally:
             self._coming -= coming
         if memory is not self._core.memory:  # it was loaded again meanwhile, with these jobs in it
@@ -70,7 +85,7 @@ class Submissions:
                 raise Away(f"job {id} is only being stored; ask again")
             raise Clash(f"job {id} has ended: it is {now.state}")
         memory.cancel(row.id, time.time(), changes)
-        await self._core.write(changes.write)
+        await self._core.save(changes)
         return await self.job(who, id)
 
     async def retry(self, who: Identity, id: str) -> Retried:
@@ -102,6 +117,15 @@ class Submissions:
             if many > room:
                 raise Busy(f"class {name!r} has room for {max(room, 0)} more jobs; got {many}", retry_after=1.0)
 
+    async def _store(self, namespace: str, rows: Sequence[JobRow]) -> list[Stored]:
+        """Insert the rows of one call, small ones together with those of others."""
+        if len(rows) <= SMALL:
+            return await self._gather((namespace, rows))
+        [answer] = await self._core.write(lambda tx: _insert(tx, [(namespace, rows)]), in_order=False)
+        if isinstance(answer, Clash):
+            raise answer
+        return answer
+
     def _row(self, who: Identity, job: NewJob, id: int) -> JobRow:
         payload = to_text(job.payload)
         mark = None if job.key is None else digest(job.job_class, payload, job.units)
@@ -118,27 +142,44 @@ class Submissions:
         return row, jobs.history(tx, row.id)
 
 
-def _insert(tx: Transaction, namespace: str, rows: Sequence[JobRow]) -> list[tuple[int, JobState, bool]]:
-    """Insert those rows whose key is new; return id, state and newness of each, or refuse all."""
-    keys = [row.key for row in rows if row.key is not None]
-    known: dict[str, tuple[int, JobState, str | None]] = {
-        key: (job.id, job.state, job.digest)  # type: ignore[misc]
-        for key, job in jobs.by_key(tx, namespace, keys).items()
-    }
-    answer: list[tuple[int, JobState, bool]] = []
+def _insert(tx: Transaction, asked: Sequence[tuple[str, Sequence[JobRow]]]) -> list[list[Stored] | Clash]:
+    """Insert the rows of several calls whose key is new; return what became of the rows of each, or why all are refused."""
+    known: dict[tuple[str, str], Known] = {}
+    for namespace in {namespace for namespace, _ in asked}:
+        keys = [row.key for space, rows in asked if space == namespace for row in rows if row.key is not None]
+        known |= {(namespace, key): job for key, job in jobs.by_key(tx, namespace, keys).items()}
+    answers: list[list[Stored] | Clash] = []
     fresh: list[JobRow] = []
-    for row in rows:
-        if row.key is None or row.key not in known:
-            fresh.append(row)
-            answer.append((row.id, "queued", True))
-            if row.key is not None:
-                known[row.key] = (row.id, "queued", row.digest)
+    for _, rows in asked:
+        try:
+            answer = _settle(rows, known)
+        except Clash as error:
+            answers.append(error)
             continue
-        id, state, mark = known[row.key]
-        if mark != row.digest:
-            raise Clash(f"key {row.key!r} was used for a job with another class, payload or number of units, j{id}")
-        answer.append((id, state, False))
+        answers.append(answer)
+        new = [row for row, stored in zip(rows, answer, strict=True) if stored.is_new]
+        known |= {(row.namespace, row.key): Known(row.id, "queued", row.digest) for row in new if row.key is not None}
+        fresh += new
     jobs.insert(tx, fresh)
+    return answers
+
+
+def _settle(rows: Sequence[JobRow], known: Mapping[tuple[str, str], Known]) -> list[Stored]:
+    """Return what becomes of the rows of one call, where `known` jobs have their keys already; or refuse all."""
+    answer: list[Stored] = []
+    own: dict[str, Known] = {}
+    for row in rows:
+        before = None if row.key is None else known.get((row.namespace, row.key)) or own.get(row.key)
+        if before is None:
+            answer.append(Stored(row.id, "queued", True))
+            if row.key is not None:
+                own[row.key] = Known(row.id, "queued", row.digest)
+        elif before.digest != row.digest:
+            raise Clash(
+                f"key {row.key!r} was used for a job with another class, payload or number of units, j{before.id}"
+            )
+        else:
+            answer.append(Stored(before.id, before.state, False))  # type: ignore[arg-type]
     return answer
 
 

@@ -1,19 +1,22 @@
 """Single calls made into batches: what many callers ask for at the same time costs the database one operation."""
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Generic, TypeVar
 
 from bilinq.errors import Away, BadInput, Refused
-from bilinq.live.store.store import Store
 from bilinq.live.store.transaction import Transaction
 
 T = TypeVar("T")
 Item = TypeVar("Item")
+Write = Callable[[Callable[[Transaction], Any]], Awaitable[Any]]
+"""`Store.write`, or what stands for it."""
+MOST = 100
+"""Items that one operation takes at most."""
 
 
 class Gather(Generic[Item, T]):
-    """An operation on many items, called with one at a time.
+    """An operation on many items, called with one at a time, and carried out by `write`.
 
     `operation` returns a result for each item, in order; a result that is a `Refused` or `BadInput` is raised to its
     caller. While one operation is under way the items for the next gather. If an operation fails on several items,
@@ -21,9 +24,9 @@ class Gather(Generic[Item, T]):
     """
 
     def __init__(
-        self, store: Store, operation: Callable[[Transaction, list[Item]], Sequence[T | Refused | BadInput]]
+        self, write: Write, operation: Callable[[Transaction, list[Item]], Sequence[T | Refused | BadInput]]
     ) -> None:
-        self._store = store
+        self._write = write
         self._operation = operation
         self._waiting: list[tuple[Item, asyncio.Future[T]]] = []
         self._work: asyncio.Task[None] | None = None
@@ -38,7 +41,7 @@ class Gather(Generic[Item, T]):
 
     async def _drain(self) -> None:
         while self._waiting:
-            batch, self._waiting = self._waiting, []
+            batch, self._waiting = self._waiting[:MOST], self._waiting[MOST:]
             await self._serve(batch)
         self._work = None
 
@@ -46,7 +49,7 @@ class Gather(Generic[Item, T]):
         items = [item for item, _ in batch]
         results: Sequence[T | Exception]
         try:
-            results = await self._store.write(lambda tx: self._results(tx, items))
+            results = await self._write(lambda tx: self._results(tx, items))
         except Away as error:
             results = [Away(str(error), error.retry_after) for _ in batch]
         except Exception as error:

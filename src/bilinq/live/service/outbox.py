@@ -1,0 +1,95 @@
+"""What memory has changed, on its way to the disk: many small changes become few large statements."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from bilinq.live.store import jobs, leases, rewards
+from bilinq.live.store.jobs import Ended, Queued
+from bilinq.live.store.leases import LeaseEnd, LeaseRow
+from bilinq.live.store.rewards import RewardRow
+from bilinq.live.store.transaction import Transaction
+
+Payloads = asyncio.Future[dict[int, str]]
+"""Something to wait for until it is on disk; it gives payloads by job."""
+
+
+@dataclass
+class Changes:
+    """Rows to write together, none of which needs another to be written before it."""
+
+    leases: list[LeaseEnd] = field(default_factory=list)
+    queued: list[Queued] = field(default_factory=list)
+    ended: list[Ended] = field(default_factory=list)
+    rewards: list[RewardRow] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.leases or self.queued or self.ended)
+
+    def write(self, tx: Transaction) -> None:
+        """Write all rows."""
+        leases.end(tx, self.leases)
+        jobs.set_queued(tx, self.queued)
+        jobs.set_ended(tx, self.ended)
+        rewards.add(tx, self.rewards)
+
+
+class Group:
+    """Changes and new leases that become one operation, until the writer begins with it.
+
+    No job is in it twice, so that the order inside does not matter.
+    """
+
+    def __init__(self) -> None:
+        self.written: Payloads
+        self._changes = Changes()
+        self._granted: list[LeaseRow] = []
+        self._jobs: set[int] = set()
+        self._begun = False
+        self._lock = threading.Lock()
+
+    def add(self, changes: Changes, granted: Sequence[LeaseRow]) -> bool:
+        """Take changes in, or tell that it is too late for them or that they touch a job a second time."""
+        touched = [row.id for row in changes.queued] + [row.id for row in changes.ended] + [row.job for row in granted]
+        with self._lock:
+            if self._begun or not self._jobs.isdisjoint(touched):
+                return False
+            self._jobs.update(touched)
+            for all, more in zip(vars(self._changes).values(), vars(changes).values(), strict=True):
+                all += more
+            self._granted += granted
+            return True
+
+    def write(self, tx: Transaction) -> dict[int, str]:
+        """Write everything; return the payloads of the jobs that were leased."""
+        with self._lock:
+            self._begun = True
+        self._changes.write(tx)
+        return leases.grant(tx, self._granted)
+
+
+class Outbox:
+    """The way of changes to `Store.submit`, in order: what was handed in first is never written after what came later."""
+
+    def __init__(self, submit: Callable[[Callable[[Transaction], dict[int, str]]], Payloads]) -> None:
+        self._submit = submit
+        self._last: Group | None = None
+
+    def put(self, changes: Changes, granted: Sequence[LeaseRow] = ()) -> Payloads:
+        """Hand changes in; return a future of payloads by job, at least of those in `granted`, once all is on disk.
+
+        The future is shared: shield it from being cancelled.
+        """
+        if self._last is None or self._last.written.done() or not self._last.add(changes, granted):
+            group = Group()
+            group.add(changes, granted)
+            group.written = self._submit(group.write)
+            self._last = group
+        return self._last.written
+
+    def close(self) -> None:
+        """Let what comes from now on be written after what is handed to the store in between."""
+        self._last = None

@@ -1,0 +1,168 @@
+"""Small calls that share statements: each still gets its own answer, and the disk sees changes in their order."""
+
+import asyncio
+import sqlite3
+from typing import Any
+
+import pytest
+from databases import leading
+
+from bilinq.errors import Clash
+from bilinq.live.keys import LOCAL
+from bilinq.live.messages import JobClass, Lease, LeasedJob, NewJob, ServerClass, Submitted
+from bilinq.live.service import Service
+from bilinq.live.service.outbox import Changes, Outbox
+from bilinq.live.service.polls import Poll
+from bilinq.live.settings import Settings
+from bilinq.live.store import Store, Transaction, classes, jobs, leases, open_store, servers
+from bilinq.live.store.classes import ClassRow
+from bilinq.live.store.jobs import Ended, JobRow, Queued
+from bilinq.live.store.leases import LeaseEnd, LeaseRow
+from bilinq.live.store.rewards import RewardRow
+from bilinq.live.store.servers import ServerRow
+
+pytest_plugins = ("databases",)
+
+JOBS = range(1, 101)
+
+
+def prepare(tx: Transaction) -> None:
+    classes.put(tx, ClassRow(1, "job", "a", (1.0,), 1.0, 1.0, None))
+    classes.put(tx, ClassRow(2, "server", "x", (1.0,)))
+    servers.put(tx, ServerRow(1, "x", None, "key", 0.0, 0.0))
+    jobs.insert(tx, [JobRow(id, "default", "a", "queued", None, None, f'"{id}"', 1, 1, 0, 1.0) for id in JOBS])
+
+
+def grant(lease: int, job: int) -> LeaseRow:
+    return LeaseRow(lease, job, 1, 1, 2, 1.0, 2.0)
+
+
+def finish(lease: int, job: int) -> Changes:
+    end = LeaseEnd(lease, "finished", 3.0, 0.5, "digest")
+    return Changes([end], [], [Ended(job, "done", 3.0, 0, 0, None, 0.5)], [RewardRow(lease, lease, 1, 2, 0.5)])
+
+
+def requeue(lease: int, job: int) -> Changes:
+    return Changes([LeaseEnd(lease, "failed", 3.0)], [Queued(job, 1, 1, "failed")], [], [])
+
+
+async def states(store: Store, *ids: int) -> list[Any]:
+    def look(tx: Transaction) -> list[Any]:
+        return [[getattr(jobs.get(tx, id), "state", None), *(row.state for row in jobs.history(tx, id))] for id in ids]
+
+    return await store.write(look)
+
+
+def counted(store: Store, operations: list[Any]) -> Outbox:
+    def noting(operation: Any) -> Any:
+        operations.append(operation)
+        return store.submit(operation)
+
+    return Outbox(noting)
+
+
+def test_changes_of_one_moment_share_an_operation(database_url: str) -> None:
+    async def run() -> None:
+        async with leading(database_url) as store:
+            await store.write(prepare)
+            operations: list[Any] = []
+            outbox = counted(store, operations)
+            found = await asyncio.gather(*(outbox.put(Changes(), [grant(id, id)]) for id in JOBS))
+            assert all(payloads[id] == f'"{id}"' for id, payloads in zip(JOBS, found, strict=True))
+            await asyncio.gather(*(outbox.put(finish(id, id)) for id in JOBS))
+            assert len(operations) <= 20  # how many were taken up while more came depends on the writer's pace
+            assert await states(store, *JOBS) == [["done", "finished"]] * len(JOBS)
+
+    asyncio.run(run())
+
+
+def test_a_job_that_changes_twice_at_once_ends_in_its_last_state(database_url: str) -> None:
+    async def run() -> None:
+        async with leading(database_url) as store:
+            await store.write(prepare)
+            outbox = Outbox(store.submit)
+            put = [
+                outbox.put(Changes(), [grant(1, 7)]),
+                outbox.put(requeue(1, 7)),
+                outbox.put(Changes(), [grant(2, 7)]),
+            ]
+            put += [outbox.put(Changes(), [grant(3, 8)]), outbox.put(finish(2, 7)), outbox.put(requeue(3, 8))]
+            await asyncio.gather(*put)
+            assert await states(store, 7, 8) == [["done", "failed", "finished"], ["queued", "failed"]]
+
+    asyncio.run(run())
+
+
+def test_what_is_written_in_between_keeps_its_place(database_url: str) -> None:
+    async def run() -> None:
+        async with leading(database_url) as store:
+            await store.write(prepare)
+            outbox = Outbox(store.submit)
+            for id in JOBS:
+                outbox.put(Changes(), [grant(id, id)])
+                outbox.close()
+                seen = store.submit(lambda tx: len(leases.active(tx)))
+                outbox.put(finish(id, id))
+                assert await seen == 1
+
+    asyncio.run(run())
+
+
+def test_after_a_failure_changes_start_anew(sqlite_url: str) -> None:
+    async def run() -> None:
+        async with leading(sqlite_url) as store:
+            await store.write(prepare)
+            outbox = Outbox(store.submit)
+            with pytest.raises(sqlite3.IntegrityError):
+                await outbox.put(Changes(), [grant(1, 1), grant(1, 2)])
+            await outbox.put(Changes(), [grant(1, 1)])
+            assert await states(store, 1, 2) == [["leased", "active"], ["queued"]]
+
+    asyncio.run(run())
+
+
+def test_submits_at_once_are_all_or_none_each(database_url: str) -> None:
+    """Of two calls that use a key for different jobs one is refused as a whole; small and large calls alike."""
+    settings = Settings(
+        database=database_url, job_class=(JobClass("a", [1.0]),), server_class=(ServerClass("x", [1.0]),), slot=60.0
+    )
+
+    async def run() -> None:
+        service = Service(settings, open_store(database_url))
+        await service.start()
+        try:
+            calls = [[NewJob("a", 0, key="k"), NewJob("a", n, key=f"own{n}")] for n in range(9)]
+            calls[4] = [NewJob("a", 4, key="own4"), NewJob("a", "other", key="k")]
+            calls += [[NewJob("a", key="k", payload=0)] * 200, [NewJob("a")] * 60 + [NewJob("a", 5, key="k")]]
+            told = await asyncio.gather(*(service.submit(LOCAL, call) for call in calls), return_exceptions=True)
+            refused = [k for k, one in enumerate(told) if isinstance(one, Clash)]
+            fine = [one for one in told if isinstance(one, Submitted)]
+            assert refused == [4, 10] and len(fine) == 9
+            assert len({one.jobs[0].id for one in fine}) == 1
+            listed = (await service.jobs(LOCAL, None, None, None, 1000)).jobs
+            assert {one.key for one in listed} == {"k"} | {f"own{n}" for n in range(9) if n != 4}
+            assert service.core.memory.queued["a"] == len(listed) == 9
+        finally:
+            await service.stop()
+
+    asyncio.run(run())
+
+
+def test_a_poll_takes_what_is_granted_until_it_is_noticed_to_be_over() -> None:
+    def lease(id: int) -> Lease:
+        return Lease(f"l{id}", id, "s1", 0.0, 0.0, LeasedJob(f"j{id}", "a", None, 1, 0))
+
+    async def run() -> None:
+        poll = Poll()
+        waiting = asyncio.ensure_future(poll.wait(10.0))
+        await asyncio.sleep(0)
+        poll.expect()
+        poll.deliver(lease(1))
+        poll.expect()  # a slot that ran before the waiting call woke up
+        await asyncio.sleep(0.01)
+        assert not waiting.done()
+        poll.deliver(lease(2))
+        await waiting
+        assert [one.fence for one in poll.leases] == [1, 2]
+
+    asyncio.run(run())
