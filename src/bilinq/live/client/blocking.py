@@ -12,7 +12,7 @@ import httpx
 
 from bilinq.live.client import calls
 from bilinq.live.client.link import Link, answer_of, lost
-from bilinq.live.client.talk import Ask, Flow, Limits, Pause, Reply
+from bilinq.live.client.talk import Ask, Flow, Limits, Pause, Reply, signature_of_method
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -25,6 +25,7 @@ def _method(build: Callable[Concatenate[Limits, P], Flow[T]]) -> "Callable[Conca
     def method(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> T:
         return self._run(build(self.link.limits, *args, **kwargs))
 
+    method.__signature__ = signature_of_method(build)  # type: ignore[attr-defined]
     return method
 
 

@@ -4,11 +4,12 @@ A flow is a generator that yields what it wants done (`Ask`, `Pause`), is sent w
 `Client` and `AsyncClient` differ only in how they do an `Ask` and a `Pause`.
 """
 
+import inspect
 import random
 import time
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, get_args
 
 from bilinq.errors import Away, BilinqError, Busy, NotKnown, Refused
 from bilinq.live.client.answers import Answer, refusal
@@ -137,3 +138,13 @@ def _read(limits: Limits, call: Call[T], answer: Answer) -> T:
             f"{limits.url} answered {call.method} {call.path} with {answer.status} and something unexpected ({error}); "
             f"is it a bilinq service?"
         ) from None
+
+
+def signature_of_method(build: Callable[..., Any]) -> inspect.Signature:
+    """Return how a flow is called as a method of a client, for `help` and editors: no limits, and its result returned."""
+    signature = inspect.signature(build)
+    first, *rest = signature.parameters.values()
+    result = get_args(signature.return_annotation)[-1]
+    return signature.replace(
+        parameters=[first.replace(name="self", annotation=first.empty), *rest], return_annotation=result
+    )

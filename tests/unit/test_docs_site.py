@@ -1,0 +1,94 @@
+"""The built pages: complete, linked, searchable, and without anything from outside."""
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Build the site once."""
+    out = tmp_path_factory.mktemp("site")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "docs"))
+        import build
+
+        build.build(out)
+    yield out
+
+
+def texts(site: Path) -> dict[str, str]:
+    return {path.stem: path.read_text(encoding="utf-8") for path in site.glob("*.html")}
+
+
+def test_every_markdown_page_is_in_the_menu(site: Path) -> None:
+    assert {page.stem for page in (ROOT / "docs").glob("*.md")} <= set(texts(site))
+
+
+def test_nothing_comes_from_outside(site: Path) -> None:
+    for name, text in texts(site).items():
+        assert not re.search(r"<(?:script|link|img|iframe)[^>]*(?:src|href)=.?(?:https?:)?//", text), name
+    for file in (*site.glob("*.css"), *site.glob("*.js")):
+        assert not re.search(r"url\(|@import|fetch\(", file.read_text(encoding="utf-8")), file.name
+
+
+def test_every_link_leads_somewhere(site: Path) -> None:
+    pages = texts(site)
+    anchors = {name: set(re.findall(r' id="([^"]+)"', text)) for name, text in pages.items()}
+    for name, text in pages.items():
+        assert "@@" not in text
+        for file, anchor in re.findall(r'(?:href|src)="(?!https?:)([^"#]*)#?([^"]*)"', text):
+            assert not file or (site / file).exists(), f"{name} links to {file}"
+            if anchor:
+                assert anchor in anchors[Path(file).stem if file else name], f"{name} links to {file}#{anchor}"
+
+
+def test_the_reference_has_every_public_name(site: Path) -> None:
+    import bilinq
+
+    pages = texts(site)
+    for name in bilinq.__all__:
+        assert f'<h3 id="{name.lower()}">{name}</h3>' in pages["reference"], name
+    assert '<h2 id="bilinq-serve">' in pages["commands"] and "--work-conserving" in pages["commands"]
+    assert "POST /v1/jobs" in pages["http"] and "idle: Mapping" in pages["reference"]
+    assert "submit(job_class: str" in pages["reference-client"] and "limits" not in pages["reference-client"]
+
+
+def test_docstrings_become_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    from site_builder.docstring import as_markdown
+
+    text = "Add.\n\nParameters\n----------\nx, y : (I,) array\n    Numbers,\n    many.\n\nExamples\n--------\n>>> 1 + 1\n2\n"
+    assert as_markdown(text) == (
+        "Add.\n\n**Parameters**\n\n- `x, y` *((I,) array)* Numbers, many.\n\n**Examples**\n\n```pycon\n>>> 1 + 1\n2\n```"
+    )
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs a Chromium or Chrome on the path")
+def test_a_reader_finds_things_with_the_keyboard(site: Path) -> None:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 390, "height": 800})
+        errors: list[object] = []
+        page.on("pageerror", lambda error: errors.append(error))
+        page.goto((site / "index.html").as_uri())
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        page.keyboard.press("/")
+        page.keyboard.type("safe_gain")
+        assert page.locator("#found li").count() > 1
+        page.locator("#found a").first.click()
+        assert "safe_gain" in page.locator("main").inner_text()
+        page.keyboard.press("/")
+        page.keyboard.type("zyzzyva")
+        assert page.locator("#found").inner_text() == "Nothing found."
+        page.keyboard.press("Escape")
+        assert page.locator("#menu").is_visible() and not errors
+        browser.close()
