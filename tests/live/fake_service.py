@@ -1,7 +1,7 @@
 """A service in memory, as small as it can be, that the API is tested against: no scheduler, no database."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from typing import Any, cast
 
 from bilinq.errors import BadInput, Busy, Clash, NoKey, NotKnown, Stale
@@ -194,7 +194,29 @@ class FakeService:
         return m.Audit([])
 
 
+class FakeWatch:
+    """Somebody who sees one thing and then nothing more."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str | None, int | None]] = []
+        self.part = b"event: layout\ndata: {}\n\n"
+
+    def history(self, after: str | None, limit: int | None) -> m.History:
+        self.asked.append((after, limit))
+        return m.History(m.Layout(1, [], [], None, 0.0, 1.0), [], 1.0)
+
+    def leases(self, limit: int) -> m.Leases:
+        return m.Leases([])
+
+    async def events(self, after: str | None, limit: int | None) -> AsyncIterator[bytes]:
+        self.asked.append((after, limit))
+        yield self.part
+
+    async def until_drained(self, work: Coroutine[Any, Any, None]) -> None:
+        await work
+
+
 def make_fake(**settings: Any) -> tuple[Any, FakeService]:
     """Return the application on a fake service, and the service."""
     service = FakeService()
-    return make_app(cast(Any, service), Settings(**settings)), service
+    return make_app(cast(Any, service), cast(Any, FakeWatch()), Settings(**settings)), service

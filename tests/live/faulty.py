@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Self, cast
 
 import uvicorn
+from fake_service import FakeWatch
 from plain_service import PlainService
 
 from bilinq.live.api.app import make_app
@@ -39,7 +40,7 @@ class Faulty:
         self.key = self.service.add_key("submit", "work", "read", "admin")
         self.faults: list[Fault] = []
         self.requests: list[tuple[str, str]] = []
-        self._app = make_app(cast(Any, self.service), Settings(**settings))
+        self._app = make_app(cast(Any, self.service), cast(Any, FakeWatch()), Settings(**settings))
         self._listening = _listen(0)
         self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
 

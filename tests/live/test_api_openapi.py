@@ -70,7 +70,7 @@ def test_examples_fit_their_schemas_and_types(route: Route) -> None:
         check(content["example"], content["schema"])
         assert msgspec.json.decode(json.dumps(content["example"]), type=route.body) == BODIES[route.body]
     if route.answer is not None:
-        content = shown["responses"][str(route.status)]["content"]["application/json"]
+        content = shown["responses"][str(route.status)]["content"][route.content_type]
         check(content["example"], content["schema"])
         assert msgspec.json.decode(json.dumps(content["example"]), type=route.answer) == BODIES[route.answer]
     for parameter in shown["parameters"]:

@@ -18,6 +18,7 @@ seed = 1
 database = "none"
 [parameters]
 "query.wait" = 0
+"query.seconds" = 0
 [checks.positive_data_acceptance]
 # A schema cannot say everything: features that have another length than those of other classes, rewards outside of the
 # range, a number such as 3.0 where a whole one is meant. These are answered with 422 and the field.

@@ -39,6 +39,9 @@ WANTED = {
     "DELETE /v1/keys/{prefix}": set(),
     "POST /v1/keys/{prefix}/rotate": set(),
     "GET /v1/audit": set(),
+    "GET /v1/history": {"read"},
+    "GET /v1/events": {"read"},
+    "GET /v1/leases": {"read"},
     "GET /v1/me": {"submit", "work", "read"},
 }
 """Scopes that open a route, besides admin, which opens all."""

@@ -23,6 +23,7 @@ from bilinq.live.service import Service
 from bilinq.live.service.learnt import kinds, new_scheduler
 from bilinq.live.settings import Settings
 from bilinq.live.store import classes, open_store, rewards
+from bilinq.live.watch import Watch
 
 pytest_plugins = ["databases"]
 
@@ -66,7 +67,7 @@ class ServiceMachine(RuleBasedStateMachine):
                 self.key = made.key
 
         self.runner.run(begin())
-        self.app = make_app(self.service, self.settings)
+        self.app = make_app(self.service, Watch(self.service.core), self.settings)
 
     def ask(self, method: str, url: str, body: Any = None) -> Answer:
         return self.runner.run(request(method, url, body, self.key).run(self.app))

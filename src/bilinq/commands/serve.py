@@ -51,6 +51,10 @@ def serve(
     log_requests: Annotated[
         bool | None, typer.Option("--log-requests/--no-log-requests", help="A log line for each request.")
     ] = None,
+    sample: Annotated[
+        float | None, typer.Option(help="Seconds between two moments for those who watch; 1 unless given.")
+    ] = None,
+    history: Annotated[float | None, typer.Option(help="Seconds that moments are kept; 3600 unless given.")] = None,
 ) -> None:
     """Run the live scheduler: jobs and workers come over HTTP, see /openapi.json.
 

@@ -12,6 +12,7 @@ from bilinq.live.api.server import Server, address, listen, reachable
 from bilinq.live.service import Service
 from bilinq.live.settings import Settings
 from bilinq.live.store import open_store
+from bilinq.live.watch import Watch
 
 log = logging.getLogger("bilinq.live")
 
@@ -23,19 +24,22 @@ async def run(settings: Settings, ready: Callable[[str], None]) -> None:
     """Serve until a signal comes; `ready` is told the address as soon as requests are answered."""
     store = open_store(settings.database)
     service = Service(settings, store)
+    watch = Watch(service.core)
     with listen(settings.host, settings.port) as listening:
-        server = Server(make_app(service, settings), lambda: ready(address(listening)))
+        server = Server(make_app(service, watch, settings), lambda: ready(address(listening)))
         stopping = _on_signals(server)
-        draining = asyncio.ensure_future(_drain(service, stopping))
+        draining = asyncio.ensure_future(_drain(service, watch, stopping))
         try:
             if store.shared:  # say so now if it cannot be reached; later the service waits for it
                 await store.read(lambda tx: tx.rows("SELECT 1"))
             await service.start(settings.advertise or reachable(listening))
+            watch.start()
             log.info("serving", extra={"address": address(listening), "leads": not service.following})
             _say_what_is_missing(service, settings)
             await server.serve([listening])
         finally:
             draining.cancel()
+            await watch.stop()
             await service.stop()
     log.info("stopped")
 
@@ -66,9 +70,10 @@ def _on_signals(server: Server) -> asyncio.Event:
     return stopping
 
 
-async def _drain(service: Service, stopping: asyncio.Event) -> None:
-    """End calls that wait for work, and those that come until the last connection is closed."""
+async def _drain(service: Service, watch: Watch, stopping: asyncio.Event) -> None:
+    """End streams and calls that wait for work, and those that come until the last connection is closed."""
     await stopping.wait()
+    watch.drain()
     with contextlib.suppress(asyncio.CancelledError):
         while True:
             service.drain()

@@ -57,6 +57,8 @@ class Settings(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
         How long finished and cancelled jobs are kept; for ever unless given.
     seed, checkpoint_every, log_requests
         Seed of the scheduler, time between checkpoints of what was learnt, and whether each request gets a log line.
+    sample, history : float
+        Time between two moments for those who watch, and for how long moments are kept.
     job_class, server_class
         Classes to start with; `[[job_class]]` and `[[server_class]]` in a file.
     """
@@ -82,6 +84,8 @@ class Settings(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     seed: Annotated[int, Meta(ge=0)] | None = None
     checkpoint_every: Positive = 60.0
     log_requests: bool = False
+    sample: Annotated[float, Meta(ge=0.05, le=60.0)] = 1.0
+    history: Annotated[float, Meta(ge=1.0, le=86_400.0)] = 3600.0
     job_class: tuple[JobClass, ...] = ()
     server_class: tuple[ServerClass, ...] = ()
 

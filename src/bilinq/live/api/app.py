@@ -15,18 +15,19 @@ from bilinq.live.settings import Settings
 
 if TYPE_CHECKING:
     from bilinq.live.service import Service
+    from bilinq.live.watch import Watch
 
 
-def make_app(service: "Service", settings: Settings) -> App:
-    """Return the application that answers for `service`.
+def make_app(service: "Service", watch: "Watch", settings: Settings) -> App:
+    """Return the application that answers for `service` and shows what `watch` sees of it.
 
     From the outside in: headers for every answer, errors as problems, requests of a follower handed to
     the leader, paths, and an `Endpoint` for each path.
     """
     rate = Rate(settings.rate)
     endpoints = {
-        path: Endpoint([route for route in ROUTES if route.path == path], service, rate, settings.max_body)
+        path: Endpoint([route for route in ROUTES if route.path == path], service, watch, rate, settings.max_body)
         for path in dict.fromkeys(route.path for route in ROUTES)
     }
-    app: App = Problems(Forward(Paths(endpoints), service, settings.max_body))
+    app: App = Problems(Forward(Paths(endpoints), service, watch, settings.max_body))
     return Headers(RequestLog(app) if settings.log_requests else app)

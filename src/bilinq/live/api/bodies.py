@@ -81,6 +81,25 @@ class AuditQuery(Struct, forbid_unknown_fields=True, frozen=True):
     limit: Limit = 100
 
 
+class HistoryQuery(Struct, forbid_unknown_fields=True, frozen=True):
+    """Which moments to tell: those after the one of an id, and of these at most so many, the newest; all unless given."""
+
+    after: After | UnsetType = UNSET
+    limit: Annotated[int, Meta(ge=1, le=1_000_000)] | UnsetType = UNSET
+
+
+class EventsQuery(HistoryQuery, forbid_unknown_fields=True, frozen=True):
+    """The same, and after how many seconds the stream shall end; at 0 it tells how things are, and without it goes on."""
+
+    seconds: Annotated[float, Meta(ge=0.0, le=86_400.0)] | UnsetType = UNSET
+
+
+class LeasesQuery(Struct, forbid_unknown_fields=True, frozen=True):
+    """How many leases to list."""
+
+    limit: Annotated[int, Meta(ge=1, le=100)] = 20
+
+
 def given(value: T | UnsetType) -> T | None:
     """Return a parameter of a query, or None if it was left out."""
     return None if isinstance(value, UnsetType) else value

@@ -5,12 +5,13 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from bilinq.live.api.asgi import Receive
+from bilinq.live.api.asgi import Receive, Scope
 from bilinq.live.api.problems import Gone
 from bilinq.live.keys import Identity
 
 if TYPE_CHECKING:
     from bilinq.live.service import Service
+    from bilinq.live.watch import Watch
 
 B = TypeVar("B")
 Q = TypeVar("Q")
@@ -22,11 +23,17 @@ class Call(Generic[B, Q]):
     """Who asks what: the body as a `B`, the query as a `Q`, and the names in the path."""
 
     service: "Service"
+    watch: "Watch"
+    scope: Scope
     who: Identity
     path: dict[str, str]
     query: Q
     body: B
     receive: Receive
+
+    def header(self, name: bytes) -> bytes | None:
+        """Return a header of the request, or None; the name in small letters."""
+        return next((value for key, value in self.scope["headers"] if key == name), None)
 
     async def while_connected(self, work: Coroutine[Any, Any, T]) -> T:
         """Return what `work` returns; if the client goes away first, `work` is cancelled."""

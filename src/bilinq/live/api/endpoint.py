@@ -13,11 +13,13 @@ from bilinq.live.api.call import Call
 from bilinq.live.api.limits import Rate, check_nesting, read_body
 from bilinq.live.api.problems import BadJson, WrongMethod, WrongType
 from bilinq.live.api.route import Route
+from bilinq.live.api.stream import Stream
 from bilinq.live.fields import BadField, bad_field, convert
 from bilinq.live.keys import Identity
 
 if TYPE_CHECKING:
     from bilinq.live.service import Service
+    from bilinq.live.watch import Watch
 
 NOBODY = Identity("", "", frozenset())
 """Who asks where no key is needed."""
@@ -37,8 +39,8 @@ class Wanted(NamedTuple):
 class Endpoint:
     """All methods of one path."""
 
-    def __init__(self, routes: Iterable[Route], service: "Service", rate: Rate, max_body: int) -> None:
-        self.service, self.rate, self.max_body = service, rate, max_body
+    def __init__(self, routes: Iterable[Route], service: "Service", watch: "Watch", rate: Rate, max_body: int) -> None:
+        self.service, self.watch, self.rate, self.max_body = service, watch, rate, max_body
         self.methods = {route.method: (route, decoder(route.body)) for route in routes}
         if "GET" in self.methods:
             self.methods["HEAD"] = self.methods["GET"]
@@ -57,8 +59,12 @@ class Endpoint:
             self.rate.take(who.prefix)
         query = parse_query(scope["query_string"], route.query)
         body = None if decode is None else decode(await self._body(headers, receive))
-        call = Call(self.service, who, scope["path_params"], query, body, receive)
-        await _answer(send, route.status, await route.handler(call))
+        call = Call(self.service, self.watch, scope, who, scope["path_params"], query, body, receive)
+        answer = await route.handler(call)
+        if isinstance(answer, Stream):
+            await answer.answer(route.status, receive, send, body=scope["method"] != "HEAD")
+        else:
+            await _answer(send, route.status, answer)
 
     async def _body(self, headers: Wanted, receive: Receive) -> bytes:
         kind = headers.content_type

@@ -37,6 +37,14 @@ _DEAD = m.Job(
     "j99", "short", "dead", "default", None, 1, 1, 5, _AT, _AT + 1.0, _AT + 9.0, None, None, None, "exit code 1"
 )
 
+_LAYOUT = m.Layout(1, ["short"], ["gpu"], 2.0, 0.0, 1.0)
+_MOMENT = m.Moment(
+    id="5f0c2a11-42", at=_AT, slots=20, slot_seconds=0.0004, queued=[12], leased=[1], submitted=[3], finished=[2],
+    reward=[1.6], wait_p50=1.8, wait_p90=2.6, wait_p99=3.1, idle=[0], busy=[1], best=1.7, earned=1.6,
+    rival=m.Rival("first-come", 15, 1.3, 2.2, 3.0),
+)  # fmt: skip
+_RECENT = m.RecentLease("l45", "j123", "short", "s6", "gpu", _AT, _AT + 1.5, "finished", 0.8)
+
 BODIES: dict[Any, Any] = {
     m.Submit: m.Submit([m.NewJob("short", _PAYLOAD, "order 77"), m.NewJob("short")]),
     m.Submitted: m.Submitted([m.JobRef("j123", "queued"), m.JobRef("j124", "queued")]),
@@ -75,6 +83,9 @@ BODIES: dict[Any, Any] = {
     m.Audit: m.Audit([m.AuditEntry(_AT, "a2c4e6g8", "create key", "k7m2x9qa: submit, read")]),
     bodies.Me: bodies.Me("k7m2x9qa", "default", ["submit", "read"]),
     bodies.Health: bodies.Health("ok"),
+    m.History: m.History(_LAYOUT, [_MOMENT], 1.0),
+    m.Leases: m.Leases([_RECENT]),
+    str: "id: 5f0c2a11-42\nevent: moment\ndata: {}\n\n",
     dict: {"openapi": "3.1.0"},
 }  # fmt: skip
 """Examples by the type of a body."""
@@ -85,7 +96,14 @@ PATHS = {"id": "j123", "lease": "l45", "prefix": "k7m2x9qa", "name": "short"}
 SERVER_ID = "s6"
 """Example of an id in a path under /v1/servers."""
 
-QUERIES: dict[str, Any] = {"wait": 10.0, "state": "queued", "class": "short", "after": "j99", "limit": 100}
+QUERIES: dict[str, Any] = {
+    "wait": 10.0,
+    "state": "queued",
+    "class": "short",
+    "after": "j99",
+    "limit": 100,
+    "seconds": 60.0,
+}
 
 REFUSALS: dict[int, BilinqError] = {
     400: problems.BadJson("body must be JSON; Input data was truncated"),

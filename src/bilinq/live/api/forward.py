@@ -9,9 +9,11 @@ from bilinq.errors import Away
 from bilinq.live.api.asgi import App, Receive, Scope, Send
 from bilinq.live.api.call import while_connected
 from bilinq.live.api.limits import read_body
+from bilinq.live.api.route import EVENTS
 
 if TYPE_CHECKING:
     from bilinq.live.service import Service
+    from bilinq.live.watch import Watch
 
 MARK = (b"x-bilinq-forwarded", b"1")
 """A request that was handed on once is not handed on again, so that it cannot go in circles."""
@@ -28,8 +30,8 @@ _NOT_ANSWERED = _OF_A_CONNECTION | {b"date"}
 class Forward:
     """The application where this process leads, and the leader's where it follows."""
 
-    def __init__(self, app: App, service: "Service", max_body: int) -> None:
-        self.app, self.service, self.max_body = app, service, max_body
+    def __init__(self, app: App, service: "Service", watch: "Watch", max_body: int) -> None:
+        self.app, self.service, self.watch, self.max_body = app, service, watch, max_body
 
     @cached_property
     def client(self) -> httpx.AsyncClient:
@@ -48,17 +50,36 @@ class Forward:
         answer = await while_connected(receive, self._ask(leader, scope, body))
         headers = [(name.lower(), value) for name, value in answer.headers.raw if name.lower() not in _NOT_ANSWERED]
         await send({"type": "http.response.start", "status": answer.status_code, "headers": headers})
-        await send({"type": "http.response.body", "body": answer.content})
+        if answer.is_closed:
+            await send({"type": "http.response.body", "body": answer.content})
+        else:
+            await while_connected(receive, self.watch.until_drained(_hand_on(answer, send)))
+            await send({"type": "http.response.body", "body": b""})
 
     async def _ask(self, leader: str, scope: Scope, body: bytes) -> httpx.Response:
         """Return the leader's answer."""
         headers = [(name, value) for name, value in scope["headers"] if name not in _NOT_ASKED]
         headers += [MARK, (b"x-request-id", scope["request"].encode())]
         url = httpx.URL(leader).copy_with(raw_path=_target(scope))
+        asked = self.client.build_request(scope["method"], url, headers=headers, content=body or None)
         try:
-            return await self.client.request(scope["method"], url, headers=headers, content=body or None)
+            answer = await self.client.send(asked, stream=True)
+            if answer.headers.get("content-type") != EVENTS:
+                await answer.aread()
+            return answer
         except httpx.HTTPError as error:
             raise Away(f"the process that leads does not answer: {type(error).__name__}") from None
+
+
+async def _hand_on(answer: httpx.Response, send: Send) -> None:
+    """Send the parts of a stream as they come, until the leader ends it or is gone."""
+    try:
+        async for part in answer.aiter_raw():
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+    except httpx.HTTPError:
+        pass  # the client sees the end and asks again
+    finally:
+        await answer.aclose()
 
 
 def _target(scope: Scope) -> bytes:

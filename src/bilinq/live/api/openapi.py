@@ -123,7 +123,7 @@ def _responses(route: Route, schemas: dict[Any, Any]) -> dict[str, Any]:
     answers: dict[str, Any] = {}
     if route.answer is not None:
         content = {"schema": schemas[route.answer], "example": _plain(examples.BODIES[route.answer])}
-        answers[str(route.status)] = _response(route.status, {"application/json": content}) | _links(route)
+        answers[str(route.status)] = _response(route.status, {route.content_type: content}) | _links(route)
     if route.answer is None or route.may_be_empty:
         answers["204"] = _response(204, None)
     return answers | {str(status): {"$ref": f"#/components/responses/{_refused(status)}"} for status in route.refusals}

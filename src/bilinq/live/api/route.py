@@ -9,6 +9,8 @@ from typing import Any, TypeAlias
 from bilinq.live.api.bodies import NoQuery
 from bilinq.live.api.call import Call
 
+JSON, EVENTS = "application/json", "text/event-stream"
+
 Handler: TypeAlias = Callable[[Call[Any, Any]], Awaitable[Any]]
 
 
@@ -21,15 +23,15 @@ class Route:
     method, path : str
         Names in braces are parameters; `{name:path}` may hold slashes.
     handler : callable
-        Gets a `Call` and returns the answer's body, or None for an empty answer.
+        Gets a `Call` and returns the answer's body, None for an empty answer, or a `Stream`.
     about : str
         One line for people.
     tag : str
         The group in the OpenAPI document.
     scopes : tuple of str or None
         One of these is needed; every key will do if there are none, and no key is needed if it is None.
-    answer, status
-        Type of the body and status where all went well; a type of None is an empty answer, 204.
+    answer, status, content_type
+        Type of the body and status where all went well; a type of None is an empty answer, 204. What is not JSON is text.
     body, query : type
         What is decoded from the request; a body of None is not read.
     may_be_empty : bool
@@ -50,6 +52,7 @@ class Route:
     query: Any = NoQuery
     may_be_empty: bool = False
     also: tuple[int, ...] = ()
+    content_type: str = JSON
 
     @cached_property
     def parameters(self) -> list[str]:

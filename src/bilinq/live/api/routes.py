@@ -5,7 +5,7 @@ from functools import cache
 import msgspec
 
 from bilinq.errors import Away
-from bilinq.live.api import admin, jobs, openapi, work
+from bilinq.live.api import admin, jobs, openapi, watch, work
 from bilinq.live.api.auth import OPEN
 from bilinq.live.api.bodies import Health
 from bilinq.live.api.call import Call
@@ -35,6 +35,7 @@ ROUTES: tuple[Route, ...] = (
     *work.ROUTES,
     *jobs.ROUTES,
     *admin.ROUTES,
+    *watch.ROUTES,
     Route("GET", "/healthz", get_health, "Tell whether the process works", "open", OPEN, answer=Health, also=(503,)),
     Route("GET", "/readyz", get_ready, "Tell whether requests are taken", "open", OPEN, answer=Health, also=(503,)),
     Route("GET", "/openapi.json", get_openapi, "Describe this API", "open", OPEN, answer=dict),

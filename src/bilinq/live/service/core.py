@@ -51,6 +51,7 @@ class Core:
         self.leader: str | None = None
         self.slots = 0
         self.slot_seconds = 0.0
+        self.all_slot_seconds = 0.0
         self._outbox = Outbox(self._submit)
         self._memory: Memory | None = None
         self._options: Options | None = None
@@ -200,6 +201,7 @@ class Core:
                 poll.expect()
             self.spawn(self._deliver(memory, rows, polls, self.save(Changes(), rows)))
         self.slot_seconds = time.monotonic() - began
+        self.all_slot_seconds += self.slot_seconds
 
     async def _deliver(self, memory: Memory, rows: Sequence[LeaseRow], polls: dict[int, Poll], saved: Payloads) -> None:
         """Hand leases, once they are on disk, to those who wait; what nobody waits for goes back."""

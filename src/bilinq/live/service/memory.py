@@ -16,6 +16,7 @@ from bilinq.live.scheduler import Assignment, Scheduler
 from bilinq.live.service.ids import Ids
 from bilinq.live.service.outbox import Changes
 from bilinq.live.service.polls import Poll
+from bilinq.live.service.tally import Tally
 from bilinq.live.store.classes import ClassRow
 from bilinq.live.store.jobs import Ended, Queued, Waiting
 from bilinq.live.store.keys import KeyRow
@@ -27,6 +28,8 @@ RECENT = 2000
 """Waiting times kept of each class."""
 SPARE = 1000
 """Deadlines of ended leases that are kept in any case."""
+SHOWN = 100
+"""Leases kept to be shown."""
 
 
 @dataclass(slots=True)
@@ -53,7 +56,7 @@ class LiveServer:
 
 @dataclass(slots=True)
 class LiveLease:
-    """An active lease; `deadline` is by the monotonic clock."""
+    """A lease; `deadline` is by the monotonic clock, `end` is there when it is no longer active."""
 
     id: int
     job: int
@@ -61,6 +64,10 @@ class LiveLease:
     job_class_id: int
     server_class_id: int
     deadline: float
+    granted: float
+    job_class: str
+    server_class: str
+    end: LeaseEnd | None = None
 
 
 class Memory:
@@ -75,6 +82,9 @@ class Memory:
         self.leases: dict[int, LiveLease] = {}
         self.queued: Counter[str] = Counter()
         self.leased: Counter[str] = Counter()
+        self.busy: Counter[str] = Counter()
+        self.recent: deque[LiveLease] = deque(maxlen=SHOWN)
+        self.tally = Tally()
         self.waits: dict[str, deque[float]] = {}
         self.counters: Counter[str] = Counter()
         self.reward_total = 0.0
@@ -92,10 +102,10 @@ class Memory:
         """Take over a lease that a leader before this one has granted."""
         assert self.scheduler is not None
         self.jobs[job.id] = LiveJob(job.job_class, job.units_left, job.attempts, job.submitted, started=True)
-        server = self.servers[lease.server]
-        self.scheduler.place(job.job_class, server.row.server_class, job.id)
+        server_class = self.servers[lease.server].row.server_class
+        self.scheduler.place(job.job_class, server_class, job.id)
         self.leased[job.job_class] += 1
-        self._hold(LiveLease(lease.id, *lease[1:5], deadline))
+        self._hold(LiveLease(lease.id, *lease[1:5], deadline, lease.granted, job.job_class, server_class))
 
     def await_work(self, id: int, poll: Poll) -> None:
         """Let a server wait for work in a call; a call in which it waited before does so no longer."""
@@ -130,9 +140,12 @@ class Memory:
         for task in tasks:
             id, job_id, server_id = next(self.ids.lease), int(str(task.job)), int(str(task.server))
             classes = self.classes["job", task.job_class].id, self.classes["server", task.server_class].id
-            self._hold(LiveLease(id, job_id, server_id, *classes, now + seconds))
+            self._hold(
+                LiveLease(id, job_id, server_id, *classes, now + seconds, wall, task.job_class, task.server_class)
+            )
             self.queued[task.job_class] -= 1
             self.leased[task.job_class] += 1
+            self.tally.granted[task.job_class, task.server_class] += 1
             self._note_wait(self.jobs[job_id], wall)
             rows.append(LeaseRow(id, job_id, server_id, *classes, wall, wall + seconds))
         self.counters["leased"] += len(rows)
@@ -149,7 +162,8 @@ class Memory:
         self.scheduler.report(lease.job, reward, over)
         self._release(lease, job)
         job.units_left = max(job.units_left - 1, 0 if over else 1)
-        changes.leases.append(LeaseEnd(lease.id, "finished", wall, reward, digest))
+        lease.end = LeaseEnd(lease.id, "finished", wall, reward, digest)
+        changes.leases.append(lease.end)
         if reward is not None:
             reward += 0.0  # SQLite forgets the sign of zero, which must not tell a replay apart
             seq = self.ids.next_seq()
@@ -157,6 +171,7 @@ class Memory:
             self.reward_total += reward
             self.counters["rewards"] += 1
         self.counters["finished"] += 1
+        self.tally.finish(job.job_class, max(wall - lease.granted, 0.0), reward)
         if not over:
             self._queue_again(lease.job, job, None, changes)
             return "queued"
@@ -172,7 +187,8 @@ class Memory:
         self._release(lease, job)
         job.attempts += 1
         self.counters[state] += 1
-        changes.leases.append(LeaseEnd(lease.id, state, wall, detail=error))
+        lease.end = LeaseEnd(lease.id, state, wall, detail=error)
+        changes.leases.append(lease.end)
         if job.attempts < self.max_attempts:
             self.scheduler.give_back(lease.job)
             self._queue_again(lease.job, job, error, changes)
@@ -188,7 +204,8 @@ class Memory:
         assert self.scheduler is not None
         job = self.jobs[lease.job]
         self._release(lease, job)
-        changes.leases.append(LeaseEnd(lease.id, "revoked", wall, detail="given back unused"))
+        lease.end = LeaseEnd(lease.id, "revoked", wall, detail="given back unused")
+        changes.leases.append(lease.end)
         self.scheduler.give_back(lease.job)
         self._queue_again(lease.job, job, None, changes)
 
@@ -200,8 +217,10 @@ class Memory:
         if job.lease is None:
             self.queued[job.job_class] -= 1
         else:
-            self._release(self.leases[job.lease], job)
-            changes.leases.append(LeaseEnd(job.lease, "revoked", wall, detail="the job was cancelled"))
+            lease = self.leases[job.lease]
+            self._release(lease, job)
+            lease.end = LeaseEnd(lease.id, "revoked", wall, detail="the job was cancelled")
+            changes.leases.append(lease.end)
         self.counters["cancelled"] += 1
         changes.ended.append(Ended(id, "cancelled", wall, job.units_left, job.attempts))
 
@@ -230,6 +249,8 @@ class Memory:
             self.withdraw(lease.server, server.poll)
         server.lease = lease.id
         self._note_deadline(lease)
+        self.busy[lease.server_class] += 1
+        self.recent.append(lease)
 
     def _note_deadline(self, lease: LiveLease) -> None:
         """Remember when to look at a lease; forget those that ended, once they are more than half of what is remembered."""
@@ -241,6 +262,7 @@ class Memory:
     def _release(self, lease: LiveLease, job: LiveJob) -> None:
         del self.leases[lease.id]
         self.leased[job.job_class] -= 1
+        self.busy[lease.server_class] -= 1
         server = self.servers.get(lease.server)
         if server is not None and server.lease == lease.id:
             server.lease = None
@@ -253,4 +275,6 @@ class Memory:
     def _note_wait(self, job: LiveJob, wall: float) -> None:
         if not job.started:
             job.started = True
-            self.waits.setdefault(job.job_class, deque(maxlen=RECENT)).append(max(wall - job.submitted, 0.0))
+            waited = max(wall - job.submitted, 0.0)
+            self.waits.setdefault(job.job_class, deque(maxlen=RECENT)).append(waited)
+            self.tally.waits.append(waited)

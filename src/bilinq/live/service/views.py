@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bilinq.arrays import Array
-from bilinq.live.messages import JobClassState, ServerClassState, State, Waits
+from bilinq.live.messages import JobClassState, ServerClassState, State, StateView, Waits
 from bilinq.live.scheduler import Scheduler
 from bilinq.live.service.core import Core
 from bilinq.live.service.memory import Memory
@@ -28,6 +28,18 @@ def state(core: Core) -> State:
     )  # fmt: skip
 
 
+def state_view(core: Core, rate: list[list[float]]) -> StateView:
+    """Return the part of the state that is made of matrices, with leases per second of each pair as `rate`."""
+    memory, scheduler = core.memory, core.memory.scheduler
+    mean, width = _learnt(scheduler)
+    return StateView(
+        at=time.time(), slot=0 if scheduler is None else scheduler.slot, V=_V(scheduler), knobs=core.options.shown,
+        weights=[row.weight for row in memory.classes.values() if row.kind == "job"],
+        expected=_plain(_expected(scheduler)), rate=rate, mean=_plain(mean), width=_plain(width),
+        counters=dict(memory.counters), reward_total=memory.reward_total,
+    )  # fmt: skip
+
+
 def waits(seconds: Sequence[float]) -> Waits:
     """Return how long jobs waited."""
     if not seconds:
@@ -43,8 +55,7 @@ def _job_class(memory: Memory, name: str, weight: float) -> JobClassState:
 
 
 def _server_class(memory: Memory, name: str) -> ServerClassState:
-    busy = sum(server.lease is not None and server.row.server_class == name for server in memory.servers.values())
-    return ServerClassState(name, memory.idle_servers(name), busy)
+    return ServerClassState(name, memory.idle_servers(name), memory.busy[name])
 
 
 def _learnt(scheduler: Scheduler | None) -> tuple[Array | None, Array | None]:

@@ -1,0 +1,68 @@
+"""Routes of those who watch: history, what happens now, and recent leases."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import msgspec
+
+from bilinq.errors import Away, NoKey
+from bilinq.live.api.auth import identify
+from bilinq.live.api.bodies import EventsQuery, HistoryQuery, LeasesQuery, given
+from bilinq.live.api.call import Call
+from bilinq.live.api.route import EVENTS, Route
+from bilinq.live.api.stream import Stream
+from bilinq.live.messages import History, Leases
+
+READ = ("read",)
+
+
+async def get_history(call: Call[None, HistoryQuery]) -> msgspec.Raw:
+    """Return the last hour."""
+    return call.watch.history(given(call.query.after), given(call.query.limit))
+
+
+async def get_events(call: Call[None, EventsQuery]) -> Stream:
+    """Stream what happens."""
+    seen = call.header(b"last-event-id")
+    after = given(call.query.after) if seen is None else seen.decode("latin-1")
+    news = call.watch.events(after, given(call.query.limit))
+    return Stream(_while_allowed(call, _for_some_time(news, given(call.query.seconds))))
+
+
+async def get_leases(call: Call[None, LeasesQuery]) -> Leases:
+    """Return recent leases."""
+    return call.watch.leases(call.query.limit)
+
+
+async def _for_some_time(parts: AsyncIterator[bytes], seconds: float | None) -> AsyncIterator[bytes]:
+    """Yield the first part in any case, and others for so many seconds, or for ever."""
+    clock = asyncio.get_running_loop().time
+    end = None if seconds is None else clock() + seconds
+    yield await anext(parts)
+    while True:
+        try:
+            yield await asyncio.wait_for(anext(parts), None if end is None else end - clock())
+        except (StopAsyncIteration, TimeoutError):
+            return
+
+
+async def _while_allowed(call: Call[None, EventsQuery], parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield parts until the key is revoked or expires."""
+    async for part in parts:
+        try:
+            identify(call.service, call.header(b"authorization"), READ)
+        except NoKey:
+            return
+        except Away:
+            pass  # nobody knows about keys at the moment
+        yield part
+
+
+ROUTES = (
+    Route("GET", "/v1/history", get_history, "Moments of the last hour, oldest first", "state", READ,
+          query=HistoryQuery, answer=History),
+    Route("GET", "/v1/events", get_events, "Follow what happens, as server-sent events", "state", READ,
+          query=EventsQuery, answer=str, content_type=EVENTS),
+    Route("GET", "/v1/leases", get_leases, "Recent leases, newest first", "state", READ,
+          query=LeasesQuery, answer=Leases),
+)  # fmt: skip

@@ -1,0 +1,87 @@
+"""From the service's memory to what is shown of it. Nothing here costs more than a look at each class."""
+
+from __future__ import annotations
+
+import time
+
+from msgspec import structs
+
+from bilinq.live.messages import Layout, Moment, RecentLease, Rival, StateView
+from bilinq.live.service import views
+from bilinq.live.service.core import Core
+from bilinq.live.service.memory import LiveLease
+from bilinq.live.watch.window import Window, in_order
+
+RATE_OVER = 10.0
+"""Seconds over which leases per second are counted."""
+
+
+class Sampler:
+    """Looks at the leader's memory; raises `Away` while there is none that can be trusted."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._layout: Layout | None = None
+        self._slots, self._slot_seconds = core.slots, core.all_slot_seconds
+        self._window: Window | None = None
+
+    @property
+    def layout(self) -> Layout:
+        """Which classes there are now."""
+        memory, options = self._core.memory, self._core.options
+        rows = memory.classes.values()
+        now = Layout(
+            1 if self._layout is None else self._layout.version,
+            [row.name for row in rows if row.kind == "job"], [row.name for row in rows if row.kind == "server"],
+            options.shown.target_wait, options.reward.low, options.reward.high,
+        )  # fmt: skip
+        if self._layout is None or now != self._layout:
+            self._layout = now if self._layout is None else structs.replace(now, version=now.version + 1)
+        return self._layout
+
+    @property
+    def window(self) -> Window:
+        """What happened in the last minute."""
+        memory = self._core.memory
+        if self._window is None or self._window.tally is not memory.tally:
+            self._window = Window(memory.tally, time.monotonic())
+        return self._window
+
+    def moment(self, id: str, best: float | None, rival: Rival | None) -> Moment:
+        """Return how things are now, and what happened since the last call."""
+        memory, layout, window = self._core.memory, self.layout, self.window
+        window.add(time.monotonic())
+        latest, minute = window.latest, window.within()
+        slots, seconds = self._core.slots - self._slots, self._core.all_slot_seconds - self._slot_seconds
+        self._slots, self._slot_seconds = self._core.slots, self._core.all_slot_seconds
+        jobs, servers = layout.job_classes, layout.server_classes
+        p50, p90, p99 = window.waits(0.5, 0.9, 0.99)
+        earned = sum(minute.reward.values()) / minute.at if minute.reward and minute.at > 0.0 else None
+        return Moment(
+            id=id, at=time.time(), slots=slots, slot_seconds=seconds / slots if slots else 0.0,
+            queued=in_order(jobs, memory.queued), leased=in_order(jobs, memory.leased),
+            submitted=in_order(jobs, latest.submitted), finished=in_order(jobs, latest.finished),
+            reward=in_order(jobs, latest.reward), wait_p50=p50, wait_p90=p90, wait_p99=p99,
+            idle=[memory.idle_servers(name) for name in servers], busy=in_order(servers, memory.busy),
+            best=best, earned=earned, rival=rival,
+        )  # fmt: skip
+
+    def state(self) -> StateView:
+        """Return the matrices and the knobs."""
+        layout, recent = self.layout, self.window.within(RATE_OVER)
+        seconds = recent.at or 1.0
+        rate = [[recent.granted.get((i, j), 0) / seconds for j in layout.server_classes] for i in layout.job_classes]
+        return views.state_view(self._core, rate)
+
+    def leases(self, limit: int) -> list[RecentLease]:
+        """Return the newest leases, newest first."""
+        newest = list(self._core.memory.recent)[: -limit - 1 : -1]
+        return [_shown(lease) for lease in newest]
+
+
+def _shown(lease: LiveLease) -> RecentLease:
+    end = lease.end
+    return RecentLease(
+        f"l{lease.id}", f"j{lease.job}", lease.job_class, f"s{lease.server}", lease.server_class, lease.granted,
+        None if end is None else end.ended, "active" if end is None else end.state, None if end is None else end.reward,
+    )  # fmt: skip

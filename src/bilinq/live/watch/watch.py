@@ -1,0 +1,129 @@
+"""Watching: once a second a moment is taken, kept for an hour, and told to all who watch."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import secrets
+import time
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any
+
+import msgspec
+
+from bilinq.live.messages import Layout, Leases
+from bilinq.live.service.core import Core
+from bilinq.live.watch.feed import Feed, event
+from bilinq.live.watch.history import Ring
+from bilinq.live.watch.sampler import Sampler
+
+log = logging.getLogger("bilinq.live")
+
+STATE_EVERY = 2.0
+"""Seconds between two looks at matrices and leases."""
+LEASES = 20
+"""Leases in an event."""
+
+
+class Watch:
+    """What is told to those who watch a service. Whatever fails here is logged and leaves the service alone."""
+
+    def __init__(self, core: Core) -> None:
+        self._core, self._every = core, core.settings.sample
+        self._sampler, self._feed = Sampler(core), Feed()
+        self._ring = Ring(secrets.token_hex(4), math.ceil(core.settings.history / self._every))
+        self._layout: Layout | None = None
+        self._views, self._views_at = b"", -math.inf
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def viewers(self) -> int:
+        """How many watch."""
+        return self._feed.viewers
+
+    def start(self) -> None:
+        """Begin to take moments."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """End all streams and take no moments any more."""
+        self.drain()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def drain(self) -> None:
+        """End all streams, so that connections can be closed."""
+        self._feed.end()
+
+    async def until_drained(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do some work until it is done or streams are to end."""
+        await self._feed.until_end(work)
+
+    def history(self, after: str | None, limit: int | None) -> msgspec.Raw:
+        """Return the moments after that of an id, all if it is not known, as the JSON of a `History`."""
+        layout, kept = self._current(), self._ring.after(after, limit)
+        body = {"layout": layout, "moments": [msgspec.Raw(one.json) for one in kept], "every": self._every}
+        return msgspec.Raw(msgspec.json.encode(body))
+
+    def leases(self, limit: int) -> Leases:
+        """Return the newest leases."""
+        return Leases(self._sampler.leases(limit))
+
+    def events(self, after: str | None, limit: int | None) -> AsyncIterator[bytes]:
+        """Yield events: the layout, moments after that of an id, matrices and leases, and then whatever is new."""
+
+        def catch_up(seen: str | None) -> bytes:
+            moments = [event("moment", one.json, one.id) for one in self._ring.after(seen, limit)]
+            return b"".join([event("layout", self._current()), *moments, self._fresh_views()])
+
+        return self._feed.follow(after, catch_up)
+
+    async def _run(self) -> None:
+        due = time.monotonic()
+        while True:
+            due = max(due + self._every, time.monotonic())
+            await asyncio.sleep(due - time.monotonic())
+            if self._core.following:
+                self._feed.let_go()  # they come back, and are handed on to the leader
+            elif self._core.ready:
+                with _logging():
+                    self._look()
+
+    def _look(self) -> None:
+        """Take a moment and tell it to all who watch."""
+        before, layout = self._layout, self._current()
+        kept = self._ring.add(self._sampler.moment(self._ring.next_id, None, None))
+        if not self._feed.viewers:
+            return
+        news = [] if layout is before else [event("layout", layout)]
+        news.append(event("moment", kept.json, kept.id))
+        if time.monotonic() - self._views_at > STATE_EVERY - 0.5 * self._every:
+            news.append(self._fresh_views())
+        self._feed.publish(kept.id, b"".join(news))
+
+    def _current(self) -> Layout:
+        """Return the layout as it is now, after what is kept was brought into its order."""
+        before, now = self._layout, self._sampler.layout
+        if before is not None and now.version != before.version:
+            self._ring.rearrange(before, now)
+        self._layout = now
+        return now
+
+    def _fresh_views(self) -> bytes:
+        """Return matrices and leases as events, made anew if they are not of the last moment."""
+        now = time.monotonic()
+        if now - self._views_at > 0.5 * self._every:
+            self._views = event("state", self._sampler.state()) + event("leases", self.leases(LEASES))
+            self._views_at = now
+        return self._views
+
+
+@contextlib.contextmanager
+def _logging() -> Any:
+    try:
+        yield
+    except Exception:
+        log.exception("watching failed")

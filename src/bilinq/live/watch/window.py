@@ -1,0 +1,102 @@
+"""What happened lately: differences between running totals, and percentiles of waits."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from bilinq.arrays import Array
+from bilinq.live.service.tally import Tally
+
+K = TypeVar("K")
+V = TypeVar("V", int, float)
+
+MINUTE = 60.0
+"""Seconds that a window reaches back."""
+THIN = 100
+"""Waits kept of one moment; of more, as many evenly spaced ones, each for its neighbours."""
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Running totals at some time, or what came between two times; see `Tally`."""
+
+    at: float
+    submitted: Mapping[str, int]
+    units: Mapping[str, int]
+    granted: Mapping[tuple[str, str], int]
+    finished: Mapping[str, int]
+    seconds: Mapping[str, float]
+    reward: Mapping[str, float]
+
+    @classmethod
+    def of(cls, tally: Tally, at: float) -> Totals:
+        """Return the totals of a tally as they are now."""
+        parts = (tally.submitted, tally.units, tally.granted, tally.finished, tally.seconds, tally.reward)
+        return cls(at, *(dict(part) for part in parts))  # type: ignore[arg-type]
+
+    def since(self, then: Totals) -> Totals:
+        """Return what came after `then`; `at` is how many seconds that is."""
+        return Totals(
+            self.at - then.at, _minus(self.submitted, then.submitted), _minus(self.units, then.units),
+            _minus(self.granted, then.granted), _minus(self.finished, then.finished), _minus(self.seconds, then.seconds),
+            _minus(self.reward, then.reward),
+        )  # fmt: skip
+
+
+class Window:
+    """Totals of the last minute. It begins anew with another tally, that is, when memory was loaded again."""
+
+    def __init__(self, tally: Tally, at: float) -> None:
+        self.tally = tally
+        self._past: deque[Totals] = deque([Totals(at, {}, {}, {}, {}, {}, {})])
+        self._waits: deque[tuple[float, Array, float]] = deque()
+
+    def add(self, at: float) -> None:
+        """Take note of how things are now."""
+        self._past.append(Totals.of(self.tally, at))
+        waits = np.sort(np.array(self.tally.take_waits()))
+        if waits.size:
+            places = np.arange(waits.size) if waits.size <= THIN else ((np.arange(THIN) + 0.5) * waits.size / THIN)
+            kept = waits[places.astype(np.int64)]
+            self._waits.append((at, kept, waits.size / kept.size))
+        while len(self._past) > 2 and self._past[1].at <= at - MINUTE:
+            self._past.popleft()
+        while self._waits and self._waits[0][0] <= at - MINUTE:
+            self._waits.popleft()
+
+    @property
+    def latest(self) -> Totals:
+        """What came between the last two moments."""
+        return self._past[-1].since(self._past[-2])
+
+    def within(self, seconds: float = MINUTE) -> Totals:
+        """Return what came within so many seconds, or since the window begins."""
+        now = self._past[-1]
+        then = next((past for past in reversed(self._past) if past.at <= now.at - seconds), self._past[0])
+        return now.since(then)
+
+    def waits(self, *parts: float) -> list[float | None]:
+        """Return quantiles of the waits of the last minute; None if there are none."""
+        if not self._waits:
+            return [None] * len(parts)
+        value = np.concatenate([kept for _, kept, _ in self._waits])
+        weight = np.concatenate([np.full(kept.size, each) for _, kept, each in self._waits])
+        order = np.argsort(value)
+        below = np.cumsum(weight[order])
+        places = np.searchsorted(below, np.array(parts) * below[-1])
+        found: list[float | None] = value[order][np.minimum(places, value.size - 1)].tolist()
+        return found
+
+
+def in_order(names: Sequence[str], values: Mapping[str, V]) -> list[V]:
+    """Return the values of `names`; zero where there is none."""
+    return [values.get(name, 0) for name in names]
+
+
+def _minus(now: Mapping[K, V], then: Mapping[K, V]) -> dict[K, V]:
+    return {name: value - then.get(name, 0) for name, value in now.items()}

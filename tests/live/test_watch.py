@@ -1,0 +1,176 @@
+"""Watching a real service over HTTP: what the API tells is what was done, before and after a lost connection."""
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from process import Process, make_key, wait_for
+
+pytest_plugins = ["databases"]
+
+FAST = ("--sample", "0.1")
+
+
+class Events:
+    """The events of a stream, as (name, id, data)."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        self.lines = response.iter_lines()
+
+    def next(self, name: str | None = None) -> tuple[str, str | None, Any]:
+        """Return the next event, or the next of a name."""
+        found: dict[str, str] = {}
+        for line in self.lines:
+            if line:
+                key, _, value = line.partition(": ")
+                found[key] = value
+            elif name in (None, found.get("event")) and "event" in found:
+                return found["event"], found.get("id"), json.loads(found["data"])
+            else:
+                found = {}
+        raise EOFError
+
+
+@contextmanager
+def watching(client: httpx.Client, query: str = "", **headers: str) -> Iterator[Events]:
+    with client.stream("GET", f"/v1/events{query}", headers=headers) as response:
+        assert response.status_code == 200
+        assert response.headers["content-type"] == "text/event-stream"
+        yield Events(response)
+
+
+def serve_jobs(client: httpx.Client, many: int, reward: float) -> list[str]:
+    """Submit jobs and serve them with one server; return their ids."""
+    jobs = [job["id"] for job in client.post("/v1/jobs", json={"jobs": [{"class": "short"}] * many}).json()["jobs"]]
+    server = client.post("/v1/servers", json={"class": "gpu", "name": "one"}).json()["id"]
+    for _ in range(many):
+        lease = client.post(f"/v1/servers/{server}/lease?wait=5").json()
+        client.post(f"/v1/leases/{lease['lease']}/finish", json={"fence": lease["fence"], "reward": reward})
+    return jobs
+
+
+def total(moments: list[dict[str, Any]], name: str) -> float:
+    return float(sum(sum(moment[name]) for moment in moments))
+
+
+def test_what_is_told_is_what_was_done(tmp_path: Path) -> None:
+    database = f"sqlite:///{tmp_path}/live.db"
+    key = make_key(database, "admin")
+    with Process(tmp_path, database, *FAST) as process, process.client(key) as client:
+        jobs = serve_jobs(client, 5, reward=0.5)
+        client.post("/v1/jobs", json={"jobs": [{"class": "short"}] * 3})
+
+        def whole() -> Any:
+            found = client.get("/v1/history").json()
+            return found if total(found["moments"], "submitted") == 8.0 else None
+
+        history = wait_for(whole)
+        moments = history["moments"]
+        assert history["every"] == 0.1
+        assert history["layout"] == {
+            "version": 1, "job_classes": ["short"], "server_classes": ["gpu"], "target_wait": 2.0, "reward_low": 0.0,
+            "reward_high": 1.0,
+        }  # fmt: skip
+        assert total(moments, "finished") == 5.0
+        assert total(moments, "reward") == 2.5
+        assert moments[-1]["queued"] == [3]
+        assert moments[-1]["wait_p50"] <= moments[-1]["wait_p90"] <= moments[-1]["wait_p99"] < 5.0
+        assert moments[-1]["earned"] == pytest.approx(2.5 / (len(moments) * 0.1), rel=0.3)
+        assert sum(moment["slots"] for moment in moments) >= 5
+        leases = client.get("/v1/leases?limit=2").json()["leases"]
+        assert [lease["job"] for lease in leases] == [jobs[4], jobs[3]]
+        assert leases[0] | {"granted": 0, "ended": 0} == {
+            "lease": "l5", "job": jobs[4], "class": "short", "server": "s1", "server_class": "gpu", "granted": 0, "ended": 0,
+            "state": "finished", "reward": 0.5,
+        }  # fmt: skip
+        later = client.get(f"/v1/history?after={moments[3]['id']}").json()["moments"]
+        assert later[: len(moments) - 4] == moments[4:]
+        assert process.stop() == 0
+        assert [event for event in process.events() if event["level"] in ("error", "warning")] == []
+
+
+def test_a_stream_catches_up_and_goes_on(tmp_path: Path) -> None:
+    database = f"sqlite:///{tmp_path}/live.db"
+    key = make_key(database, "admin")
+    with Process(tmp_path, database, *FAST) as process, process.client(key) as client:
+        wait_for(lambda: len(client.get("/v1/history").json()["moments"]) > 5)
+        with watching(client) as events:
+            name, _, layout = events.next()
+            assert (name, layout["job_classes"]) == ("layout", ["short"])
+            ids = [events.next("moment")[1] for _ in range(10)]
+            state = events.next("state")[2]
+            assert state["mean"] == client.get("/v1/state").json()["mean"]
+            assert events.next("leases")[2] == {"leases": []}
+        start = str(ids[0]).partition("-")[0]
+        assert ids == [f"{start}-{number}" for number in range(1, 11)]
+        time.sleep(0.3)
+        for query, headers in ((f"?after={ids[4]}", {}), ("?after=x", {"Last-Event-ID": str(ids[4])})):
+            with watching(client, query, **headers) as events:
+                assert [events.next("moment")[1] for _ in range(10)] == [f"{start}-{number}" for number in range(6, 16)]
+        assert client.get("/v1/events?seconds=0&limit=2").text.count("event: moment") == 2
+        assert client.head("/v1/events").headers["content-type"] == "text/event-stream"
+        assert process.stop() == 0
+
+
+def test_classes_and_knobs_change_while_somebody_watches(tmp_path: Path) -> None:
+    database = f"sqlite:///{tmp_path}/live.db"
+    key = make_key(database, "admin")
+    with Process(tmp_path, database, *FAST) as process, process.client(key) as client:
+        client.post("/v1/jobs", json={"jobs": [{"class": "short"}] * 3})
+        wait_for(lambda: client.get("/v1/history").json()["moments"])
+        with watching(client, "?limit=1") as events:
+            assert events.next("layout")[2]["version"] == 1
+            client.put("/v1/job-classes/aaa", json={"features": [0.0, 1.0]})
+            layout = events.next("layout")[2]
+            assert (layout["version"], layout["job_classes"]) == (2, ["short", "aaa"])
+            assert events.next("moment")[2]["queued"] == [3, 0]
+            client.patch("/v1/knobs", json={"target_wait": 7.0})
+            layout = events.next("layout")[2]
+            assert (layout["version"], layout["target_wait"]) == (3, 7.0)
+        assert {len(moment["queued"]) for moment in client.get("/v1/history").json()["moments"]} == {2}
+        assert process.stop() == 0
+
+
+def test_streams_end_with_the_service_and_with_the_key(tmp_path: Path) -> None:
+    database = f"sqlite:///{tmp_path}/live.db"
+    key = make_key(database, "admin")
+    with Process(tmp_path, database, *FAST) as process, process.client(key) as client:
+        made = client.post("/v1/keys", json={"scopes": ["read"]}).json()
+        with process.client(made["key"]) as reader, watching(reader) as events:
+            events.next("moment")
+            client.delete(f"/v1/keys/{made['info']['prefix']}")
+            with pytest.raises(EOFError):
+                while True:
+                    events.next()
+        with watching(client) as events:
+            events.next("moment")
+            began = time.monotonic()
+            assert process.stop() == 0
+            assert time.monotonic() - began < 5.0
+            with pytest.raises(EOFError):
+                while True:
+                    events.next()
+        assert [event for event in process.events() if event["level"] in ("error", "warning")] == []
+
+
+def test_a_follower_hands_streams_on(tmp_path: Path, postgres_url: str) -> None:
+    key = make_key(postgres_url, "admin")
+    with (
+        Process(tmp_path / "a", postgres_url, *FAST) as leader,
+        Process(tmp_path / "b", postgres_url, *FAST) as follower,
+    ):
+        with leader.client(key) as one, follower.client(key) as two:
+            wait_for(lambda: two.get("/readyz").status_code == 200)
+            wait_for(lambda: one.get("/v1/history").json()["moments"])
+            with watching(two) as events:
+                ids = [events.next("moment")[1] for _ in range(3)]
+                assert ids == [moment["id"] for moment in one.get("/v1/history").json()["moments"][:3]]
+                began = time.monotonic()
+                assert follower.stop() == 0
+                assert time.monotonic() - began < 5.0
+        assert leader.stop() == 0

@@ -1,0 +1,204 @@
+"""The parts of watching by themselves: the ring of moments, the window of totals, and the feed."""
+
+import asyncio
+
+import msgspec
+import numpy as np
+import pytest
+
+from bilinq.errors import Away, Busy
+from bilinq.live.messages import Layout, Moment
+from bilinq.live.service.tally import Tally
+from bilinq.live.watch import feed as feeds
+from bilinq.live.watch.feed import COMMENT, Feed, event
+from bilinq.live.watch.history import Kept, Ring
+from bilinq.live.watch.window import THIN, Window
+
+
+def moment(id: str, jobs: int = 2, servers: int = 1) -> Moment:
+    counts = list(range(1, jobs + 1))
+    return Moment(id, 0.0, 1, 0.1, counts, counts, counts, counts, [0.5 * x for x in counts], 1.0, 2.0, 3.0,
+                  [7] * servers, [8] * servers, None, None, None)  # fmt: skip
+
+
+def filled(count: int, size: int) -> Ring:
+    ring = Ring("ab-c", size)
+    for _ in range(count):
+        ring.add(moment(ring.next_id))
+    return ring
+
+
+def numbers(kept: list[Kept]) -> list[int]:
+    return [int(one.id.rpartition("-")[2]) for one in kept]
+
+
+def test_the_ring_keeps_the_newest_and_tells_what_came_after() -> None:
+    ring = filled(10, size=4)
+    assert numbers(ring.after(None)) == [7, 8, 9, 10]
+    assert numbers(ring.after("ab-c-8")) == [9, 10]
+    assert numbers(ring.after("ab-c-10")) == []
+    assert numbers(ring.after(None, limit=2)) == [9, 10]
+    assert numbers(ring.after("ab-c-7", limit=2)) == [9, 10]
+    [last] = ring.after("ab-c-9")
+    assert msgspec.json.decode(last.json, type=Moment) == moment("ab-c-10")
+
+
+@pytest.mark.parametrize(
+    "id", ["", "x", "other-9", "ab-c-", "ab-c-99", "ab-c--1", "ab-c-x", "ab-c-²", "ab-c-" + "9" * 30]
+)
+def test_an_id_that_is_not_known_gives_everything(id: str) -> None:
+    assert numbers(filled(3, size=9).after(id)) == [1, 2, 3]
+
+
+def test_moments_move_with_their_classes() -> None:
+    ring = filled(2, size=9)
+    before = Layout(1, ["a", "b"], ["x"], None, 0.0, 1.0)
+    ring.rearrange(before, Layout(2, ["new", "b"], ["y", "x"], None, 0.0, 1.0))
+    for kept in ring.after(None):
+        moved = msgspec.json.decode(kept.json, type=Moment)
+        assert (moved.queued, moved.reward, moved.idle, moved.busy) == ([0, 2], [0.0, 1.0], [0, 7], [0, 8])
+        assert moved.id == kept.id
+
+
+def test_a_window_tells_what_came_lately() -> None:
+    tally = Tally()
+    window = Window(tally, at=100.0)
+    for second in range(1, 101):
+        tally.submit("a", units=3)
+        tally.finish("a", seconds=0.5, reward=0.25 if second > 90 else None)
+        tally.granted["a", "x"] += 2
+        window.add(100.0 + second)
+    latest, minute = window.latest, window.within()
+    assert (latest.at, latest.submitted, latest.reward) == (1.0, {"a": 1}, {"a": 0.25})
+    assert (minute.at, minute.submitted, minute.units) == (60.0, {"a": 60}, {"a": 180})
+    assert (minute.finished, minute.seconds, minute.reward) == ({"a": 60}, {"a": 30.0}, {"a": 2.5})
+    assert window.within(10.0).granted == {("a", "x"): 20}
+    assert len(window._past) < 65
+
+
+def test_a_young_window_says_how_long_it_is() -> None:
+    tally = Tally()
+    tally.submit("a", 1)
+    window = Window(tally, at=0.0)
+    window.add(2.5)
+    assert (window.within().at, window.within().submitted) == (2.5, {"a": 1})
+    assert window.waits(0.5, 0.9) == [None, None]
+
+
+def test_quantiles_of_waits_are_those_of_the_last_minute() -> None:
+    """Against all values at once; thinning moves a quantile by less than a hundredth of the values."""
+    rng, tally = np.random.default_rng(1), Tally()
+    window, kept = Window(tally, at=0.0), []
+    for second in range(1, 121):
+        waits = rng.exponential(size=rng.integers(0, 8 * THIN)) + (50.0 if second <= 60 else 0.0)
+        tally.waits.extend(waits)
+        kept += list(waits) if second > 60 else []
+        window.add(float(second))
+    for part, found in zip((0.5, 0.9, 0.99), window.waits(0.5, 0.9, 0.99), strict=True):
+        assert found is not None
+        assert abs(np.mean(np.array(kept) <= found) - part) < 0.01
+
+
+def test_few_waits_are_told_exactly() -> None:
+    tally = Tally()
+    window = Window(tally, at=0.0)
+    tally.waits.extend([3.0, 1.0, 2.0, 4.0])
+    window.add(1.0)
+    assert window.waits(0.5, 0.9, 0.25) == [2.0, 4.0, 1.0]
+
+
+def test_an_event_is_in_the_format_of_the_standard() -> None:
+    assert event("moment", b"{}", "a-1") == b"id: a-1\nevent: moment\ndata: {}\n\n"
+    assert event("layout", Layout(1, ["line\nbreak"], [], None, 0.0, 1.0)).count(b"\n") == 3
+
+
+async def take(parts: object, many: int) -> list[bytes]:
+    return [await anext(parts) for _ in range(many)]  # type: ignore[call-overload]
+
+
+def test_all_viewers_get_the_same_bytes() -> None:
+    async def watch() -> None:
+        feed = Feed()
+        viewers = [feed.follow(None, lambda seen: b"first") for _ in range(3)]
+        assert [await anext(viewer) for viewer in viewers] == [b"first"] * 3
+        assert feed.viewers == 3
+        feed.publish("a-1", b"news")
+        found = [await anext(viewer) for viewer in viewers]
+        assert found == [b"news"] * 3
+        assert found[0] is found[1] is found[2]
+        for viewer in viewers:
+            await viewer.aclose()  # type: ignore[attr-defined]
+        assert feed.viewers == 0
+
+    asyncio.run(watch())
+
+
+def test_a_slow_viewer_is_told_what_it_missed() -> None:
+    async def watch() -> None:
+        feed, asked = Feed(), []
+
+        def catch_up(seen: str | None) -> bytes:
+            asked.append(seen)
+            return b"since %b" % (seen or "nothing").encode()
+
+        viewer = feed.follow("a-0", catch_up)
+        assert await anext(viewer) == b"since a-0"
+        feed.publish("a-1", b"one")
+        assert await anext(viewer) == b"one"
+        for number in range(2, 6):
+            feed.publish(f"a-{number}", b"more")
+        assert await anext(viewer) == b"since a-1"
+        feed.publish("a-6", b"six")
+        assert await anext(viewer) == b"six"
+        assert asked == ["a-0", "a-1"]
+
+    asyncio.run(watch())
+
+
+def test_a_quiet_connection_is_kept_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeds, "QUIET", 0.01)
+
+    async def watch() -> None:
+        feed = Feed()
+        viewer = feed.follow(None, lambda seen: b"first")
+        assert await take(viewer, 3) == [b"first", COMMENT, COMMENT]
+        feed.publish("a-1", b"news")
+        assert await take(viewer, 2) == [b"news", COMMENT]
+
+    asyncio.run(watch())
+
+
+def test_streams_end_when_they_are_told_to() -> None:
+    async def watch() -> None:
+        feed = Feed()
+        first = feed.follow(None, lambda seen: b"first")
+        await anext(first)
+        asyncio.get_running_loop().call_later(0.01, feed.let_go)
+        assert [part async for part in first] == []
+        second = feed.follow(None, lambda seen: b"second")
+        assert await anext(second) == b"second"
+        handed_on = asyncio.create_task(feed.until_end(asyncio.sleep(30.0)))
+        await asyncio.sleep(0.01)
+        feed.end()
+        assert [part async for part in second] == []
+        await asyncio.wait_for(handed_on, 1.0)
+        with pytest.raises(Away, match="stopping"):
+            await anext(feed.follow(None, lambda seen: b""))
+        assert feed.viewers == 0
+
+    asyncio.run(watch())
+
+
+def test_there_are_not_too_many_viewers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeds, "VIEWERS", 1)
+
+    async def watch() -> None:
+        feed = Feed()
+        one = feed.follow(None, lambda seen: b"first")
+        await anext(one)
+        with pytest.raises(Busy, match="1 viewers"):
+            await anext(feed.follow(None, lambda seen: b"first"))
+        await one.aclose()  # type: ignore[attr-defined]
+        assert await anext(feed.follow(None, lambda seen: b"first")) == b"first"
+
+    asyncio.run(watch())
