@@ -1,6 +1,6 @@
 """Bodies and queries that only the API itself needs; the others are in `bilinq.live.messages`."""
 
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
@@ -24,6 +24,14 @@ class Me(Struct, frozen=True):
     prefix: str
     namespace: str
     scopes: list[str]
+
+
+class News(Struct, frozen=True, omit_defaults=True):
+    """An event of a stream: its name, the JSON of a `Layout`, `Moment`, `StateView` or `Leases`, and the moment's id."""
+
+    event: Literal["layout", "moment", "state", "leases"]
+    data: str
+    id: str | UnsetType = UNSET
 
 
 class Named(Struct, frozen=True):

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import msgspec
+
 from bilinq.errors import (
     Away,
     BilinqError,
@@ -85,7 +87,7 @@ BODIES: dict[Any, Any] = {
     bodies.Health: bodies.Health("ok"),
     m.History: m.History(_LAYOUT, [_MOMENT], 1.0),
     m.Leases: m.Leases([_RECENT]),
-    str: "id: 5f0c2a11-42\nevent: moment\ndata: {}\n\n",
+    bodies.News: bodies.News("moment", msgspec.json.encode(_MOMENT).decode(), "5f0c2a11-42"),
     dict: {"openapi": "3.1.0"},
 }  # fmt: skip
 """Examples by the type of a body."""

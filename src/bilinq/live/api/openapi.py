@@ -9,7 +9,7 @@ import msgspec
 from bilinq.live.api import examples
 from bilinq.live.api.problems import describe
 from bilinq.live.api.route import Route
-from bilinq.live.messages import Problem
+from bilinq.live.messages import Layout, Leases, Moment, Problem, StateView
 
 TAGS = {
     "jobs": "Submit jobs and look after them.",
@@ -30,6 +30,9 @@ REASONS = {
     500: "The service failed", 503: "The service cannot answer now; see Retry-After",
 }  # fmt: skip
 
+IN_EVENTS = (Layout, Moment, StateView, Leases)
+"""What the data of events hold, described for those who read them."""
+
 _LEASE = {"lease": "$response.body#/lease"}
 _FENCE = {"fence": "$response.body#/fence"}
 LINKS: dict[str, dict[str, tuple[dict[str, str], dict[str, Any] | None]]] = {
@@ -49,7 +52,7 @@ def describe_api(routes: Iterable[Route]) -> dict[str, Any]:
     """Return the document for `routes`, as plain values."""
     routes = list(routes)
     kinds = [kind for route in routes for kind in (route.body, route.answer) if kind is not None]
-    schemas, components = schemas_of([*kinds, Problem])
+    schemas, components = schemas_of([*kinds, *IN_EVENTS, Problem])
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         paths.setdefault(plain_path(route), {})[route.method.lower()] = _operation(route, schemas)

@@ -31,7 +31,8 @@ class Route:
     scopes : tuple of str or None
         One of these is needed; every key will do if there are none, and no key is needed if it is None.
     answer, status, content_type
-        Type of the body and status where all went well; a type of None is an empty answer, 204. What is not JSON is text.
+        Type of the body and status where all went well; a type of None is an empty answer, 204. Of a stream
+        of events it is the type of each.
     body, query : type
         What is decoded from the request; a body of None is not read.
     may_be_empty : bool

@@ -7,7 +7,7 @@ import msgspec
 
 from bilinq.errors import Away, NoKey
 from bilinq.live.api.auth import identify
-from bilinq.live.api.bodies import EventsQuery, HistoryQuery, LeasesQuery, given
+from bilinq.live.api.bodies import EventsQuery, HistoryQuery, LeasesQuery, News, given
 from bilinq.live.api.call import Call
 from bilinq.live.api.route import EVENTS, Route
 from bilinq.live.api.stream import Stream
@@ -62,7 +62,7 @@ ROUTES = (
     Route("GET", "/v1/history", get_history, "Moments of the last hour, oldest first", "state", READ,
           query=HistoryQuery, answer=History),
     Route("GET", "/v1/events", get_events, "Follow what happens, as server-sent events", "state", READ,
-          query=EventsQuery, answer=str, content_type=EVENTS),
+          query=EventsQuery, answer=News, content_type=EVENTS),
     Route("GET", "/v1/leases", get_leases, "Recent leases, newest first", "state", READ,
           query=LeasesQuery, answer=Leases),
 )  # fmt: skip
