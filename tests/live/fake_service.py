@@ -8,6 +8,7 @@ from bilinq.errors import BadInput, Busy, Clash, NoKey, NotKnown, Stale
 from bilinq.live import messages as m
 from bilinq.live.api.app import make_app
 from bilinq.live.keys import Identity, check_scopes, hash_key, make_key, matches, prefix_of
+from bilinq.live.metrics import Meters
 from bilinq.live.settings import Settings
 
 NOW = 1_790_000_000.0
@@ -30,6 +31,7 @@ class FakeService:
         self.polls: set[asyncio.Future[None]] = set()
         self.withdrawn = 0
         self.calls: list[tuple[str, Any]] = []
+        self.meters = Meters()
 
     def add_key(self, *scopes: str, namespace: str = "default") -> str:
         key = make_key()
@@ -41,6 +43,12 @@ class FakeService:
         if who is None or not matches(key, stored):
             raise NoKey("the key is unknown, expired or revoked")
         return who
+
+    async def identify_here(self, key: str) -> Identity:
+        return self.identify(key)
+
+    async def metrics(self) -> str:
+        return "bilinq_ready 1\n"
 
     def drain(self) -> None:
         for poll in self.polls:

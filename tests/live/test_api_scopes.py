@@ -43,6 +43,7 @@ WANTED = {
     "GET /v1/events": {"read"},
     "GET /v1/leases": {"read"},
     "GET /v1/me": {"submit", "work", "read"},
+    "GET /metrics": {"read"},
 }
 """Scopes that open a route, besides admin, which opens all."""
 

@@ -55,6 +55,7 @@ def serve(
         float | None, typer.Option(help="Seconds between two moments for those who watch; 1 unless given.")
     ] = None,
     history: Annotated[float | None, typer.Option(help="Seconds that moments are kept; 3600 unless given.")] = None,
+    metrics: Annotated[str | None, typer.Option(help="key (unless given): /metrics needs one; or open.")] = None,
 ) -> None:
     """Run the live scheduler: jobs and workers come over HTTP, see /openapi.json.
 

@@ -1,8 +1,10 @@
-"""The stored keys: made, listed, rotated and revoked in a transaction, with a line in the audit for each change."""
+"""The stored keys: made, looked up, listed, rotated and revoked, with a line in the audit for each change."""
 
-from bilinq.errors import Clash, NotKnown
+from collections.abc import Mapping
+
+from bilinq.errors import Clash, NoKey, NotKnown
 from bilinq.live.fields import convert
-from bilinq.live.keys import Identity, check_scopes, hash_key, make_key, prefix_of
+from bilinq.live.keys import Identity, check_scopes, hash_key, make_key, matches, prefix_of
 from bilinq.live.messages import CreatedKey, KeyInfo, Keys, NewKey
 from bilinq.live.store import Transaction, audit, keys
 from bilinq.live.store.keys import KeyRow
@@ -21,6 +23,19 @@ def create(tx: Transaction, who: Identity, new: NewKey, now: float) -> CreatedKe
     keys.add(tx, row)
     audit.add(tx, now, who.prefix, "create key", f"{row.prefix}: {', '.join(scopes)} in {new.namespace}")
     return CreatedKey(key, info(row))
+
+
+def identify(known: Mapping[str, KeyRow], key: str, now: float) -> Identity:
+    """Return whose key it is, or raise `NoKey`; `known` are all keys by prefix."""
+    row = known.get(prefix_of(key))
+    stored = row.hash if row is not None else hash_key("")
+    if not matches(key, stored) or row is None:
+        raise NoKey("the key is not known")
+    if row.revoked is not None:
+        raise NoKey(f"the key {row.prefix} was revoked")
+    if row.expires is not None and row.expires <= now:
+        raise NoKey(f"the key {row.prefix} has expired")
+    return Identity(row.prefix, row.namespace, frozenset(row.scopes))
 
 
 def listed(tx: Transaction) -> Keys:

@@ -13,6 +13,7 @@ from bilinq.assignment import assign as draw
 from bilinq.errors import BadInput, BadState
 from bilinq.learning import Outcome
 from bilinq.live.classes import Class, JobClass, RewardRange, ServerClass
+from bilinq.live.health import Health, health_of
 from bilinq.live.knobs import Exploration, Knobs
 from bilinq.live.ledger import Ledger
 from bilinq.live.roster import Roster
@@ -302,6 +303,10 @@ class Scheduler:
         if known is None:
             return None
         return Beliefs(self._range.unscaled(known[0][0]), self._range.unit * known[1][0])
+
+    def health(self) -> Health | None:
+        """Return how the learner is doing, or None for a policy that has no bilinear one; other threads may ask, too."""
+        return health_of(getattr(self._state, "learnt", None), self._range.unit)
 
     def snapshot(self, *, jobs: bool = True) -> bytes:
         """Return everything as bytes with a checksum; without `jobs` only classes, knobs and what was learnt."""

@@ -1,8 +1,10 @@
 """The ASGI application of the service."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bilinq.live.api.asgi import App
+from bilinq.live.api.auth import OPEN
 from bilinq.live.api.endpoint import Endpoint
 from bilinq.live.api.forward import Forward
 from bilinq.live.api.headers import Headers
@@ -10,7 +12,8 @@ from bilinq.live.api.limits import Rate
 from bilinq.live.api.paths import Paths
 from bilinq.live.api.problems import Problems
 from bilinq.live.api.request_log import RequestLog
-from bilinq.live.api.routes import ROUTES
+from bilinq.live.api.route import Route
+from bilinq.live.api.routes import METRICS, ROUTES
 from bilinq.live.settings import Settings
 
 if TYPE_CHECKING:
@@ -24,10 +27,16 @@ def make_app(service: "Service", watch: "Watch", settings: Settings) -> App:
     From the outside in: headers for every answer, errors as problems, requests of a follower handed to
     the leader, paths, and an `Endpoint` for each path.
     """
-    rate = Rate(settings.rate)
+    rate, routes = Rate(settings.rate), [_opened(route, settings) for route in ROUTES]
     endpoints = {
-        path: Endpoint([route for route in ROUTES if route.path == path], service, watch, rate, settings.max_body)
-        for path in dict.fromkeys(route.path for route in ROUTES)
+        path: Endpoint([route for route in routes if route.path == path], service, watch, rate, settings.max_body)
+        for path in dict.fromkeys(route.path for route in routes)
     }
-    app: App = Problems(Forward(Paths(endpoints), service, watch, settings.max_body))
-    return Headers(RequestLog(app) if settings.log_requests else app)
+    local = frozenset(route.path for route in routes if route.local)
+    app: App = Problems(Forward(Paths(endpoints), service, watch, settings.max_body, local))
+    return Headers(RequestLog(app) if settings.log_requests else app, service.meters.answers)
+
+
+def _opened(route: Route, settings: Settings) -> Route:
+    """Return the route, without need of a key if it is that of the metrics and the settings say so."""
+    return replace(route, scopes=OPEN) if route.path == METRICS and settings.metrics == "open" else route

@@ -8,11 +8,11 @@ import msgspec
 
 from bilinq.errors import BadInput
 from bilinq.live.api.asgi import Receive, Scope, Send
-from bilinq.live.api.auth import identify
+from bilinq.live.api.auth import identify, identify_here
 from bilinq.live.api.call import Call
 from bilinq.live.api.limits import Rate, check_nesting, read_body
 from bilinq.live.api.problems import BadJson, WrongMethod, WrongType
-from bilinq.live.api.route import Route
+from bilinq.live.api.route import JSON, Route
 from bilinq.live.api.stream import Stream
 from bilinq.live.fields import BadField, bad_field, convert
 from bilinq.live.keys import Identity
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 NOBODY = Identity("", "", frozenset())
 """Who asks where no key is needed."""
 
-_JSON = [(b"content-type", b"application/json")]
 _encode = msgspec.json.Encoder().encode
 
 
@@ -54,7 +53,10 @@ class Endpoint:
         headers = pick(scope["headers"])
         who = NOBODY
         if route.scopes is not None:
-            who = identify(self.service, headers.authorization, route.scopes)
+            if route.local:
+                who = await identify_here(self.service, headers.authorization, route.scopes)
+            else:
+                who = identify(self.service, headers.authorization, route.scopes)
             scope["key"] = who.prefix
             self.rate.take(who.prefix)
         query = parse_query(scope["query_string"], route.query)
@@ -64,7 +66,7 @@ class Endpoint:
         if isinstance(answer, Stream):
             await answer.answer(route.status, receive, send, body=scope["method"] != "HEAD")
         else:
-            await _answer(send, route.status, answer)
+            await _answer(send, route, answer)
 
     async def _body(self, headers: Wanted, receive: Receive) -> bytes:
         kind = headers.content_type
@@ -129,12 +131,12 @@ def pick(headers: Iterable[tuple[bytes, bytes]]) -> Wanted:
     return Wanted(authorization, content_type, content_length)
 
 
-async def _answer(send: Send, status: int, answer: Any) -> None:
+async def _answer(send: Send, route: Route, answer: Any) -> None:
     if answer is None:
         await send({"type": "http.response.start", "status": 204, "headers": []})
         await send({"type": "http.response.body", "body": b""})
         return
-    body = _encode(answer)
-    headers = [*_JSON, (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
+    body = _encode(answer) if route.content_type == JSON else answer.encode()
+    headers = [(b"content-type", route.content_type.encode()), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": route.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

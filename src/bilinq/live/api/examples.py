@@ -89,6 +89,7 @@ BODIES: dict[Any, Any] = {
     m.Leases: m.Leases([_RECENT]),
     bodies.News: bodies.News("moment", msgspec.json.encode(_MOMENT).decode(), "5f0c2a11-42"),
     dict: {"openapi": "3.1.0"},
+    str: "# HELP bilinq_ready Whether this process serves requests itself.\n# TYPE bilinq_ready gauge\nbilinq_ready 1\n",
 }  # fmt: skip
 """Examples by the type of a body."""
 

@@ -1,5 +1,6 @@
 """What a process that follows does with requests: it hands them to the one that leads, and hands the answer back."""
 
+from collections.abc import Collection
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 MARK = (b"x-bilinq-forwarded", b"1")
 """A request that was handed on once is not handed on again, so that it cannot go in circles."""
 
-LOCAL = ("/healthz", "/openapi.json")
-"""Paths that every process answers itself."""
+FORWARDED = "forwarded"
+"""The path under which answers of the leader are counted."""
 
 _TIMES = httpx.Timeout(90.0, connect=2.0)
 _OF_A_CONNECTION = {b"connection", b"keep-alive", b"te", b"transfer-encoding", b"upgrade", b"x-request-id"}
@@ -28,10 +29,10 @@ _NOT_ANSWERED = _OF_A_CONNECTION | {b"date"}
 
 
 class Forward:
-    """The application where this process leads, and the leader's where it follows."""
+    """The application where this process leads or the path is among `local`; the leader's where this one follows."""
 
-    def __init__(self, app: App, service: "Service", watch: "Watch", max_body: int) -> None:
-        self.app, self.service, self.watch, self.max_body = app, service, watch, max_body
+    def __init__(self, app: App, service: "Service", watch: "Watch", max_body: int, local: Collection[str]) -> None:
+        self.app, self.service, self.watch, self.max_body, self.local = app, service, watch, max_body, local
 
     @cached_property
     def client(self) -> httpx.AsyncClient:
@@ -40,9 +41,10 @@ class Forward:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        if not self.service.following or scope["path"] in LOCAL:
+        if not self.service.following or scope["path"] in self.local:
             await self.app(scope, receive, send)
             return
+        scope["route"] = FORWARDED
         leader = self.service.leader
         if leader is None or MARK in scope["headers"]:
             raise Away("no process leads at the moment; another takes over within seconds")

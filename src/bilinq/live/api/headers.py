@@ -2,6 +2,7 @@
 
 import re
 import secrets
+from collections import Counter
 from itertools import count
 
 from bilinq.live.api.asgi import App, Message, Receive, Scope, Send
@@ -18,17 +19,22 @@ SECURITY = (
 
 REQUEST_ID = b"x-request-id"
 
+OTHER = "other"
+"""The path under which answers are counted where nothing is served."""
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
+
 _GIVEN = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
 
 class Headers:
     """The application with these headers on every answer; `scope["request"]` is the request's id.
 
-    A client may choose the id (X-Request-Id, up to 64 letters, digits, dots, dashes and underscores).
+    A client may choose the id (X-Request-Id, up to 64 letters, digits, dots, dashes and underscores). Answers are counted by
+    method, path and status.
     """
 
-    def __init__(self, app: App) -> None:
-        self.app = app
+    def __init__(self, app: App, answers: Counter[tuple[str, str, int]]) -> None:
+        self.app, self.answers = app, answers
         self.start = secrets.token_hex(4)
         self.numbers = count(1)
 
@@ -46,6 +52,7 @@ class Headers:
                 present = {name for name, _ in headers}
                 headers += [header for header in SECURITY if header[0] not in present]
                 headers.append((REQUEST_ID, request))
+                self.answers[_method(scope), scope.get("route", OTHER), message["status"]] += 1
             await send(message)
 
         await self.app(scope, receive, send_with)
@@ -55,3 +62,8 @@ class Headers:
             if name == REQUEST_ID and _GIVEN.fullmatch(value):
                 return bytes(value)
         return f"{self.start}-{next(self.numbers):x}".encode()
+
+
+def _method(scope: Scope) -> str:
+    """Return the method, or one word for all that nobody uses: there must not be a count for each."""
+    return scope["method"] if scope["method"] in METHODS else OTHER

@@ -32,13 +32,15 @@ class Route:
         One of these is needed; every key will do if there are none, and no key is needed if it is None.
     answer, status, content_type
         Type of the body and status where all went well; a type of None is an empty answer, 204. Of a stream
-        of events it is the type of each.
+        of events it is the type of each; what is neither JSON nor a stream is a text.
     body, query : type
         What is decoded from the request; a body of None is not read.
     may_be_empty : bool
         Whether 204 without a body is possible besides.
     also : tuple of int
         Statuses of refusals besides those that follow from the above.
+    local : bool
+        Whether every process answers itself, also one that follows.
     """
 
     method: str
@@ -53,6 +55,7 @@ class Route:
     query: Any = NoQuery
     may_be_empty: bool = False
     also: tuple[int, ...] = ()
+    local: bool = False
     content_type: str = JSON
 
     @cached_property

@@ -10,6 +10,7 @@ from bilinq.live.api.auth import OPEN
 from bilinq.live.api.bodies import Health
 from bilinq.live.api.call import Call
 from bilinq.live.api.route import Route
+from bilinq.live.metrics.page import CONTENT_TYPE
 
 
 async def get_health(call: Call[None, None]) -> Health:
@@ -26,20 +27,29 @@ async def get_ready(call: Call[None, None]) -> Health:
     return Health("ready")
 
 
+async def get_metrics(call: Call[None, None]) -> str:
+    """Return the numbers of this process as Prometheus reads them."""
+    return await call.service.metrics()
+
+
 async def get_openapi(call: Call[None, None]) -> msgspec.Raw:
     """Return the description of this API."""
     return msgspec.Raw(document())
 
 
+METRICS = "/metrics"
 ROUTES: tuple[Route, ...] = (
     *work.ROUTES,
     *jobs.ROUTES,
     *admin.ROUTES,
     *watch.ROUTES,
-    Route("GET", "/healthz", get_health, "Tell whether the process works", "open", OPEN, answer=Health, also=(503,)),
+    Route("GET", "/healthz", get_health, "Tell whether the process works", "open", OPEN, answer=Health, also=(503,),
+          local=True),
     Route("GET", "/readyz", get_ready, "Tell whether requests are taken", "open", OPEN, answer=Health, also=(503,)),
-    Route("GET", "/openapi.json", get_openapi, "Describe this API", "open", OPEN, answer=dict),
-)
+    Route("GET", METRICS, get_metrics, "Show the numbers of this process, for Prometheus", "state", ("read",), answer=str,
+          local=True, content_type=CONTENT_TYPE),
+    Route("GET", "/openapi.json", get_openapi, "Describe this API", "open", OPEN, answer=dict, local=True),
+)  # fmt: skip
 """Those that are asked most often come first, since they are tried in this order."""
 
 

@@ -6,10 +6,10 @@ import time
 
 from msgspec import UNSET, structs
 
-from bilinq.errors import BadInput, NoKey, NotKnown
+from bilinq.errors import BadInput, NotKnown
 from bilinq.live import keyring
 from bilinq.live.fields import BadField
-from bilinq.live.keys import Identity, hash_key, matches, prefix_of
+from bilinq.live.keys import Identity
 from bilinq.live.messages import (
     Audit,
     AuditEntry,
@@ -103,15 +103,7 @@ class Administration:
 
     def identify(self, key: str) -> Identity:
         """Return whose key it is, or raise `NoKey`."""
-        row = self._core.memory.keys.get(prefix_of(key))
-        stored = row.hash if row is not None else hash_key("")
-        if not matches(key, stored) or row is None:
-            raise NoKey("the key is not known")
-        if row.revoked is not None:
-            raise NoKey(f"the key {row.prefix} was revoked")
-        if row.expires is not None and row.expires <= time.time():
-            raise NoKey(f"the key {row.prefix} has expired")
-        return Identity(row.prefix, row.namespace, frozenset(row.scopes))
+        return keyring.identify(self._core.memory.keys, key, time.time())
 
     async def audit(self, who: Identity, limit: int) -> Audit:
         """Return admin actions, newest first."""

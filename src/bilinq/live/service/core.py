@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from bilinq.errors import Away, BadInput, Refused
 from bilinq.live.classes import JobClass, ServerClass
 from bilinq.live.messages import Lease, LeasedJob
+from bilinq.live.metrics import Meters
 from bilinq.live.scheduler import Scheduler
 from bilinq.live.service.loading import load
 from bilinq.live.service.memory import LiveLease, Memory
@@ -53,6 +54,7 @@ class Core:
         self.slot_seconds = 0.0
         self.all_slot_seconds = 0.0
         self._outbox = Outbox(self._submit)
+        self.meters = Meters()
         self._memory: Memory | None = None
         self._options: Options | None = None
         self._seed = secrets.randbits(32) if settings.seed is None else settings.seed
@@ -192,7 +194,9 @@ class Core:
             return
         elapsed = (began - self._offered) / self.settings.slot
         self._offered = began
+        asked = time.monotonic()
         tasks = memory.scheduler.assign(idle, min(max(elapsed, 1e-3), 1.0))
+        solver = time.monotonic() - asked
         self.slots += 1
         if tasks:
             polls = {id: memory.poll_of(id) for id in (int(str(task.server)) for task in tasks)}
@@ -202,6 +206,7 @@ class Core:
             self.spawn(self._deliver(memory, rows, polls, self.save(Changes(), rows)))
         self.slot_seconds = time.monotonic() - began
         self.all_slot_seconds += self.slot_seconds
+        self.meters.slot(self.slot_seconds, solver, len(tasks))
 
     async def _deliver(self, memory: Memory, rows: Sequence[LeaseRow], polls: dict[int, Poll], saved: Payloads) -> None:
         """Hand leases, once they are on disk, to those who wait; what nobody waits for goes back."""
@@ -268,6 +273,7 @@ class Core:
             return
         state, seq, now = memory.scheduler.snapshot(jobs=False), memory.ids.last_seq, time.time()
         await self.write(lambda tx: checkpoints.save(tx, seq, now, state, sha256(state).hexdigest()))
+        self.meters.saved = now
 
     async def _purge(self) -> None:
         kept = self.settings.retention
@@ -292,6 +298,7 @@ class Core:
             return
         log.error("the database is away: %s", reason)
         self._recovering, self.ready = True, False
+        self.meters.recoveries += 1
         self.end_polls()
         self.spawn(self._come_back())
 
@@ -316,7 +323,8 @@ class Core:
     async def _load(self) -> None:
         now = time.monotonic()
         ids = await self.store.write(lambda tx: configure(tx, self.settings, self._address))
-        self._memory, self._options = await self.store.read(lambda tx: load(tx, self.settings, ids, self._seed, now))
+        memory, self._options = await self.store.read(lambda tx: load(tx, self.settings, ids, self._seed, now))
+        memory.meters, self.meters.saved, self._memory = self.meters, time.time(), memory
         self._offered = time.monotonic()
         self.ready = not self.stopping
 

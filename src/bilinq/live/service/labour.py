@@ -253,5 +253,4 @@ def _digest(end: WorkFinish) -> str:
 
 
 def _message(server: LiveServer) -> Server:
-    state: Literal["idle", "busy", "away"] = "idle" if server.poll else "busy" if server.lease else "away"
-    return Server(f"s{server.row.id}", server.row.server_class, server.row.name, state, server.seen)
+    return Server(f"s{server.row.id}", server.row.server_class, server.row.name, server.state, server.seen)

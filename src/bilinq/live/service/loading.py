@@ -23,6 +23,7 @@ def load(tx: Transaction, settings: Settings, ids: Ids, seed: int, now: float) -
     memory.servers = {row.id: LiveServer(row, row.seen) for row in servers.all(tx)}
     for job in jobs.waiting(tx):
         memory.add(job)
+    memory.dead = jobs.count_dead(tx)
     for lease in leases.active(tx):
         row = jobs.get(tx, lease.job)
         assert row is not None

@@ -10,8 +10,10 @@ import heapq
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from bilinq.live.messages import JobState
+from bilinq.live.metrics import Meters
 from bilinq.live.scheduler import Assignment, Scheduler
 from bilinq.live.service.ids import Ids
 from bilinq.live.service.outbox import Changes
@@ -53,6 +55,11 @@ class LiveServer:
     lease: int | None = None
     poll: Poll | None = None
 
+    @property
+    def state(self) -> Literal["idle", "busy", "away"]:
+        """Whether it waits for work, holds a lease, or neither."""
+        return "idle" if self.poll else "busy" if self.lease else "away"
+
 
 @dataclass(slots=True)
 class LiveLease:
@@ -88,6 +95,8 @@ class Memory:
         self.waits: dict[str, deque[float]] = {}
         self.counters: Counter[str] = Counter()
         self.reward_total = 0.0
+        self.dead = 0
+        self.meters = Meters()
         self._deadlines: list[tuple[float, int]] = []
         self._idle: dict[str, dict[int, None]] = {}
 
@@ -147,6 +156,7 @@ class Memory:
             self.leased[task.job_class] += 1
             self.tally.granted[task.job_class, task.server_class] += 1
             self._note_wait(self.jobs[job_id], wall)
+            self.meters.granted[task.job_class] += 1
             rows.append(LeaseRow(id, job_id, server_id, *classes, wall, wall + seconds))
         self.counters["leased"] += len(rows)
         return rows
@@ -170,13 +180,16 @@ class Memory:
             changes.rewards.append(RewardRow(seq, lease.id, lease.job_class_id, lease.server_class_id, reward))
             self.reward_total += reward
             self.counters["rewards"] += 1
+            self.meters.reward(job.job_class, reward)
         self.counters["finished"] += 1
         self.tally.finish(job.job_class, max(wall - lease.granted, 0.0), reward)
+        self.meters.leases_ended[job.job_class, "finished"] += 1
         if not over:
             self._queue_again(lease.job, job, None, changes)
             return "queued"
         del self.jobs[lease.job]
         self.counters["done"] += 1
+        self.meters.jobs_ended[job.job_class, "done"] += 1
         changes.ended.append(Ended(lease.job, "done", wall, job.units_left, job.attempts, result, reward, None))
         return "done"
 
@@ -189,6 +202,7 @@ class Memory:
         self.counters[state] += 1
         lease.end = LeaseEnd(lease.id, state, wall, detail=error)
         changes.leases.append(lease.end)
+        self.meters.leases_ended[job.job_class, state] += 1
         if job.attempts < self.max_attempts:
             self.scheduler.give_back(lease.job)
             self._queue_again(lease.job, job, error, changes)
@@ -196,6 +210,8 @@ class Memory:
         self.scheduler.cancel(lease.job)
         del self.jobs[lease.job]
         self.counters["dead"] += 1
+        self.dead += 1
+        self.meters.jobs_ended[job.job_class, "dead"] += 1
         changes.ended.append(Ended(lease.job, "dead", wall, job.units_left, job.attempts, error=error))
         return "dead"
 
@@ -206,6 +222,7 @@ class Memory:
         self._release(lease, job)
         lease.end = LeaseEnd(lease.id, "revoked", wall, detail="given back unused")
         changes.leases.append(lease.end)
+        self.meters.leases_ended[job.job_class, "revoked"] += 1
         self.scheduler.give_back(lease.job)
         self._queue_again(lease.job, job, None, changes)
 
@@ -221,7 +238,9 @@ class Memory:
             self._release(lease, job)
             lease.end = LeaseEnd(lease.id, "revoked", wall, detail="the job was cancelled")
             changes.leases.append(lease.end)
+            self.meters.leases_ended[job.job_class, "revoked"] += 1
         self.counters["cancelled"] += 1
+        self.meters.jobs_ended[job.job_class, "cancelled"] += 1
         changes.ended.append(Ended(id, "cancelled", wall, job.units_left, job.attempts))
 
     def extend(self, lease: LiveLease, deadline: float) -> None:
@@ -278,3 +297,4 @@ class Memory:
             waited = max(wall - job.submitted, 0.0)
             self.waits.setdefault(job.job_class, deque(maxlen=RECENT)).append(waited)
             self.tally.waits.append(waited)
+            self.meters.wait(job.job_class, waited)

@@ -8,6 +8,8 @@ from bilinq.live.service import views
 from bilinq.live.service.administration import Administration
 from bilinq.live.service.core import Core
 from bilinq.live.service.labour import Labour
+from bilinq.live.service.local_keys import LocalKeys
+from bilinq.live.service.scrape import scrape
 from bilinq.live.service.submissions import Submissions
 from bilinq.live.settings import Settings
 from bilinq.live.store import Store
@@ -21,6 +23,7 @@ class Service:
         self._submissions = Submissions(self.core)
         self._labour = Labour(self.core)
         self._administration = Administration(self.core)
+        self.meters, self.identify_here = self.core.meters, LocalKeys(self.core).identify
         self.submit, self.job, self.jobs = self._submissions.submit, self._submissions.job, self._submissions.jobs
         self.cancel, self.retry = self._submissions.cancel, self._submissions.retry
         self.register, self.servers = self._labour.register, self._labour.servers
@@ -81,6 +84,10 @@ class Service:
         """Return the knobs."""
         assert self.core.memory is not None
         return self.core.options.shown
+
+    async def metrics(self) -> str:
+        """Return the numbers of this process as Prometheus reads them."""
+        return await scrape(self.core)
 
     async def state(self) -> m.State:
         """Return everything at a glance."""

@@ -58,6 +58,7 @@ class Submissions:
                 memory.add(Waiting(row.id, row.job_class, row.units_left, 0, row.submitted))
                 memory.counters["submitted"] += 1
                 memory.tally.submit(row.job_class, row.units)
+                memory.meters.submitted[row.job_class] += 1
         if self._core.options.eager:
             self._core.hurry()
         return Submitted([JobRef(f"j{id}", state) for id, state, _ in stored])
@@ -104,6 +105,7 @@ class Submissions:
         row = await self._core.write(again)
         if memory is self._core.memory and row.id not in memory.jobs:
             memory.add(Waiting(row.id, row.job_class, row.units_left, 0, time.time()))
+            memory.dead -= 1
             self._core.hurry()
         return Retried(id, "queued")
 

@@ -138,6 +138,11 @@ def waiting(tx: Transaction) -> list[Waiting]:
     return [Waiting(id, names.setdefault(name, name), *rest) for id, name, *rest in tx.rows(sql)]
 
 
+def count_dead(tx: Transaction) -> int:
+    """Return how many jobs are dead."""
+    return int(tx.rows("SELECT count(*) FROM job WHERE state = 'dead'")[0][0])
+
+
 def set_queued(tx: Transaction, rows: Sequence[Queued]) -> None:
     """Put jobs back into their queues."""
     if rows:

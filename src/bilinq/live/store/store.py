@@ -8,6 +8,7 @@ from os import PathLike
 from typing import TypeVar
 
 from bilinq.errors import Away
+from bilinq.live.metrics import CommitMeter
 from bilinq.live.store import meta
 from bilinq.live.store.connection import Connection
 from bilinq.live.store.reader import Reader
@@ -33,6 +34,7 @@ class Store(ABC):
     def __init__(self, lead: bool) -> None:
         self.lost = asyncio.Event()
         self.epoch = 0
+        self.meter = CommitMeter()
         self._leads = lead
         self._away = "this process does not lead"
         self._writer: Writer | None = None
@@ -103,7 +105,7 @@ class Store(ABC):
             self._release()
             raise
         self.epoch = found + 1
-        self._writer = Writer(connection, self.lost.set)
+        self._writer = Writer(connection, self.lost.set, self.meter)
         self.lost.clear()
         return found
 

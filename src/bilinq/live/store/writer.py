@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from bilinq.errors import Away, BadInput, Refused
+from bilinq.live.metrics import CommitMeter
 from bilinq.live.store.connection import Connection
 from bilinq.live.store.transaction import Transaction
 
@@ -31,8 +32,9 @@ class Writer:
     If the database itself fails, the writer ends: whoever relies on what was to be written must read it again.
     """
 
-    def __init__(self, connection: Connection, on_lost: Callable[[], None]) -> None:
+    def __init__(self, connection: Connection, on_lost: Callable[[], None], meter: CommitMeter) -> None:
         self.commits = 0
+        self._meter = meter
         self._connection = connection
         self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
@@ -109,13 +111,15 @@ class Writer:
 
     def _together(self, batch: list[Task], outcomes: list[Outcome]) -> None:
         """Carry out tasks in one transaction until they are done or time runs out; note their outcomes."""
-        enough = time.monotonic() + LONGEST
+        began = time.monotonic()
+        enough = began + LONGEST
         self._connection.begin()
         for operation, _ in batch:
             outcomes.append(self._attempt(operation))
             if time.monotonic() > enough:
                 break
         self._commit()
+        self._meter.note(len(outcomes), time.monotonic() - began)
 
     def _attempt(self, operation: Operation) -> Outcome:
         """Return an operation's result, or the reason for which it refused before it wrote."""
@@ -129,10 +133,12 @@ class Writer:
 
     def _alone(self, operation: Operation) -> Outcome:
         """Return what becomes of an operation in a transaction of its own."""
+        began = time.monotonic()
         try:
             self._connection.begin()
             result = operation(self._connection)
             self._commit()
+            self._meter.note(1, time.monotonic() - began)
         except Exception as error:
             away = self._undo(error)
             if away is None:

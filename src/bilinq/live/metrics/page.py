@@ -1,0 +1,101 @@
+"""The text that Prometheus reads, version 0.0.4 of its format."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+
+from bilinq.live.metrics.meters import Histogram
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
+_HELP_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n"})
+
+Labels = Mapping[str, str]
+Samples = Iterable[tuple[Labels, float]]
+
+
+class Page:
+    """A page of metrics; each method adds one, with its samples.
+
+    Examples
+    --------
+    >>> page = Page()
+    >>> page.gauge("jobs_queued", "Jobs that wait.", [({"job_class": "chat"}, 3)])
+    >>> print(page.text(), end="")
+    # HELP jobs_queued Jobs that wait.
+    # TYPE jobs_queued gauge
+    jobs_queued{job_class="chat"} 3
+    """
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+
+    def text(self) -> str:
+        """Return the page."""
+        return "\n".join(self._lines) + "\n"
+
+    def gauge(self, name: str, about: str, samples: Samples | float) -> None:
+        """Add what goes up and down."""
+        self._plain(name, "gauge", about, samples)
+
+    def counter(self, name: str, about: str, samples: Samples | float) -> None:
+        """Add what only rises; the name ends in _total."""
+        self._plain(name, "counter", about, samples)
+
+    def summary(self, name: str, about: str, samples: Iterable[tuple[Labels, int, float]]) -> None:
+        """Add counts and sums of values, in this order behind the labels."""
+        self._head(name, "summary", about)
+        for labels, count, total in samples:
+            self._sample(f"{name}_sum", _braces(labels), total)
+            self._sample(f"{name}_count", _braces(labels), count)
+
+    def histogram(self, name: str, about: str, samples: Iterable[tuple[Labels, Histogram]]) -> None:
+        """Add histograms; counts are cumulative, as the format wants them."""
+        self._head(name, "histogram", about)
+        for labels, histogram in samples:
+            inside, many = _inside(labels), 0
+            start = f"{name}_bucket{{{inside}," if inside else f"{name}_bucket{{"
+            for end, count in zip(_ends(histogram.bounds), list(histogram.counts), strict=True):
+                many += count
+                self._lines.append(f"{start}{end} {many}")
+            self._sample(f"{name}_sum", _braces(labels), histogram.total)
+            self._sample(f"{name}_count", _braces(labels), many)
+
+    def _plain(self, name: str, kind: str, about: str, samples: Samples | float) -> None:
+        self._head(name, kind, about)
+        for labels, value in [({}, samples)] if isinstance(samples, int | float) else samples:
+            self._sample(name, _braces(labels), value)
+
+    def _head(self, name: str, kind: str, about: str) -> None:
+        self._lines.append(f"# HELP {name} {about.translate(_HELP_ESCAPES)}\n# TYPE {name} {kind}")
+
+    def _sample(self, name: str, labels: str, value: float) -> None:
+        self._lines.append(f"{name}{labels} {_number(value)}")
+
+
+def _inside(labels: Labels) -> str:
+    return ",".join([f'{name}="{_escaped(value)}"' for name, value in labels.items()])
+
+
+def _braces(labels: Labels) -> str:
+    return f"{{{_inside(labels)}}}" if labels else ""
+
+
+@lru_cache(4096)
+def _escaped(value: str) -> str:
+    return value.translate(_ESCAPES)
+
+
+@lru_cache
+def _ends(bounds: tuple[float, ...]) -> list[str]:
+    """Return the last label of each bucket, up to the closing brace."""
+    return [f'le="{_number(bound)}"}}' for bound in (*bounds, math.inf)]
+
+
+def _number(value: float) -> str:
+    if math.isfinite(value):
+        return repr(value)
+    return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
