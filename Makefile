@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup run paper test soak check bench docs clean
+.PHONY: setup run example paper test soak check bench docs clean
 
 setup: .venv/ready  ## Build .venv with pinned versions
 
@@ -10,7 +10,10 @@ setup: .venv/ready  ## Build .venv with pinned versions
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	touch $@
 
-run: setup  ## The paper's basic experiment: a table and a figure
+run: setup  ## The live service with a simulated fleet: watch it at the address that it prints; make run OPTIONS=--rival
+	$(BIN)/bilinq serve --demo $(OPTIONS)
+
+example: setup  ## The paper's basic experiment: a table and a figure
 	$(BIN)/python examples/basic_experiment.py --out out
 
 paper: setup  ## Redraw the paper and judge its claims: out/paper/report.html

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bilinq.errors import BadInput
+
 if TYPE_CHECKING:
     from bilinq.live.settings import Settings
 
@@ -56,6 +58,15 @@ def serve(
     ] = None,
     history: Annotated[float | None, typer.Option(help="Seconds that moments are kept; 3600 unless given.")] = None,
     metrics: Annotated[str | None, typer.Option(help="key (unless given): /metrics needs one; or open.")] = None,
+    demo: Annotated[
+        bool, typer.Option("--demo", help="With a simulated fleet, to watch; for this computer only.")
+    ] = False,
+    fleet: Annotated[
+        str | None, typer.Option(help="Of the demo: gpus (unless given), paper, or trace for Google's.")
+    ] = None,
+    rival: Annotated[
+        bool | None, typer.Option("--rival/--no-rival", help="In the demo, first come, first served, beside.")
+    ] = None,
 ) -> None:
     """Run the live scheduler: jobs and workers come over HTTP, see /openapi.json.
 
@@ -63,6 +74,14 @@ def serve(
     over the environment, and that over the file.
     """
     given = dict(locals())
+    demo, fleet, rival = (given.pop(name) for name in ("demo", "fleet", "rival"))
+    if demo:
+        from bilinq.demo.demo import run_demo
+
+        run_demo(fleet or "gpus", given, typer.echo, rival=bool(rival))
+        return
+    if fleet is not None or rival is not None:
+        raise BadInput("--fleet and --rival are for --demo; give that, too")
     from bilinq.live.settings import load
 
     _run(load(given.pop("config"), given))

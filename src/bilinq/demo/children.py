@@ -1,0 +1,106 @@
+"""The processes of the demo, each with a pipe that is its lifeline: how they start, are told what to do, and end."""
+
+import os
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from typing import Any, BinaryIO, Self
+
+import msgspec
+
+LOCAL = {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
+"""What keeps calls to this machine from being sent to a proxy."""
+LOOK_EVERY = 0.02
+"""Seconds between two looks whether a process has ended."""
+
+
+class Child:
+    """A module of the demo as a process of its own, in a process group of its own so that Ctrl-C reaches only the demo."""
+
+    def __init__(self, module: str, log: BinaryIO, grace: float) -> None:
+        self.module, self.grace = module, grace
+        self._command = [sys.executable, "-P", "-m", f"bilinq.demo.{module}"]
+        self._log = log
+        self._start()
+
+    def _start(self) -> None:
+        self._process = subprocess.Popen(
+            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, process_group=0,
+            env={name: value for name, value in os.environ.items() if not name.startswith("BILINQ_")} | LOCAL,
+        )  # fmt: skip
+
+    @property
+    def ended(self) -> bool:
+        """Whether the process has ended."""
+        return self._process.poll() is not None
+
+    def tell(self, task: msgspec.Struct) -> None:
+        """Hand over its task."""
+        self._task = task
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # it has ended, which is noticed elsewhere
+            self._process.stdin.write(msgspec.json.encode(task) + b"\n")
+            self._process.stdin.flush()
+
+    def hear(self, kind: Any) -> Any:
+        """Wait for a line of it and return what it says, or None if it has ended."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        return msgspec.json.decode(line, type=kind) if line else None
+
+    def start_again(self) -> None:
+        """Start it once more, with the same task."""
+        self._close()
+        self._start()
+        self.tell(self._task)
+
+    def release(self) -> None:
+        """Close the lifeline, at which it ends by itself."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
+
+    def kill(self) -> None:
+        """End it now, if it has not ended, and forget it."""
+        if not self.ended:
+            self._process.kill()
+        self._process.wait()
+        self._close()
+
+    def _close(self) -> None:
+        self.release()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+class Children:
+    """All processes of a demo; at the end of the block none is left. Those that may take less time end first."""
+
+    def __init__(self, log: BinaryIO) -> None:
+        self._log = log
+        self._started: list[Child] = []
+
+    def start(self, module: str, grace: float) -> Child:
+        """Start a process that may take `grace` seconds to end."""
+        child = Child(module, self._log, grace)
+        self._started.append(child)
+        return child
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for grace in sorted({child.grace for child in self._started}):
+            _end([child for child in self._started if child.grace == grace], grace)
+
+
+def _end(group: list[Child], grace: float) -> None:
+    """Let processes end side by side, and make those end that take too long."""
+    end = time.monotonic() + grace
+    for child in group:
+        child.release()
+    while time.monotonic() < end and not all(child.ended for child in group):
+        time.sleep(LOOK_EVERY)
+    for child in group:
+        child.kill()

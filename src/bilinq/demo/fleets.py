@@ -1,0 +1,115 @@
+"""The fleets of the demo: which jobs come, which servers there are, and what each of them truly pays on the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from msgspec import structs
+
+from bilinq.arrays import Array, one_of
+from bilinq.live.messages import JobClass, ServerClass
+from bilinq.live.settings import Settings, load
+from bilinq.problem import Problem
+
+TARGET_WAIT = 2.0
+"""Seconds that jobs may wait for a good match: long enough to be seen, short enough to be waited for."""
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """Jobs and servers with the truth about them, which the service is not told.
+
+    Attributes
+    ----------
+    name, about : str
+        What `--fleet` calls it, and what it is.
+    problem : Problem
+        Its traffic is the mean number of busy servers of each job class; its slots do not matter.
+    low, high : float
+        Range of rewards that is declared; what is drawn beyond is clipped.
+    shortest, longest : float
+        Seconds of a service, whatever the job and the server; all between are as likely.
+    """
+
+    name: str
+    about: str
+    problem: Problem
+    low: float
+    high: float
+    shortest: float
+    longest: float
+
+    @property
+    def rate(self) -> Array:
+        """Jobs of each class that come in a second (I,)."""
+        return self.problem.traffic / (0.5 * (self.shortest + self.longest))
+
+    @property
+    def servers(self) -> dict[str, int]:
+        """How many servers each class has."""
+        return {name: int(number) for name, number in zip(self.problem.server_names, self.problem.servers, strict=True)}
+
+    def reward(self, job_class: str, server_class: str, luck: float) -> float:
+        """Return what a job earns: its mean there, plus noise of which `luck` is the standard score, within the range."""
+        pair = self.problem.job_names.index(job_class), self.problem.server_names.index(server_class)
+        drawn = self.problem.mean_reward[pair] + self.problem.noise[pair] * luck
+        return float(np.clip(drawn, self.low, self.high))
+
+    def settings(self, options: Mapping[str, Any]) -> Settings:
+        """Return settings of a service that knows names and features of the classes, but no reward; `options` win.
+
+        The environment and files are left aside, so that the demo of somebody who runs a service in earnest stays apart.
+        """
+        one, wait = self.problem, {} if "V" in options else {"target_wait": TARGET_WAIT}
+        own = {"lease": 10.0, "retention": 3600.0, "reward_low": self.low, "reward_high": self.high}
+        return structs.replace(
+            load(options=own | wait | dict(options), environment={}),
+            job_class=tuple(map(JobClass, one.job_names, one.job_features.tolist())),
+            server_class=tuple(map(ServerClass, one.server_names, one.server_features.tolist())),
+        )
+
+
+def make_fleet(name: str) -> Fleet:
+    """Return the fleet of that name.
+
+    Examples
+    --------
+    >>> make_fleet("gpus").servers
+    {'K80': 4, 'P100': 4, 'V100': 4}
+    """
+    return _MAKERS[one_of("fleet", name, tuple(_MAKERS))]()
+
+
+def _paper() -> Fleet:
+    problem = Problem.synthetic(job_classes=10, server_classes=2, dimension=2, servers=4, traffic=1.0, seed=7)
+    return Fleet("paper", "the paper's instance", problem, low=-1.2, high=1.2, shortest=0.2, longest=0.6)
+
+
+def _gpus() -> Fleet:
+    from bilinq.traces import gpu_table
+
+    about = "training jobs on GPUs, as fast as measured"
+    return Fleet("gpus", about, _positive(gpu_table(load=0.6)), low=0.0, high=1.5, shortest=0.2, longest=1.0)
+
+
+def _trace() -> Fleet:
+    """Return the trace's classes on about one in five hundred of its machines, at half load."""
+    from bilinq.traces import Digest
+
+    whole = Digest.shipped().problem(features="normalised", unseen="predicted")
+    servers = np.maximum(np.round(whole.servers * (16.0 / whole.servers.sum())), 1.0)
+    load = 0.5 * servers.sum() / whole.traffic.sum()
+    problem = _positive(whole.replace(servers=servers, arrival_rate=load * whole.arrival_rate))
+    about = "collections on machines, from the digest of Google's trace"
+    return Fleet("trace", about, problem, low=0.0, high=3.0, shortest=0.4, longest=1.2)
+
+
+def _positive(problem: Problem) -> Problem:
+    """Return a problem with so little noise that hardly a reward falls below zero, where it would be clipped."""
+    return problem.replace(noise=np.minimum(problem.noise, problem.mean_reward / 3.0))
+
+
+_MAKERS: dict[str, Callable[[], Fleet]] = {"gpus": _gpus, "paper": _paper, "trace": _trace}

@@ -1,0 +1,76 @@
+"""A process that is the service: it makes keys in the database, tells the demo of them, and serves until that is over."""
+
+import asyncio
+import sys
+import time
+
+import msgspec
+import uvloop
+
+from bilinq.demo import lifeline
+from bilinq.demo.fleets import Fleet, make_fleet
+from bilinq.demo.tasks import Failed, Opened, Ready, Serve
+from bilinq.errors import Away, BadInput, BilinqError
+from bilinq.live import keyring
+from bilinq.live.keys import LOCAL
+from bilinq.live.logs import log_to
+from bilinq.live.messages import NewKey, Scope
+from bilinq.live.run import run
+from bilinq.live.settings import Settings
+from bilinq.live.store import Transaction, classes, meta, open_store, rewards
+
+KEY = "demo: "
+"""How names of the demo's keys begin; those of the last start are revoked."""
+MARK = "demo"
+"""Under what name a database tells whose demo it is."""
+
+
+async def open_database(settings: Settings, fleet: Fleet) -> Opened:
+    """Return fresh keys for a database that is new or of an earlier demo of the same fleet."""
+    store = open_store(settings.database)
+    try:
+        await store.start(wait=False)
+        return await store.write(lambda tx: _open(tx, settings, fleet))
+    except Away as error:
+        raise BadInput(f"{error}; end that demo, or choose another file with --database sqlite:///FILE") from None
+    finally:
+        await store.stop()
+
+
+def _open(tx: Transaction, settings: Settings, fleet: Fleet) -> Opened:
+    whose, used = meta.get(tx, MARK), classes.current(tx) or keyring.listed(tx).keys
+    if whose != fleet.name and (whose or used):
+        held = f"a demo of fleet {whose}" if whose else "a service that is no demo"
+        raise BadInput(f"--database must be new or of a demo of fleet {fleet.name}; {settings.database} is of {held}")
+    meta.put(tx, MARK, fleet.name)
+    now = time.time()
+    for known in keyring.listed(tx).keys:
+        if known.name.startswith(KEY) and known.revoked is None:
+            keyring.revoke(tx, LOCAL, known.prefix, now)
+    scopes: tuple[Scope, ...] = ("admin", "work", "submit", "read")
+    keys = {scope: keyring.create(tx, LOCAL, NewKey([scope], KEY + scope), now).key for scope in scopes}
+    return Opened(fleet.about, fleet.servers, rewards.last(tx), **keys)
+
+
+def _tell(what: Opened | Ready | Failed) -> None:
+    sys.stdout.buffer.write(msgspec.json.encode(what) + b"\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    """Read the task and serve until the demo is over."""
+    task = lifeline.read_task(Serve)
+    log_to()
+    lifeline.at_end(lifeline.terminate)
+    try:
+        fleet = make_fleet(task.fleet)
+        settings = fleet.settings(task.options)
+        _tell(asyncio.run(open_database(settings, fleet)))
+        uvloop.run(run(settings, lambda url: _tell(Ready(url))))
+    except BilinqError as error:
+        _tell(Failed(str(error)))
+        raise SystemExit(2) from None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""The demo as a user meets it: something to watch, a clean end however it ends, and a second start that goes on."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from demo_process import DemoProcess, is_locked, processor_seconds, watch
+from process import wait_for
+
+START = 4.0
+"""Processor seconds of the service until the first leases. On a machine with nothing else to do they are seconds."""
+END = 6.0
+"""Seconds to end while other tests keep the machine busy; alone it takes about two."""
+
+
+def has_learnt(state: dict[str, Any]) -> bool:
+    return bool(state["counters"].get("rewards", 0) >= 40)
+
+
+def refused(demo: DemoProcess) -> str:
+    """Return what a demo says that does not start."""
+    with demo:
+        said, _ = demo.child.communicate(timeout=60.0)
+        assert demo.child.returncode == 2, said
+        return str(said)
+
+
+def ends(demo: DemoProcess, number: int, *, group: bool) -> None:
+    """End a demo in order: soon, with exit code 0, and neither a process nor a lock is left."""
+    code, seconds = demo.end(number, group=group)
+    assert code == 0 and seconds < END, f"exit code {code} after {seconds:.1f} s\n{demo.log()}"
+    assert len(demo.pids) == 4 and not demo.left()
+    assert not is_locked(demo.folder / "demo.db")
+    assert "level=error" not in demo.log() and "Traceback" not in demo.log()
+
+
+def test_there_is_something_to_watch_and_a_second_start_goes_on(tmp_path: Path) -> None:
+    with DemoProcess(tmp_path, "--port", "0") as demo, demo.open() as client:
+        watch(client, lambda state: state["counters"].get("leased", 0) > 5)
+        assert processor_seconds(demo.named("service")[0]) < START
+        assert demo.told[-3] == "training jobs on GPUs, as fast as measured, 12 servers; starting from nothing"
+        port = str(client.base_url.port)
+        elsewhere = tmp_path / "other"
+        elsewhere.mkdir()
+        assert f"error: --port must be free; {port} is not" in refused(DemoProcess(elsewhere, "--port", port))
+        assert "demo.db is in use by process" in refused(DemoProcess(tmp_path, "--port", "0"))
+        before = watch(client, has_learnt)
+        assert [one["busy"] + one["idle"] for one in before["server_classes"]] == [4, 4, 4]
+        assert np.array(before["width"]).min() < 0.5 * np.array(before["width"]).max(), "some pairs are known better"
+        ends(demo, signal.SIGINT, group=True)
+
+    with DemoProcess(tmp_path, "--port", "0") as again, again.open() as client:
+        assert "; going on from " in again.told[-3]
+        after = client.get("/v1/state").raise_for_status().json()
+        assert (np.array(after["width"]) <= np.array(before["width"]) + 1e-9).all(), "nothing was forgotten"
+        assert np.corrcoef(np.ravel(before["mean"]), np.ravel(after["mean"]))[0, 1] > 0.9
+        watch(client, lambda state: state["counters"].get("rewards", 0) > 5)
+        ends(again, signal.SIGTERM, group=False)
+
+
+def test_a_worker_that_is_killed_comes_back_and_nothing_outlives_a_killed_demo(tmp_path: Path) -> None:
+    with DemoProcess(tmp_path, "--port", "0", "--fleet", "paper") as demo, demo.open() as client:
+        watch(client, lambda state: state["counters"].get("leased", 0) > 5)
+        killed = demo.named("workers")[0]
+        os.kill(killed, signal.SIGKILL)
+        wait_for(lambda: len(demo.named("workers")) == 2 and killed not in demo.named("workers"))
+        served = client.get("/v1/state").json()["counters"]["done"]
+        watch(client, lambda state: state["counters"]["done"] > served + 5)
+        demo.pids = demo.children()
+        demo.end(signal.SIGKILL)
+        wait_for(lambda: not demo.left(), END + 5.0)
+        assert not is_locked(tmp_path / "demo.db")
+
+
+def test_ctrl_c_while_it_starts(tmp_path: Path) -> None:
+    with DemoProcess(tmp_path, "--port", "0", "--fleet", "trace") as demo:
+        wait_for(lambda: len(demo.children()) == 4)
+        demo.pids = demo.children()
+        ends(demo, signal.SIGINT, group=True)

@@ -1,0 +1,220 @@
+"""The parts of the demo that need no process: fleets, options, places, and what a database may be."""
+
+import asyncio
+import socket
+import stat
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from bilinq import cli, oracle
+from bilinq.demo import fleets
+from bilinq.demo.fleets import Fleet, make_fleet
+from bilinq.demo.load import arrivals
+from bilinq.demo.places import FLEETS, PORT, beside, check_options, check_port, database_of, free_port
+from bilinq.demo.service import open_database
+from bilinq.demo.tasks import Opened
+from bilinq.errors import BadInput
+from bilinq.live import keyring
+from bilinq.live.keys import LOCAL
+from bilinq.live.messages import KeyInfo, NewKey
+from bilinq.live.settings import Settings
+from bilinq.live.store import open_store
+
+
+@pytest.fixture(params=FLEETS)
+def fleet(request: pytest.FixtureRequest) -> Fleet:
+    return make_fleet(request.param)
+
+
+def opened(file: Path, name: str = "paper") -> Opened:
+    one = make_fleet(name)
+    return asyncio.run(open_database(one.settings({"database": f"sqlite:///{file}"}), one))
+
+
+def keys_of(file: Path) -> list[KeyInfo]:
+    async def read() -> list[KeyInfo]:
+        store = open_store(f"sqlite:///{file}", lead=False)
+        await store.start(wait=False)
+        try:
+            return await store.read(lambda tx: keyring.listed(tx).keys)
+        finally:
+            await store.stop()
+
+    return asyncio.run(read())
+
+
+def test_every_fleet_is_a_service_that_knows_no_reward(fleet: Fleet) -> None:
+    settings = fleet.settings({"port": 8001})
+    assert isinstance(settings, Settings) and settings.port == 8001 and settings.host == "127.0.0.1"
+    assert [one.name for one in settings.job_class] == list(fleet.problem.job_names)
+    assert [one.name for one in settings.server_class] == list(fleet.servers)
+    assert settings.reward.low == fleet.low and settings.reward.high == fleet.high
+    assert settings.target_wait == fleets.TARGET_WAIT
+    assert fleet.settings({"V": 30.0}).target_wait is None
+
+
+def test_no_setting_of_another_service_gets_in(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BILINQ_DATABASE", "sqlite:///earnest.db")
+    monkeypatch.setenv("BILINQ_HOST", "0.0.0.0")
+    settings = fleet.settings({})
+    assert settings.database == "sqlite:///bilinq.db" and settings.host == "127.0.0.1"
+
+
+def test_rewards_fit_the_declared_range(fleet: Fleet) -> None:
+    """Where a mean is less than three standard deviations from an end, clipping would shift what is learnt."""
+    mean, noise = fleet.problem.mean_reward, fleet.problem.noise
+    assert (mean - 2.99 * noise > fleet.low).all() and (mean + 2.99 * noise < fleet.high).all()
+    assert (noise > 0.0).all()
+
+
+def test_a_reward_is_its_mean_and_its_luck() -> None:
+    one = make_fleet("gpus")
+    place = one.problem.job_names.index("Recommendation (512)"), one.problem.server_names.index("V100")
+    mean, noise = one.problem.mean_reward[place], one.problem.noise[place]
+    assert one.reward("Recommendation (512)", "V100", 0.0) == mean
+    assert one.reward("Recommendation (512)", "V100", 1.0) == pytest.approx(mean + noise)
+    assert one.reward("Recommendation (512)", "V100", 1e3) == one.high
+    assert one.reward("Recommendation (512)", "V100", -1e3) == one.low
+
+
+def test_the_load_is_below_capacity_and_worth_watching(fleet: Fleet) -> None:
+    """Between one and twenty jobs a second, of 0.2 to 1.2 s; known rewards earn a fifth more than any server does."""
+    problem = fleet.problem
+    assert problem.traffic.sum() < 0.7 * problem.servers.sum()
+    assert 1.0 < fleet.rate.sum() < 20.0
+    assert 0.2 <= fleet.shortest < fleet.longest <= 1.2
+    anywhere = problem.traffic @ problem.mean_reward @ problem.servers / problem.servers.sum()
+    assert oracle(problem).value > 1.2 * anywhere
+
+
+def test_jobs_come_as_a_poisson_stream(fleet: Fleet) -> None:
+    """Numbers of each class within five standard errors, gaps as spread as they are long; lengths and luck as said."""
+    came = list(islice(arrivals(fleet, np.random.default_rng(5)), 4000))
+    at = np.array([one.at for one in came])
+    gaps = np.diff(at, prepend=0.0)
+    assert abs(gaps.mean() * fleet.rate.sum() - 1.0) < 5.0 / len(came) ** 0.5
+    assert abs(gaps.std() / gaps.mean() - 1.0) < 5.0 / len(came) ** 0.5
+    classes = [one.job.job_class for one in came]
+    for name, rate in zip(fleet.problem.job_names, fleet.rate, strict=True):
+        expected = at[-1] * rate
+        assert abs(classes.count(name) - expected) < 5.0 * expected**0.5
+    seconds = np.array([one.job.payload["seconds"] for one in came])
+    assert seconds.min() >= fleet.shortest and seconds.max() <= fleet.longest
+    luck = np.array([one.job.payload["luck"] for one in came])
+    assert abs(luck.mean()) < 5.0 / len(came) ** 0.5 and abs(luck.std() - 1.0) < 5.0 / (2 * len(came)) ** 0.5
+
+
+def test_the_same_seed_gives_the_same_jobs() -> None:
+    one, first, again = make_fleet("paper"), np.random.default_rng(3), np.random.default_rng(3)
+    assert list(islice(arrivals(one, first), 50)) == list(islice(arrivals(one, again), 50))
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"host": "0.0.0.0"}, "--host must be 127.0.0.1 with --demo, which is for this computer only; got 0.0.0.0"),
+        ({"host": "localhost"}, "--host must be 127.0.0.1"),
+        ({"config": "service.toml"}, "--config cannot be chosen with --demo; got service.toml"),
+        ({"reward_low": 0.0}, "--reward-low cannot be chosen with --demo"),
+    ],
+)
+def test_options_that_a_demo_does_not_take(options: dict[str, object], told: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        check_options(options)
+    assert str(caught.value).startswith(told)
+
+
+def test_options_that_were_not_given_are_left_out() -> None:
+    assert check_options({"host": "127.0.0.1", "port": None, "V": 3.0}) == {"host": "127.0.0.1", "V": 3.0}
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--demo", "--fleet", "../x"], "--fleet must be one of gpus, paper, trace; got ../x"),
+        (["--demo", "--host", "0.0.0.0"], "--host must be 127.0.0.1"),
+        (["--demo", "--database", "postgresql://me:secret@there/x"], "--database must be sqlite:///FILE with --demo; got"),
+        (["--demo", "--database", "sqlite:////no/such/folder/x.db"], "--database must be in a folder that exists"),
+        (["--demo", "--port", "70000"], "--port must be between 0 and 65535; got 70000"),
+        (["--fleet", "paper"], "--fleet and --rival are for --demo"),
+        (["--no-rival"], "--fleet and --rival are for --demo"),
+    ],
+)  # fmt: skip
+def test_the_command_refuses(words: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    result = CliRunner().invoke(cli.app, ["serve", *words])
+    assert result.exit_code == 2
+    assert f"error: {told}" in result.output
+
+
+def test_a_port_that_is_taken_is_named_with_the_way_out() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(BadInput, match=rf"--port must be free; {port} is not .*--port \d+"):
+            check_port(port)
+    check_port(free_port())
+    assert PORT == 8000
+
+
+def test_the_state_folder_is_the_user_s_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    file = database_of("gpus", None)
+    assert file == tmp_path / "state" / "bilinq" / "demo-gpus.db"
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    assert database_of("gpus", f"sqlite:///{tmp_path}/my.db") == tmp_path / "my.db"
+    assert beside(tmp_path / "my.db", "-rival.db").name == "my-rival.db"
+    assert beside(tmp_path / "plain", ".log").name == "plain.log"
+
+
+def test_each_start_makes_keys_and_revokes_the_last_ones(tmp_path: Path) -> None:
+    file = tmp_path / "demo.db"
+    first, second = opened(file), opened(file)
+    assert {first.admin, first.work, first.submit, first.read}.isdisjoint({second.admin, second.work, second.submit})
+    known = {info.prefix: info for info in keys_of(file)}
+    for key in (first.admin, first.work, first.submit, first.read):
+        assert known[key[3:11]].revoked is not None
+    assert known[second.work[3:11]].scopes == ["work"] and known[second.work[3:11]].revoked is None
+    assert second.servers == {"server 1": 2, "server 2": 2} and second.rewards == 0
+
+
+def test_the_database_of_another_fleet_is_refused(tmp_path: Path) -> None:
+    opened(tmp_path / "demo.db")
+    with pytest.raises(
+        BadInput, match=r"--database must be new or of a demo of fleet gpus; .*demo.db is of a demo of fleet paper"
+    ):
+        opened(tmp_path / "demo.db", "gpus")
+
+
+def test_the_database_of_a_service_in_earnest_is_refused_and_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "earnest.db"
+
+    async def make() -> None:
+        store = open_store(f"sqlite:///{file}")
+        await store.start(wait=False)
+        await store.write(lambda tx: keyring.create(tx, LOCAL, NewKey(["admin"], "demo: not"), 0.0))
+        await store.stop()
+
+    asyncio.run(make())
+    with pytest.raises(BadInput, match="is of a service that is no demo"):
+        opened(file)
+    assert [info.revoked for info in keys_of(file)] == [None]
+
+
+def test_a_database_in_use_is_told_with_the_way_out(tmp_path: Path) -> None:
+    file, told = tmp_path / "demo.db", r"in use by process \d+.*end that demo, or choose another file with --database"
+
+    async def hold() -> None:
+        store = open_store(f"sqlite:///{file}")
+        await store.start(wait=False)
+        try:
+            one = make_fleet("paper")
+            with pytest.raises(BadInput, match=told):
+                await open_database(one.settings({"database": f"sqlite:///{file}"}), one)
+        finally:
+            await store.stop()
+
+    asyncio.run(hold())
