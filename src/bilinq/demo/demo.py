@@ -9,15 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bilinq.demo.children import Child, Children
-from bilinq.demo.places import (
-    PORT,
-    SQLITE,
-    beside,
-    check_fleet,
-    check_options,
-    check_port,
-    database_of,
-)
+from bilinq.demo.places import PORT, SQLITE, beside, check_fleet, check_options, check_port, database_of
 from bilinq.demo.side import LEAVE, Side
 from bilinq.demo.tasks import Load
 from bilinq.errors import BilinqError
@@ -55,6 +47,9 @@ def run_demo(fleet: str, options: Mapping[str, Any], say: Callable[[str], None],
     with _until_a_signal(), log.open("ab") as lines, Children(lines) as children:
         try:
             _Demo(fleet, children, say).run(given, file, rival)
+        except KeyboardInterrupt:
+            say("ending")
+            raise
         except ChildProcessError as error:
             raise BilinqError(f"{error}; the log is {log}") from None
 
