@@ -1,5 +1,6 @@
 """Log lines: one for each event whatever it holds, and every value can be read back."""
 
+import contextvars
 import io
 import json
 import logging
@@ -7,14 +8,15 @@ import warnings
 
 import pytest
 
-from bilinq.live.logs import Line, log_to
+from bilinq.live.keys import make_key
+from bilinq.live.logs import FORMATS, REQUEST, Format, log_to
 
 
-def line(message: str, **extra: object) -> str:
+def line(message: str, form: Format = "text", **extra: object) -> str:
     record = logging.makeLogRecord(
         {"name": "bilinq.live", "levelname": "INFO", "msg": message, "created": 0.0, **extra}
     )
-    return Line().format(record)
+    return FORMATS[form]().format(record)
 
 
 def test_a_line_is_made_of_pairs() -> None:
@@ -29,6 +31,44 @@ def test_what_would_break_a_line_is_quoted(value: str) -> None:
     told = line("x", path=value)
     assert told.isprintable()
     assert json.loads(told.partition("path=")[2]) == value
+
+
+def test_a_line_may_be_json() -> None:
+    told = line("two\nlines", "json", path="/x", status=200, seconds=0.5, leads=True, key=None, other={1})
+    assert "\n" not in told
+    assert json.loads(told) == {
+        "at": "1970-01-01T00:00:00.000Z", "level": "info", "event": "two\nlines", "path": "/x", "status": 200, "seconds": 0.5,
+        "leads": True, "key": None, "other": "{1}",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_line_carries_the_request_that_is_being_answered(form: Format) -> None:
+    def in_request() -> str:
+        REQUEST.set("5f0c-1")
+        return line("x", form)
+
+    assert "5f0c-1" in contextvars.copy_context().run(in_request)
+    assert "request" not in line("x", form)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_keys_and_passwords_never_reach_a_line(form: Format) -> None:
+    key = make_key()
+    for text in (
+        key,
+        f"the key {key} is bad",
+        f"/v1/jobs/{key}",
+        f"?key={key}&x=1",
+        {"Authorization": f"Bearer {key}"},
+    ):
+        told = line(str(text), form, path=text) + line("x", form, trace=text)
+        assert key[12:] not in told
+        assert key[3:11] in told  # which names it, and is no secret
+    told = line("cannot reach postgresql://user:pass:word@host:5432/name?x=1", form, url="postgresql://:hunter2@/name")
+    assert "pass:word" not in told
+    assert "hunter2" not in told
+    assert "postgresql://user:...@host:5432/name" in told
 
 
 def test_traces_and_warnings_stay_on_their_lines() -> None:

@@ -57,6 +57,9 @@ def serve(
         float | None, typer.Option(help="Seconds between two moments for those who watch; 1 unless given.")
     ] = None,
     history: Annotated[float | None, typer.Option(help="Seconds that moments are kept; 3600 unless given.")] = None,
+    log_format: Annotated[
+        str | None, typer.Option(help="text (unless given), or json: an object on each line.")
+    ] = None,
     metrics: Annotated[str | None, typer.Option(help="key (unless given): /metrics needs one; or open.")] = None,
     demo: Annotated[
         bool, typer.Option("--demo", help="With a simulated fleet, to watch; for this computer only.")
@@ -93,5 +96,5 @@ def _run(settings: Settings) -> None:
     from bilinq.live.logs import log_to
     from bilinq.live.run import run
 
-    log_to()
+    log_to(form=settings.log_format)
     uvloop.run(run(settings, lambda address: typer.echo(f"bilinq serves {address}")))

@@ -1,14 +1,28 @@
-"""Log lines on standard error: one for each event, `name=value` pairs that both people and programs read."""
+"""Log lines on standard error, one for each event: `name=value` pairs that both people and programs read, or JSON.
+
+A line that is written while a request is answered carries its id; keys and passwords never reach a line.
+"""
 
 import json
 import logging
 import re
 import sys
+from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import Any, TextIO
+from typing import Any, Literal, TextIO
+
+Format = Literal["text", "json"]
+
+REQUEST: ContextVar[str | None] = ContextVar("request", default=None)
+"""The id of the request that is being answered."""
 
 _PLAIN = re.compile(r"[^\s\"=\\]+")
 _USUAL = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "color_message"}
+_SECRETS = (
+    (re.compile(r"\bbq_([a-z0-9]{8})_[\w-]+"), r"bq_\1_..."),
+    (re.compile(r"://([^/\s:@]*):[^/\s@]+@"), r"://\1:...@"),
+)
+"""Keys, of which the part that names them stays, and passwords in addresses of databases."""
 
 
 class Line(logging.Formatter):
@@ -16,27 +30,54 @@ class Line(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
-        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        pairs: dict[str, Any] = {"at": at, "level": record.levelname.lower(), "event": record.getMessage()}
-        extra = {name: value for name, value in vars(record).items() if name not in _USUAL}
-        pairs |= {
-            name: value for name, value in extra.items() if name[0] != "_"
-        }  # Ray, if loaded, leaves private marks
-        if record.exc_info:
-            pairs["trace"] = self.formatException(record.exc_info)
-        return " ".join(f"{name}={_quoted(value)}" for name, value in pairs.items())
+        return " ".join(f"{name}={_quoted(value)}" for name, value in _pairs(record, self).items())
+
+
+class JsonLine(logging.Formatter):
+    """Formats a record as a JSON object on one line, with the same names."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        return json.dumps(_pairs(record, self), default=str)
+
+
+FORMATS: dict[Format, type[logging.Formatter]] = {"text": Line, "json": JsonLine}
+
+
+def log_to(stream: TextIO = sys.stderr, level: int = logging.INFO, form: Format = "text") -> None:
+    """Send every log record and warning of this process to `stream`, of the web server only where something broke."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(FORMATS[form]())
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    logging.captureWarnings(True)
+    logging.getLogger("bilinq").setLevel(level)
+    logging.getLogger("uvicorn").setLevel(logging.ERROR)
+
+
+def _pairs(record: logging.LogRecord, formatter: logging.Formatter) -> dict[str, Any]:
+    """Return what a line tells: when, how bad, what, in which request, and whatever else is known."""
+    at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    pairs: dict[str, Any] = {"at": at, "level": record.levelname.lower(), "event": record.getMessage()}
+    request = REQUEST.get()
+    if request is not None:
+        pairs["request"] = request
+    extra = {name: value for name, value in vars(record).items() if name not in _USUAL}
+    pairs |= {name: value for name, value in extra.items() if name[0] != "_"}  # Ray, if loaded, leaves private marks
+    if record.exc_info:
+        pairs["trace"] = formatter.formatException(record.exc_info)
+    return {name: _safe(value) for name, value in pairs.items()}
+
+
+def _safe(value: Any) -> Any:
+    """Return a value without secrets: numbers as they are, everything else as text."""
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    text = str(value)
+    for secret, shown in _SECRETS:
+        text = secret.sub(shown, text)
+    return text
 
 
 def _quoted(value: Any) -> str:
     text = str(value)
     return text if _PLAIN.fullmatch(text) and text.isprintable() else json.dumps(text)
-
-
-def log_to(stream: TextIO = sys.stderr, level: int = logging.INFO) -> None:
-    """Send every log record and warning of this process to `stream`, of the web server only where something broke."""
-    handler = logging.StreamHandler(stream)
-    handler.setFormatter(Line())
-    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
-    logging.captureWarnings(True)
-    logging.getLogger("bilinq").setLevel(level)
-    logging.getLogger("uvicorn").setLevel(logging.ERROR)

@@ -59,6 +59,8 @@ class Settings(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
         Seed of the scheduler, time between checkpoints of what was learnt, and whether each request gets a log line.
     sample, history : float
         Time between two moments for those who watch, and for how long moments are kept.
+    log_format : "text" or "json"
+        How log lines are written.
     metrics : "key" or "open"
         Whether `/metrics` needs a key with scope read or is open to everybody.
     job_class, server_class
@@ -88,6 +90,7 @@ class Settings(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     log_requests: bool = False
     sample: Annotated[float, Meta(ge=0.05, le=60.0)] = 1.0
     history: Annotated[float, Meta(ge=1.0, le=86_400.0)] = 3600.0
+    log_format: Literal["text", "json"] = "text"
     metrics: Literal["key", "open"] = "key"
     job_class: tuple[JobClass, ...] = ()
     server_class: tuple[ServerClass, ...] = ()

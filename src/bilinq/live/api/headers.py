@@ -6,6 +6,7 @@ from collections import Counter
 from itertools import count
 
 from bilinq.live.api.asgi import App, Message, Receive, Scope, Send
+from bilinq.live.logs import REQUEST
 
 SECURITY = (
     (b"cache-control", b"no-store"),
@@ -45,6 +46,7 @@ class Headers:
             return
         request = self._request_id(scope)
         scope["request"] = request.decode()
+        REQUEST.set(scope["request"])  # in the request's own task, so nothing else sees it
 
         async def send_with(message: Message) -> None:
             if message["type"] == "http.response.start":

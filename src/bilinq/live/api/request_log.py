@@ -27,5 +27,5 @@ class RequestLog:
         try:
             await self.app(scope, receive, send_noting)
         finally:
-            about = {name: scope.get(name) for name in ("request", "method", "path", "key")}
+            about = {name: scope.get(name) for name in ("method", "path", "key")}
             log.info("request", extra=about | {"status": status, "seconds": f"{time.perf_counter() - start:.4f}"})

@@ -8,6 +8,7 @@ import logging
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextvars import Context
 from functools import partial
 from hashlib import sha256
 from typing import Any, TypeVar
@@ -140,7 +141,7 @@ class Core:
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something beside everything else until the service stops."""
-        task = asyncio.get_running_loop().create_task(work)
+        task = asyncio.get_running_loop().create_task(work, context=Context())  # it outlives the request that began it
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 
