@@ -37,8 +37,8 @@ def test_a_line_may_be_json() -> None:
     told = line("two\nlines", "json", path="/x", status=200, seconds=0.5, leads=True, key=None, other={1})
     assert "\n" not in told
     assert json.loads(told) == {
-        "at": "1970-01-01T00:00:00.000Z", "level": "info", "event": "two\nlines", "path": "/x", "status": 200, "seconds": 0.5,
-        "leads": True, "key": None, "other": "{1}",
+        "at": "1970-01-01T00:00:00.000Z", "level": "info", "event": "two\nlines", "path": "/x", "status": 200,
+        "seconds": 0.5, "leads": True, "key": None, "other": "{1}",
     }  # fmt: skip
 
 
