@@ -84,10 +84,10 @@ def test_deep_texts_do_not(text: str) -> None:
 def test_checking_the_nesting_of_a_large_body_is_fast() -> None:
     """A body of the largest usual size, made of brackets only, is the worst case."""
     for body in (b"[]" * 500_000, b"[" * 99 + b"[],[[]]," * 120_000, b'"[' * 500_000):
-        start = time.perf_counter()
+        start = time.thread_time()
         with contextlib.suppress(BadJson):
             check_nesting(body)
-        assert time.perf_counter() - start < 1.0
+        assert time.thread_time() - start < 1.0
 
 
 class Clock:

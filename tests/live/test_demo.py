@@ -54,7 +54,9 @@ def test_there_is_something_to_watch_and_a_second_start_goes_on(tmp_path: Path) 
     with DemoProcess(tmp_path, "--port", "0") as again, again.open() as client:
         assert "; going on from " in again.told[-3]
         after = client.get("/v1/state").raise_for_status().json()
-        kept = np.array(after["width"]) / np.array(before["width"])  # which also follow the noise as it is now estimated
+        kept = np.array(after["width"]) / np.array(
+            before["width"]
+        )  # which also follow the noise as it is now estimated
         assert kept.max() < 1.1, "nothing was forgotten"
         assert np.corrcoef(np.ravel(before["mean"]), np.ravel(after["mean"]))[0, 1] > 0.9
         watch(client, lambda state: state["counters"].get("rewards", 0) > 5)
