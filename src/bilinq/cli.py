@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from bilinq.commands import keys, trace
+from bilinq.commands.backup import backup, restore
 from bilinq.commands.distributed import distributed
 from bilinq.commands.paper import paper
 from bilinq.commands.serve import serve
@@ -179,6 +180,8 @@ app.command()(distributed)
 app.add_typer(trace.app, name="trace")
 app.command()(serve)
 app.add_typer(keys.app, name="keys")
+app.command()(backup)
+app.command()(restore)
 app.command()(submit)
 app.command()(work)
 

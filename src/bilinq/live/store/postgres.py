@@ -7,6 +7,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from bilinq.errors import Away, BadInput
+from bilinq.live.store import copies
 from bilinq.live.store.connection import Connection
 from bilinq.live.store.postgres_connection import PostgresConnection, first_line
 from bilinq.live.store.store import Store
@@ -41,6 +42,13 @@ class PostgresStore(Store):
     async def backup(self, path: str | PathLike[str]) -> None:
         """Refuse: PostgreSQL has its own means."""
         raise BadInput(f"backup copies SQLite files only; use pg_dump to write {path}")
+
+    async def restore(self, path: str | PathLike[str] | None, *, force: bool) -> None:
+        """Let numbers go on after those that were used since the backup; pg_restore has brought the rest."""
+        if path is not None:
+            raise BadInput(f"file must be left out with PostgreSQL; use pg_restore to read {path} first")
+        await self._take_lead(wait=False, stubborn=False)
+        await self.write(lambda tx: copies.leave_gap(tx, "by pg_restore"))
 
     def _connect_writer(self) -> Connection | None:
         """Return the connection if it gets the lock; else keep it for the next attempt."""

@@ -84,15 +84,20 @@ def migrate(tx: Transaction, migrations: Sequence[Migration] = MIGRATIONS) -> No
     """Take the steps that the database has not taken yet; refuse one that has taken more than are known here."""
     tx.run("CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)")
     version = int(meta.get(tx, "schema") or 0)
-    if version > len(migrations):
-        raise BadInput(
-            f"database must have tables of version {len(migrations)} or older; "
-            f"got version {version}, made by a newer bilinq: upgrade bilinq"
-        )
+    check_version(version, len(migrations))
     for step in migrations[version:]:
         _take(tx, step)
     if version < len(migrations):
         meta.put(tx, "schema", str(len(migrations)))
+
+
+def check_version(version: int, newest: int = len(MIGRATIONS)) -> None:
+    """Raise if a database has tables of a version that is not known here."""
+    if version > newest:
+        raise BadInput(
+            f"database must have tables of version {newest} or older; "
+            f"got version {version}, made by a newer bilinq: upgrade bilinq"
+        )
 
 
 def _take(tx: Transaction, step: Migration) -> None:

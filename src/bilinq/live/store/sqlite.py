@@ -6,7 +6,7 @@ import fcntl
 import os
 import sqlite3
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from bilinq.errors import Away, BadInput
+from bilinq.live.store import copies
 from bilinq.live.store.connection import Connection
 from bilinq.live.store.store import Store
 from bilinq.live.store.transaction import PARAMETER, Bulk, Row
@@ -123,7 +124,20 @@ class SqliteStore(Store):
 
     async def backup(self, path: str | PathLike[str]) -> None:
         """Copy the database, as it is at one moment, to a file that does not exist yet."""
-        await asyncio.to_thread(_copy, self._path, Path(path).resolve())
+        await asyncio.to_thread(copies.backup, self._path, Path(path).resolve())
+
+    async def restore(self, path: str | PathLike[str] | None, *, force: bool) -> None:
+        """Put the backup at `path` in the place of the database, of one that is there only with `force`."""
+        if path is None:
+            raise BadInput("file must be given: the backup to restore")
+        if self._path.exists() and not force:
+            raise BadInput(f"database must not exist; {self._path} does; use --force to replace it")
+        self._take_lock()
+        try:
+            connect = partial(SqliteConnection, writes=True)
+            await asyncio.to_thread(copies.restore, Path(path).resolve(), self._path, connect)
+        finally:
+            self._release()
 
     def _connect_writer(self) -> Connection:
         self._take_lock()
@@ -165,22 +179,3 @@ def _numbered(bulk: Bulk) -> str:
     """Return the statement with ?1, ?2, ... for the fields of a row."""
     number = {name: index for index, name in enumerate(bulk.types(), 1)}
     return PARAMETER.sub(lambda match: f"?{number[match[1]]}", bulk.sql.replace("{rows}", ""))
-
-
-def _copy(source: Path, target: Path) -> None:
-    """Copy a database with a connection that only reads; the copy gets its name when it is whole."""
-    if target.exists():
-        raise BadInput(f"path must be a new file; {target} exists")
-    part = target.with_name(f"{target.name}.part")
-    part.unlink(missing_ok=True)
-    try:
-        os.close(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-        with (
-            contextlib.closing(sqlite3.connect(f"{source.as_uri()}?mode=ro", uri=True)) as reader,
-            contextlib.closing(sqlite3.connect(part)) as copy,
-        ):
-            reader.backup(copy)
-        part.rename(target)
-    except (OSError, sqlite3.Error) as error:
-        part.unlink(missing_ok=True)
-        raise Away(f"the backup to {target} failed: {error}") from error

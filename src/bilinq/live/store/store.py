@@ -156,6 +156,10 @@ class Store(ABC):
     async def backup(self, path: str | PathLike[str]) -> None:
         """Copy the database, as it is at one moment, to a new file."""
 
+    @abstractmethod
+    async def restore(self, path: str | PathLike[str] | None, *, force: bool) -> None:
+        """Put a copy in the place of the database; call it instead of `start`."""
+
 
 def _raise_epoch(connection: Connection) -> int:
     """Bring the tables up to date and raise the epoch; return the epoch that was found."""
