@@ -79,9 +79,15 @@ class FakeService:
         return job
 
     async def jobs(
-        self, who: Identity, state: str | None, job_class: str | None, after: str | None, limit: int
+        self,
+        who: Identity,
+        state: str | None,
+        job_class: str | None,
+        after: str | None,
+        limit: int,
+        key: str | None = None,
     ) -> m.Jobs:
-        self.calls.append(("jobs", (state, job_class, after, limit)))
+        self.calls.append(("jobs", (state, job_class, after, limit, key)))
         return m.Jobs([job for job in self.all_jobs.values() if job.namespace == who.namespace][:limit], None)
 
     async def cancel(self, who: Identity, id: str) -> m.Job:
@@ -219,6 +225,9 @@ class FakeWatch:
     async def events(self, after: str | None, limit: int | None) -> AsyncIterator[bytes]:
         self.asked.append((after, limit))
         yield self.part
+
+    async def preview(self, turn: m.TurnKnobs) -> m.Prediction:
+        return m.Prediction(None, None, [], None, None, "nothing")
 
     async def until_drained(self, work: Coroutine[Any, Any, None]) -> None:
         await work

@@ -42,6 +42,7 @@ WANTED = {
     "GET /v1/history": {"read"},
     "GET /v1/events": {"read"},
     "GET /v1/leases": {"read"},
+    "POST /v1/knobs/preview": {"read"},
     "GET /v1/me": {"submit", "work", "read"},
     "GET /metrics": {"read"},
 }

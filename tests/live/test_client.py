@@ -67,8 +67,8 @@ def test_signatures_are_those_of_the_calls(client: Client) -> None:
 
 def test_the_rest_of_the_api(client: Client, live: Faulty) -> None:
     ref = client.submit("short")
-    assert [job.id for job in client.jobs(state="queued", job_class="short", limit=3).jobs] == [ref.id]
-    assert live.service.calls[-1] == ("jobs", ("queued", "short", None, 3))
+    assert [job.id for job in client.jobs(state="queued", job_class="short", key="order 1", limit=3).jobs] == [ref.id]
+    assert live.service.calls[-1] == ("jobs", ("queued", "short", None, 3, "order 1"))
     assert client.cancel(ref.id).state == "cancelled"
     assert client.put_job_class(JobClass("a/b c", [1.0, 0.5])).name == "a/b c"
     client.put_server_class(ServerClass("cpu", [1.0, 0.5]))

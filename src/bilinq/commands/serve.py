@@ -70,6 +70,10 @@ def serve(
     rival: Annotated[
         bool | None, typer.Option("--rival/--no-rival", help="In the demo, first come, first served, beside.")
     ] = None,
+    rival_url: Annotated[
+        str | None, typer.Option(help="Address of another service, to be shown beside this one.")
+    ] = None,
+    rival_key: Annotated[str | None, typer.Option(help="A key for it with scope read.")] = None,
 ) -> None:
     """Run the live scheduler: jobs and workers come over HTTP, see /openapi.json.
 

@@ -465,3 +465,25 @@ class Leases(Struct, frozen=True):
     """Recent leases, newest first."""
 
     leases: list[RecentLease]
+
+
+class ClassPrediction(Struct, frozen=True):
+    """What the theory expects of a job class, as the knobs are and as they would be, and the mean wait of recent jobs."""
+
+    name: str
+    queue_now: float | None
+    queue_then: float | None
+    wait_now: float | None
+    wait_then: float | None
+    measured_wait: float | None
+
+
+class Prediction(Struct, frozen=True):
+    """What would come of other knobs; null where nothing can be said. `reward_now` is earned per second at present."""
+
+    V_now: float | None
+    V_then: float | None
+    job_classes: list[ClassPrediction]
+    reward_now: float | None
+    reward_then: float | None
+    note: str

@@ -19,6 +19,7 @@ TARGET_WAIT = 2.0
 
 Whole = Annotated[int, Meta(ge=1)]
 Text = Annotated[str, Meta(min_length=1)]
+Address = Annotated[str, Meta(pattern=r"^https?://[^/?#]+/?$")]
 Bounded = Annotated[float, Meta(ge=-1e9, le=1e9)]
 
 
@@ -63,6 +64,8 @@ class Settings(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
         How log lines are written.
     metrics : "key" or "open"
         Whether `/metrics` needs a key with scope read or is open to everybody.
+    rival_url, rival_key : str, optional
+        Address of another service that gets the same jobs, to be shown beside this one, and a key for it with scope read.
     job_class, server_class
         Classes to start with; `[[job_class]]` and `[[server_class]]` in a file.
     """
@@ -70,7 +73,7 @@ class Settings(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     database: Text = "sqlite:///bilinq.db"
     host: Text = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65_535)] = 8000
-    advertise: Annotated[str, Meta(pattern=r"^https?://[^/?#]+/?$")] | None = None
+    advertise: Address | None = None
     policy: Literal["sabr", "first-come"] = "sabr"
     slot: Annotated[float, Meta(ge=0.001, le=60.0)] = 0.05
     lease: Annotated[float, Meta(ge=0.05, le=86_400.0)] = 30.0
@@ -92,6 +95,8 @@ class Settings(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     history: Annotated[float, Meta(ge=1.0, le=86_400.0)] = 3600.0
     log_format: Literal["text", "json"] = "text"
     metrics: Literal["key", "open"] = "key"
+    rival_url: Address | None = None
+    rival_key: Text | None = None
     job_class: tuple[JobClass, ...] = ()
     server_class: tuple[ServerClass, ...] = ()
 

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, TypeVar
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from bilinq.live.messages import Cost, Features, JobState, Name, Positive, Wait
+from bilinq.live.messages import Cost, Features, JobState, Key, Name, Positive, Wait
 
 T = TypeVar("T")
 
@@ -68,10 +68,11 @@ class WaitQuery(Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class JobsQuery(Struct, forbid_unknown_fields=True, frozen=True):
-    """Which jobs to list; `after` is what the last answer gave."""
+    """Which jobs to list: by state, class and the key they were submitted under; `after` is what the last answer gave."""
 
     state: JobState | UnsetType = UNSET
     job_class: Name | UnsetType = field(name="class", default=UNSET)
+    key: Key | UnsetType = UNSET
     after: After | UnsetType = UNSET
     limit: Limit = 100
 

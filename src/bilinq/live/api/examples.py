@@ -87,6 +87,9 @@ BODIES: dict[Any, Any] = {
     bodies.Health: bodies.Health("ok"),
     m.History: m.History(_LAYOUT, [_MOMENT], 1.0),
     m.Leases: m.Leases([_RECENT]),
+    m.Prediction: m.Prediction(
+        50.0, 125.0, [m.ClassPrediction("short", 6.0, 15.0, 2.0, 5.0, 1.9)], 1.6, 1.66, "Holds once queues have settled."
+    ),
     bodies.News: bodies.News("moment", msgspec.json.encode(_MOMENT).decode(), "5f0c2a11-42"),
     dict: {"openapi": "3.1.0"},
     str: "# HELP bilinq_ready Whether this process serves requests itself.\n# TYPE bilinq_ready gauge\nbilinq_ready 1\n",
@@ -103,6 +106,7 @@ QUERIES: dict[str, Any] = {
     "wait": 10.0,
     "state": "queued",
     "class": "short",
+    "key": "order 77",
     "after": "j99",
     "limit": 100,
     "seconds": 60.0,

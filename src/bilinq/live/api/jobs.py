@@ -15,7 +15,7 @@ async def list_jobs(call: Call[None, JobsQuery]) -> Jobs:
     """Return jobs that fit."""
     query = call.query
     return await call.service.jobs(
-        call.who, given(query.state), given(query.job_class), given(query.after), query.limit
+        call.who, given(query.state), given(query.job_class), given(query.after), query.limit, given(query.key)
     )
 
 

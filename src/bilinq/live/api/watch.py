@@ -11,7 +11,7 @@ from bilinq.live.api.bodies import EventsQuery, HistoryQuery, LeasesQuery, News,
 from bilinq.live.api.call import Call
 from bilinq.live.api.route import EVENTS, Route
 from bilinq.live.api.stream import Stream
-from bilinq.live.messages import History, Leases
+from bilinq.live.messages import History, Leases, Prediction, TurnKnobs
 
 READ = ("read",)
 
@@ -32,6 +32,11 @@ async def get_events(call: Call[None, EventsQuery]) -> Stream:
 async def get_leases(call: Call[None, LeasesQuery]) -> Leases:
     """Return recent leases."""
     return call.watch.leases(call.query.limit)
+
+
+async def preview_knobs(call: Call[TurnKnobs, None]) -> Prediction:
+    """Return what to expect of other knobs."""
+    return await call.watch.preview(call.body)
 
 
 async def _for_some_time(parts: AsyncIterator[bytes], seconds: float | None) -> AsyncIterator[bytes]:
@@ -65,4 +70,6 @@ ROUTES = (
           query=EventsQuery, answer=News, content_type=EVENTS),
     Route("GET", "/v1/leases", get_leases, "Recent leases, newest first", "state", READ,
           query=LeasesQuery, answer=Leases),
+    Route("POST", "/v1/knobs/preview", preview_knobs, "What to expect of other knobs; nothing changes", "state", READ,
+          body=TurnKnobs, answer=Prediction, also=(404,)),
 )  # fmt: skip

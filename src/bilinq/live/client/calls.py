@@ -52,11 +52,12 @@ def job(limits: Limits, id: str) -> Flow[m.Job]:
 
 
 def jobs(
-    limits: Limits, *, state: m.JobState | None = None, job_class: str | None = None, after: str | None = None,
-    limit: int | None = None,
+    limits: Limits, *, state: m.JobState | None = None, job_class: str | None = None, key: str | None = None,
+    after: str | None = None, limit: int | None = None,
 ) -> Flow[m.Jobs]:  # fmt: skip
-    """Return some jobs, newest first; pass the answer's `after` to get the next ones."""
-    return _get(limits, "/v1/jobs", m.Jobs, {"state": state, "class": job_class, "after": after, "limit": limit})
+    """Return some jobs, newest first, or the one submitted under `key`; pass the answer's `after` to get the next ones."""
+    query = {"state": state, "class": job_class, "key": key, "after": after, "limit": limit}
+    return _get(limits, "/v1/jobs", m.Jobs, query)
 
 
 def cancel(limits: Limits, id: str) -> Flow[m.Job]:
@@ -168,6 +169,22 @@ def put_server_class(limits: Limits, server_class: m.ServerClass) -> Flow[m.Serv
 def knobs(limits: Limits) -> Flow[m.Knobs]:
     """Return what may be turned while the service runs."""
     return _get(limits, "/v1/knobs", m.Knobs)
+
+
+def preview(limits: Limits, knobs: m.TurnKnobs) -> Flow[m.Prediction]:
+    """Return what the theory expects of knobs before they are turned; nothing changes."""
+    return _post(limits, "/v1/knobs/preview", knobs, m.Prediction)
+
+
+def history(limits: Limits, *, after: str | None = None, limit: int | None = None) -> Flow[m.History]:
+    """Return moments of the last hour, those after the one of id `after`, or the newest `limit` of them."""
+    return _get(limits, "/v1/history", m.History, {"after": after, "limit": limit})
+
+
+def leases(limits: Limits, *, limit: int | None = None) -> Flow[list[m.RecentLease]]:
+    """Return recent leases, newest first."""
+    answer = yield from _get(limits, "/v1/leases", m.Leases, {"limit": limit})
+    return answer.leases
 
 
 def turn(limits: Limits, knobs: m.TurnKnobs) -> Flow[m.Knobs]:

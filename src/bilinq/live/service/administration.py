@@ -28,7 +28,7 @@ from bilinq.live.scheduler import Scheduler
 from bilinq.live.service.core import Core
 from bilinq.live.service.learnt import kinds, new_scheduler
 from bilinq.live.service.memory import Memory
-from bilinq.live.service.options import TURNED, class_row
+from bilinq.live.service.options import TURNED, Options, class_row
 from bilinq.live.service.payloads import to_text
 from bilinq.live.store import Transaction, audit, classes, keys, knobs
 from bilinq.live.store.classes import ClassRow
@@ -57,13 +57,7 @@ class Administration:
     async def turn(self, who: Identity, turn: TurnKnobs) -> Knobs:
         """Turn knobs, and weights of classes, all or none."""
         memory = self._core.memory
-        if turn.target_wait is not UNSET and turn.V is not UNSET:
-            raise BadInput("target_wait and V exclude each other; give one of them")
-        weights = {} if turn.weight is UNSET else turn.weight
-        for name in weights:
-            if ("job", name) not in memory.classes:
-                raise NotKnown(f"there is no job class {name!r}")
-        after = self._core.options.turned(turn)
+        after, weights = check_turn(self._core, turn)
         rows = [memory.classes["job", name]._replace(weight=weight) for name, weight in weights.items()]
         values = {name: getattr(after, name) for name in TURNED}
         await self._set_classes(memory, who, rows, f"knobs {to_text(values | {'weight': weights})}", values)
@@ -142,3 +136,14 @@ class Administration:
         if not wanted.jobs or not wanted.servers:
             return None
         return memory.scheduler or new_scheduler(wanted, self._core.options)
+
+
+def check_turn(core: Core, turn: TurnKnobs) -> tuple[Options, dict[str, float]]:
+    """Return the options and the weights by job class that knobs ask for, or say why they cannot be turned so."""
+    if turn.target_wait is not UNSET and turn.V is not UNSET:
+        raise BadInput("target_wait and V exclude each other; give one of them")
+    weights = {} if turn.weight is UNSET else turn.weight
+    for name in weights:
+        if ("job", name) not in core.memory.classes:
+            raise NotKnown(f"there is no job class {name!r}")
+    return core.options.turned(turn), weights

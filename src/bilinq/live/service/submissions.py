@@ -69,13 +69,27 @@ class Submissions:
         return _message(row, history)
 
     async def jobs(
-        self, who: Identity, state: str | None, job_class: str | None, after: str | None, limit: int
-    ) -> Jobs:
+        self, who: Identity, state: str | None, job_class: str | None, after: str | None, limit: int,
+        key: str | None = None,
+    ) -> Jobs:  # fmt: skip
         """Return the jobs of a namespace that fit, newest first; an admin sees those of all."""
         before = None if after is None else number("j", after)
+        if key is not None:
+            return await self._with_key(who, key, state, job_class, before, limit)
         namespace = None if who.may("admin") else who.namespace
         found = await self._core.store.read(lambda tx: jobs.page(tx, namespace, state, job_class, before, limit))
         return Jobs([_message(row, []) for row in found], f"j{found[-1].id}" if len(found) == limit else None)
+
+    async def _with_key(
+        self, who: Identity, key: str, state: str | None, job_class: str | None, before: int | None, limit: int
+    ) -> Jobs:
+        """Return the jobs that were submitted under a key and fit; there is at most one of each namespace."""
+        every = {row.namespace for row in self._core.memory.keys.values()}
+        spaces = sorted(every) if who.may("admin") else [who.namespace]
+        found = await self._core.store.read(lambda tx: jobs.with_key(tx, key, spaces))
+        fitting = [row for row in found if state in (None, row.state) and job_class in (None, row.job_class)]
+        rows = [row for row in fitting if before is None or row.id < before][:limit]
+        return Jobs([_message(row, []) for row in rows], f"j{rows[-1].id}" if len(rows) == limit else None)
 
     async def cancel(self, who: Identity, id: str) -> Job:
         """Cancel a job that has not ended."""

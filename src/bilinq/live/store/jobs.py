@@ -131,6 +131,12 @@ def page(
     return list(map(JobRow._make, found))
 
 
+def with_key(tx: Transaction, key: str, namespaces: Sequence[str]) -> list[JobRow]:
+    """Return the jobs that were submitted under a key, newest first: at most one of each namespace."""
+    sql = f"SELECT {COLUMNS} FROM job WHERE key = :key AND namespace {{among}} ORDER BY id DESC"
+    return list(map(JobRow._make, tx.among(sql, namespaces, key=key)))
+
+
 def waiting(tx: Transaction) -> list[Waiting]:
     """Return all queued jobs, oldest first."""
     names: dict[str, str] = {}  # one text for each class, not one for each job

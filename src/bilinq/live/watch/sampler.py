@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 
 from msgspec import structs
 
@@ -10,10 +11,14 @@ from bilinq.live.messages import Layout, Moment, RecentLease, Rival, StateView
 from bilinq.live.service import views
 from bilinq.live.service.core import Core
 from bilinq.live.service.memory import LiveLease
+from bilinq.live.watch.load import Load
 from bilinq.live.watch.window import Window, in_order
 
 RATE_OVER = 10.0
 """Seconds over which leases per second are counted."""
+
+PRESENT = 10
+"""Moments of which the one with most servers counts: between two leases a server is neither idle nor busy."""
 
 
 class Sampler:
@@ -24,6 +29,7 @@ class Sampler:
         self._layout: Layout | None = None
         self._slots, self._slot_seconds = core.slots, core.all_slot_seconds
         self._window: Window | None = None
+        self._present: deque[dict[str, int]] = deque(maxlen=PRESENT)
 
     @property
     def layout(self) -> Layout:
@@ -55,6 +61,8 @@ class Sampler:
         slots, seconds = self._core.slots - self._slots, self._core.all_slot_seconds - self._slot_seconds
         self._slots, self._slot_seconds = self._core.slots, self._core.all_slot_seconds
         jobs, servers = layout.job_classes, layout.server_classes
+        idle, busy = [memory.idle_servers(name) for name in servers], in_order(servers, memory.busy)
+        self._present.append({name: a + b for name, a, b in zip(servers, idle, busy, strict=True)})
         p50, p90, p99 = window.waits(0.5, 0.9, 0.99)
         earned = sum(minute.reward.values()) / minute.at if minute.reward and minute.at > 0.0 else None
         return Moment(
@@ -62,8 +70,7 @@ class Sampler:
             queued=in_order(jobs, memory.queued), leased=in_order(jobs, memory.leased),
             submitted=in_order(jobs, latest.submitted), finished=in_order(jobs, latest.finished),
             reward=in_order(jobs, latest.reward), wait_p50=p50, wait_p90=p90, wait_p99=p99,
-            idle=[memory.idle_servers(name) for name in servers], busy=in_order(servers, memory.busy),
-            best=best, earned=earned, rival=rival,
+            idle=idle, busy=busy, best=best, earned=earned, rival=rival,
         )  # fmt: skip
 
     def state(self) -> StateView:
@@ -72,6 +79,11 @@ class Sampler:
         seconds = recent.at or 1.0
         rate = [[recent.granted.get((i, j), 0) / seconds for j in layout.server_classes] for i in layout.job_classes]
         return views.state_view(self._core, rate)
+
+    def load(self) -> Load | None:
+        """Return the load of the last minute, or None while there is nothing to say."""
+        servers = [max((past.get(name, 0) for past in self._present), default=0) for name in self.layout.server_classes]
+        return Load.of(self._core.memory.scheduler, self.layout.job_classes, servers, self.window.within())
 
     def leases(self, limit: int) -> list[RecentLease]:
         """Return the newest leases, newest first."""

@@ -12,11 +12,17 @@ from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
 import msgspec
+import numpy as np
 
-from bilinq.live.messages import Layout, Leases
+from bilinq.live.messages import Layout, Leases, Prediction, TurnKnobs
+from bilinq.live.service import views
+from bilinq.live.service.administration import check_turn
 from bilinq.live.service.core import Core
+from bilinq.live.watch.best import Best
 from bilinq.live.watch.feed import Feed, event
 from bilinq.live.watch.history import Ring
+from bilinq.live.watch.prediction import Turned, predict
+from bilinq.live.watch.rival import Rival
 from bilinq.live.watch.sampler import Sampler
 
 log = logging.getLogger("bilinq.live")
@@ -33,10 +39,13 @@ class Watch:
     def __init__(self, core: Core) -> None:
         self._core, self._every = core, core.settings.sample
         self._sampler, self._feed = Sampler(core), Feed()
+        self._best = Best(self._sampler.load)
+        rival, key = core.settings.rival_url, core.settings.rival_key
+        self._rival = None if rival is None else Rival(rival, key, self._every)
         self._ring = Ring(secrets.token_hex(4), math.ceil(core.settings.history / self._every))
         self._layout: Layout | None = None
         self._views, self._views_at = b"", -math.inf
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     @property
     def viewers(self) -> int:
@@ -45,14 +54,16 @@ class Watch:
 
     def start(self) -> None:
         """Begin to take moments."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        loop = asyncio.get_running_loop()
+        rival = [] if self._rival is None else [self._rival.run()]
+        self._tasks = [loop.create_task(work) for work in (self._run(), self._best.run(), *rival)]
 
     async def stop(self) -> None:
         """End all streams and take no moments any more."""
         self.drain()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def drain(self) -> None:
         """End all streams, so that connections can be closed."""
@@ -71,6 +82,15 @@ class Watch:
     def leases(self, limit: int) -> Leases:
         """Return the newest leases."""
         return Leases(self._sampler.leases(limit))
+
+    async def preview(self, turn: TurnKnobs) -> Prediction:
+        """Return what the theory expects of knobs before they are turned; nothing changes."""
+        after, weights = check_turn(self._core, turn)
+        rows = [row for row in self._core.memory.classes.values() if row.kind == "job"]
+        now = Turned(self._core.options, np.array([row.weight for row in rows]))
+        then = Turned(after, np.array([weights.get(row.name, row.weight) for row in rows]))
+        waits = [views.waits(list(self._core.memory.waits.get(row.name, ()))).mean for row in rows]
+        return await asyncio.to_thread(predict, [row.name for row in rows], waits, self._sampler.load(), now, then)
 
     def events(self, after: str | None, limit: int | None) -> AsyncIterator[bytes]:
         """Yield events: the layout, moments after that of an id, matrices and leases, and then whatever is new."""
@@ -95,7 +115,8 @@ class Watch:
     def _look(self) -> None:
         """Take a moment and tell it to all who watch."""
         before, layout = self._layout, self._current()
-        kept = self._ring.add(self._sampler.moment(self._ring.next_id, None, None))
+        rival = None if self._rival is None else self._rival.take()
+        kept = self._ring.add(self._sampler.moment(self._ring.next_id, self._best.value, rival))
         if not self._feed.viewers:
             return
         news = [] if layout is before else [event("layout", layout)]
