@@ -1,6 +1,7 @@
 """`bilinq serve` as a process: it says where it is, answers, ends in order, and says in one line what is wrong."""
 
 import contextlib
+import os
 import signal
 import socket
 import subprocess
@@ -238,3 +239,33 @@ def test_the_environment_sets_everything(tmp_path: Path) -> None:
         assert [(event["path"], event["status"], event["key"]) for event in told] == [
             ("/v1/me", "200", key[3:11]), ("/v1/me", "429", key[3:11]),
         ]  # fmt: skip
+
+
+def test_it_answers_while_it_starts(tmp_path: Path) -> None:
+    """Kernels are compiled in a folder that has none, which takes a minute or two; meanwhile it lives and is not ready."""
+    database, port = f"sqlite:///{tmp_path}/live.db", free_port()
+    key = make_key(database, "admin")
+    words = [sys.executable, "-m", "bilinq.cli", "serve", "--database", database, "--port", str(port)]
+    with subprocess.Popen(
+        words, stderr=subprocess.DEVNULL, env=os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    ) as child:
+        try:
+            with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=30.0) as client:
+                assert wait_for(lambda: answer(client, "/healthz"), 60.0).status_code == 200
+                assert client.get("/readyz").status_code == 503
+                told = client.get("/v1/state", headers={"Authorization": f"Bearer {key}"})
+                assert told.status_code == 503 and told.json()["detail"] == "the service is starting"
+                assert float(told.headers["retry-after"]) > 0.0
+        finally:
+            child.kill()
+
+
+def answer(client: httpx.Client, path: str) -> httpx.Response | None:
+    with contextlib.suppress(httpx.ConnectError):
+        return client.get(path)
+    return None
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return int(found.getsockname()[1])

@@ -21,14 +21,20 @@ DRAIN_EVERY = 0.1
 
 
 async def run(settings: Settings, ready: Callable[[str], None]) -> None:
-    """Serve until a signal comes; `ready` is told the address as soon as requests are answered."""
+    """Serve until a signal comes; `ready` is told the address as soon as the service is ready.
+
+    Before that requests are answered with 503, so that nobody has to guess whether it starts, which takes minutes when
+    kernels must be compiled, or hangs.
+    """
     store = open_store(settings.database)
     service = Service(settings, store)
     watch = Watch(service.core)
     with listen(settings.host, settings.port) as listening:
-        server = Server(make_app(service, watch, settings), lambda: ready(address(listening)))
+        answers = asyncio.Event()
+        server = Server(make_app(service, watch, settings), answers.set)
         stopping = _on_signals(server)
         draining = asyncio.ensure_future(_drain(service, watch, stopping))
+        serving = asyncio.ensure_future(server.serve([listening]))
         try:
             if store.shared:  # say so now if it cannot be reached; later the service waits for it
                 await store.read(lambda tx: tx.rows("SELECT 1"))
@@ -36,8 +42,12 @@ async def run(settings: Settings, ready: Callable[[str], None]) -> None:
             watch.start()
             log.info("serving", extra={"address": address(listening), "leads": not service.following})
             _say_what_is_missing(service, settings)
-            await server.serve([listening])
+            await answers.wait()
+            ready(address(listening))
+            await serving
         finally:
+            server.should_exit = True
+            await serving
             draining.cancel()
             await watch.stop()
             await service.stop()

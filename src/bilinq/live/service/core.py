@@ -69,8 +69,8 @@ class Core:
     def memory(self) -> Memory:
         """Memory, or `Away` while there is none that can be trusted."""
         if not self.ready or self._memory is None:
-            reason = "the service is stopping" if self.stopping else "the service is not ready; its database is away"
-            raise Away(reason, retry_after=1.0)
+            waits = "starting" if self._memory is None else "not ready; its database is away"
+            raise Away(f"the service is {'stopping' if self.stopping else waits}", retry_after=1.0)
         return self._memory
 
     @property
