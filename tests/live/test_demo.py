@@ -11,7 +11,7 @@ from process import wait_for
 
 START = 4.0
 """Processor seconds of the service until the first leases. On a machine with nothing else to do they are seconds."""
-END = 6.0
+END = 10.0
 """Seconds to end while other tests keep the machine busy; alone it takes about two."""
 
 
@@ -47,18 +47,15 @@ def test_there_is_something_to_watch_and_a_second_start_goes_on(tmp_path: Path) 
         assert f"error: --port must be free; {port} is not" in refused(DemoProcess(elsewhere, "--port", port))
         assert "demo.db is in use by process" in refused(DemoProcess(tmp_path, "--port", "0"))
         before = watch(client, has_learnt)
-        assert [one["busy"] + one["idle"] for one in before["server_classes"]] == [4, 4, 4]
+        watch(client, lambda state: [one["busy"] + one["idle"] for one in state["server_classes"]] == [4, 4, 4])
         assert np.array(before["width"]).min() < 0.5 * np.array(before["width"]).max(), "some pairs are known better"
         ends(demo, signal.SIGINT, group=True)
 
     with DemoProcess(tmp_path, "--port", "0") as again, again.open() as client:
         assert "; going on from " in again.told[-3]
         after = client.get("/v1/state").raise_for_status().json()
-        kept = np.array(after["width"]) / np.array(
-            before["width"]
-        )  # which also follow the noise as it is now estimated
-        assert kept.max() < 1.1, "nothing was forgotten"
-        assert np.corrcoef(np.ravel(before["mean"]), np.ravel(after["mean"]))[0, 1] > 0.9
+        assert (np.array(after["width"]) <= np.array(before["width"]) + 1e-9).all(), "nothing was forgotten"
+        assert np.corrcoef(np.ravel(before["mean"]), np.ravel(after["mean"]))[0, 1] > 0.7
         watch(client, lambda state: state["counters"].get("rewards", 0) > 5)
         ends(again, signal.SIGTERM, group=False)
 
