@@ -12,11 +12,12 @@ from typer.testing import CliRunner
 
 from bilinq import cli, oracle
 from bilinq.demo import fleets
+from bilinq.demo.children import TOO_OFTEN, Children
 from bilinq.demo.fleets import Fleet, make_fleet
 from bilinq.demo.load import arrivals
 from bilinq.demo.places import FLEETS, PORT, beside, check_options, check_port, database_of, free_port
 from bilinq.demo.service import open_database
-from bilinq.demo.tasks import Opened
+from bilinq.demo.tasks import Opened, Target
 from bilinq.errors import BadInput
 from bilinq.live import keyring
 from bilinq.live.keys import LOCAL
@@ -218,3 +219,25 @@ def test_a_database_in_use_is_told_with_the_way_out(tmp_path: Path) -> None:
             await store.stop()
 
     asyncio.run(hold())
+
+
+def test_a_process_that_ends_at_once_is_not_started_for_ever(tmp_path: Path) -> None:
+    """The module `tasks` does nothing, so that it ends by itself."""
+    with (tmp_path / "log").open("wb") as log, Children(log) as children:
+        child = children.start("tasks", grace=5.0)
+        child.tell(Target("http://127.0.0.1:1", "key"))
+        for _ in range(TOO_OFTEN - 1):
+            child.start_again()
+        with pytest.raises(ChildProcessError, match=r"a process of the demo \(tasks\) ends again and again"):
+            child.start_again()
+
+
+def test_a_process_ends_when_its_pipe_is_closed_and_is_killed_if_it_does_not(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("wb") as log:
+        with Children(log) as children:
+            waits = children.start("load", grace=30.0)
+            assert not waits.ended
+        assert waits.ended
+        with Children(log) as children:
+            hangs = children.start("load", grace=0.0)
+        assert hangs.ended

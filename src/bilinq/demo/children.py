@@ -11,6 +11,8 @@ import msgspec
 
 LOCAL = {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
 """What keeps calls to this machine from being sent to a proxy."""
+SOON, TOO_OFTEN = 30.0, 3
+"""Seconds within which a process must not end, and how many times in a row it must not."""
 LOOK_EVERY = 0.02
 """Seconds between two looks whether a process has ended."""
 
@@ -21,10 +23,11 @@ class Child:
     def __init__(self, module: str, log: BinaryIO, grace: float) -> None:
         self.module, self.grace = module, grace
         self._command = [sys.executable, "-P", "-m", f"bilinq.demo.{module}"]
-        self._log = log
+        self._log, self._hasty = log, 0
         self._start()
 
     def _start(self) -> None:
+        self._began = time.monotonic()
         self._process = subprocess.Popen(
             self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, process_group=0,
             env={name: value for name, value in os.environ.items() if not name.startswith("BILINQ_")} | LOCAL,
@@ -50,7 +53,10 @@ class Child:
         return msgspec.json.decode(line, type=kind) if line else None
 
     def start_again(self) -> None:
-        """Start it once more, with the same task."""
+        """Start it once more, with the same task; raise if it has ended soon after its start time and again."""
+        self._hasty = self._hasty + 1 if time.monotonic() - self._began < SOON else 0
+        if self._hasty == TOO_OFTEN:
+            raise ChildProcessError(f"a process of the demo ({self.module}) ends again and again")
         self._close()
         self._start()
         self.tell(self._task)
