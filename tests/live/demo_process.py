@@ -12,7 +12,7 @@ from typing import Any, Self
 import httpx
 from process import wait_for
 
-PAGE = re.compile(r"^(http://127\.0\.0\.1:\d+)/#key=(\S+)$")
+PAGE = re.compile(r"(http://127\.0\.0\.1:\d+)/#key=(\S+)$")
 
 
 class DemoProcess:
@@ -49,8 +49,7 @@ class DemoProcess:
         assert page is not None
         self.told.append(self.child.stdout.readline().rstrip("\n"))
         self.pids = self.children()
-        headers = {"Authorization": f"Bearer {page[2]}"}
-        return httpx.Client(base_url=page[1], headers=headers, timeout=30.0, trust_env=False)
+        return reach(page)
 
     def children(self) -> set[int]:
         """Return the processes that the demo has started and that still run."""
@@ -73,6 +72,12 @@ class DemoProcess:
     def log(self) -> str:
         """Return what its processes have logged."""
         return (self.folder / "demo.log").read_text()
+
+
+def reach(page: re.Match[str]) -> httpx.Client:
+    """Return a client for an address with a key, as the demo prints it."""
+    headers = {"Authorization": f"Bearer {page[2]}"}
+    return httpx.Client(base_url=page[1], headers=headers, timeout=30.0, trust_env=False)
 
 
 def is_locked(file: Path) -> bool:

@@ -29,7 +29,7 @@ class Child:
     def _start(self) -> None:
         self._began = time.monotonic()
         self._process = subprocess.Popen(
-            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, process_group=0,
+            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, process_group=0, bufsize=0,
             env={name: value for name, value in os.environ.items() if not name.startswith("BILINQ_")} | LOCAL,
         )  # fmt: skip
 
@@ -44,7 +44,6 @@ class Child:
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):  # it has ended, which is noticed elsewhere
             self._process.stdin.write(msgspec.json.encode(task) + b"\n")
-            self._process.stdin.flush()
 
     def hear(self, kind: Any) -> Any:
         """Wait for a line of it and return what it says, or None if it has ended."""
@@ -57,24 +56,20 @@ class Child:
         self._hasty = self._hasty + 1 if time.monotonic() - self._began < SOON else 0
         if self._hasty == TOO_OFTEN:
             raise ChildProcessError(f"a process of the demo ({self.module}) ends again and again")
-        self._close()
+        self.kill()
         self._start()
         self.tell(self._task)
 
     def release(self) -> None:
         """Close the lifeline, at which it ends by itself."""
         assert self._process.stdin is not None
-        with suppress(BrokenPipeError):
-            self._process.stdin.close()
+        self._process.stdin.close()
 
     def kill(self) -> None:
-        """End it now, if it has not ended, and forget it."""
+        """End it now, if it has not ended, and close what leads to it."""
         if not self.ended:
             self._process.kill()
         self._process.wait()
-        self._close()
-
-    def _close(self) -> None:
         self.release()
         assert self._process.stdout is not None
         self._process.stdout.close()

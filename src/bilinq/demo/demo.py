@@ -9,7 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from bilinq.demo.children import Child, Children
-from bilinq.demo.places import PORT, SQLITE, beside, check_fleet, check_options, check_port, database_of
+from bilinq.demo.places import (
+    HOST,
+    PORT,
+    SQLITE,
+    beside,
+    check_fleet,
+    check_options,
+    check_port,
+    database_of,
+    free_port,
+)
 from bilinq.demo.side import LEAVE, Side
 from bilinq.demo.tasks import Load
 from bilinq.errors import BilinqError
@@ -65,9 +75,8 @@ class _Demo:
         sides = [Side(self._children, self._fleet) for _ in range(1 + rival)]
         load = self._children.start("load", LEAVE)
         with self._patience():
-            if rival:
-                sides[1].open(_rival(options, file))
-            sides[0].open(options | {"database": f"{SQLITE}{file}"})
+            beside_us = _open_rival(sides[1], options, file) if rival else {}
+            sides[0].open(options | beside_us | {"database": f"{SQLITE}{file}"})
             load.tell(Load(self._fleet, [side.begin() for side in sides], options.get("seed")))
         self._introduce(*sides)
         self._look_after([side.service for side in sides], [load, *(one for side in sides for one in side.workers)])
@@ -103,9 +112,11 @@ class _Demo:
         raise ChildProcessError("a service of the demo has ended")
 
 
-def _rival(options: dict[str, Any], file: Path) -> dict[str, Any]:
-    """Return the options of a service beside that serves first come, first served."""
-    return options | {"policy": "first-come", "port": 0, "database": f"{SQLITE}{beside(file, '-rival.db')}"}
+def _open_rival(side: Side, options: dict[str, Any], file: Path) -> dict[str, Any]:
+    """Open a service that serves first come, first served; return what ours must know to show it beside."""
+    port = free_port()
+    own = {"policy": "first-come", "port": port, "database": f"{SQLITE}{beside(file, '-rival.db')}"}
+    return {"rival": f"http://{HOST}:{port}", "rival_key": side.open(options | own).read}
 
 
 @contextmanager

@@ -12,7 +12,7 @@ FLEETS = ("gpus", "paper", "trace")
 """The fleets by name, also for those who do without NumPy."""
 HOST = "127.0.0.1"
 PORT = 8000
-FIXED = ("config", "advertise", "reward_low", "reward_high")
+FIXED = ("config", "advertise", "reward_low", "reward_high", "rival_url", "rival_key")
 """Options of `bilinq serve` that are not the user's in a demo."""
 SQLITE = "sqlite:///"
 
@@ -28,7 +28,7 @@ def check_options(options: Mapping[str, Any]) -> dict[str, Any]:
     given = {name: value for name, value in options.items() if value is not None}
     for name in FIXED:
         if name in given:
-            raise BadInput(f"--{name.replace('_', '-')} cannot be chosen with --demo; got {given[name]}")
+            raise BadInput(f"--{name.replace('_', '-')} cannot be chosen with --demo")
     if given.get("host", HOST) != HOST:
         raise BadInput(f"--host must be {HOST} with --demo, which is for this computer only; got {given['host']}")
     return given
