@@ -96,7 +96,7 @@ def _gpus() -> Fleet:
 
 
 def _trace() -> Fleet:
-    """Return the trace's classes on about one in five hundred of its machines, at half load."""
+    """Return the trace's classes on about one in 450 of its machines, at half load."""
     from bilinq.traces import Digest
 
     whole = Digest.shipped().problem(features="normalised", unseen="predicted")

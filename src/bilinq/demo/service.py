@@ -1,6 +1,7 @@
 """A process that is the service: it makes keys in the database, tells the demo of them, and serves until that is over."""
 
 import asyncio
+import os
 import sys
 import time
 
@@ -70,6 +71,7 @@ def main() -> None:
     except BilinqError as error:
         _tell(Failed(str(error)))
         raise SystemExit(2) from None
+    os._exit(0)  # all is saved; unloading compiled kernels would take longer than that
 
 
 if __name__ == "__main__":
