@@ -116,7 +116,7 @@ def _open_rival(side: Side, options: dict[str, Any], file: Path) -> dict[str, An
     """Open a service that serves first come, first served; return what ours must know to show it beside."""
     port = free_port()
     own = {"policy": "first-come", "port": port, "database": f"{SQLITE}{beside(file, '-rival.db')}"}
-    return {"rival": f"http://{HOST}:{port}", "rival_key": side.open(options | own).read}
+    return {"rival_url": f"http://{HOST}:{port}", "rival_key": side.open(options | own).read}
 
 
 @contextmanager
