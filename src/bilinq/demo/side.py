@@ -31,7 +31,7 @@ class Side:
 
     def __init__(self, children: Children, fleet: str) -> None:
         self._fleet = fleet
-        self.service = children.start("service", STOP)
+        self.service = children.start("service", 0.0)  # until it is ready it has nothing to save
         self.workers = [children.start("workers", LEAVE) for _ in range(PROCESSES)]
 
     def open(self, options: dict[str, Any]) -> Opened:
@@ -42,7 +42,7 @@ class Side:
 
     def begin(self) -> Target:
         """Wait until the service answers, put the servers to work, and return where jobs are to go."""
-        self.url = self._heard(Ready).url
+        self.url, self.service.grace = self._heard(Ready).url, STOP
         names = list(self.opened.servers)
         for k, worker in enumerate(self.workers):
             worker.tell(Work(self._fleet, names[k::PROCESSES], self.url, self.opened.work))
