@@ -55,7 +55,8 @@ def test_there_is_something_to_watch_and_a_second_start_goes_on(tmp_path: Path) 
     with DemoProcess(tmp_path, "--port", "0") as again, again.open() as client:
         assert "; going on from " in again.told[-3]
         after = client.get("/v1/state").raise_for_status().json()
-        assert (np.array(after["width"]) <= np.array(before["width"]) + 1e-9).all(), "nothing was forgotten"
+        kept = np.array(after["width"]) / np.array(before["width"])  # of one who forgets all it is about ten
+        assert kept.max() < 2.0, "nothing was forgotten; widths also follow the noise as it is estimated by now"
         assert np.corrcoef(np.ravel(before["mean"]), np.ravel(after["mean"]))[0, 1] > 0.7
         watch(client, lambda state: state["counters"].get("rewards", 0) > 5)
         ends(again, signal.SIGTERM, group=False)

@@ -30,7 +30,8 @@ def at_end(stop: Callable[[], None]) -> None:
     """Call `stop`, from another thread, when the demo is over; if the process is still there after a grace, end it."""
 
     def wait() -> None:
-        sys.stdin.buffer.read()
+        while os.read(sys.stdin.fileno(), 1):  # not by the buffered file, whose lock stops the interpreter from ending
+            pass
         stop()
         time.sleep(GRACE)
         os._exit(1)
