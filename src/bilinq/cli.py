@@ -14,6 +14,7 @@ from bilinq.commands.distributed import distributed
 from bilinq.commands.paper import paper
 from bilinq.commands.serve import serve
 from bilinq.commands.submit import submit
+from bilinq.commands.top import top
 from bilinq.commands.work import work
 from bilinq.errors import BadInput, BilinqError
 
@@ -184,6 +185,7 @@ app.command()(backup)
 app.command()(restore)
 app.command()(submit)
 app.command()(work)
+app.command()(top)
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

@@ -14,10 +14,10 @@ from bilinq.live.watch.load import Load, best_split
 
 log = logging.getLogger("bilinq.live")
 
-EVERY = 1.0
-"""Least seconds between two computations."""
-SHARE = 100.0
-"""As many times its own duration a computation leaves to everything else."""
+EVERY, SELDOM = 1.0, 5.0
+"""Least and most seconds between two computations."""
+SHARE = 50.0
+"""As many times its own duration a computation leaves to everything else, within these bounds."""
 
 
 def best_rate(load: Load) -> float:
@@ -42,7 +42,7 @@ class Best:
         while True:
             began = time.monotonic()
             await self.compute()
-            await asyncio.sleep(max(EVERY, SHARE * (time.monotonic() - began)))
+            await asyncio.sleep(min(max(EVERY, SHARE * (time.monotonic() - began)), SELDOM))
 
     async def compute(self) -> None:
         """Compute once; what fails is only logged."""

@@ -1,0 +1,90 @@
+"""`bilinq top`: a live service at a glance, in a terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from bilinq.live.client.link import Link
+    from bilinq.live.top.view import View
+
+
+def top(
+    url: Annotated[str | None, typer.Option(help="Address of the service; BILINQ_URL unless given.")] = None,
+    key: Annotated[
+        str | None, typer.Option(help="Key with scope read; better in BILINQ_KEY, where other users do not see it.")
+    ] = None,
+    once: Annotated[
+        bool, typer.Option(help="Print how things are as plain text and end; so also where output is no terminal.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the layout and the last moment as JSON and end.")] = False,
+) -> None:
+    """Watch a live service: queues, waits, reward against the best possible, servers, what was learnt, recent leases.
+
+    Ctrl-C ends it. After a restart of the service it goes on.
+    """
+    import sys
+    from io import TextIOWrapper
+
+    from rich.console import Console
+
+    from bilinq.live.client.link import Link
+    from bilinq.live.top.view import View
+
+    link = Link.to(url, key, timeout=30.0, attempt=5.0, verify=True)
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # names of classes may have letters that the terminal has not
+    view, console = View(link.url), Console()
+    if json or once or not console.is_terminal:
+        _look(link, view)
+        _print(view, console, json=json)
+    else:
+        _watch(link, view, console)
+
+
+def _look(link: Link, view: View) -> None:
+    """Take in how things are."""
+    from bilinq.live.client.events import follow
+    from bilinq.live.top.view import KEPT
+
+    for told in follow(link, KEPT, seconds=0.0):
+        view.take(told)
+
+
+def _print(view: View, console: Console, *, json: bool) -> None:
+    import msgspec
+    from rich.console import Console
+
+    from bilinq.live.top.picture import Picture
+
+    if json:
+        typer.echo(msgspec.json.encode({"layout": view.layout, "moment": view.now}).decode())
+    else:
+        plain = Console(no_color=True, force_terminal=False, width=max(console.width, 80))
+        plain.print(Picture(view, whole=True))
+
+
+def _watch(link: Link, view: View, console: Console) -> None:
+    """Draw again and again until Ctrl-C."""
+    import signal
+    import sys
+
+    from rich.live import Live
+
+    from bilinq.live.client.events import follow
+    from bilinq.live.top.picture import Picture
+    from bilinq.live.top.view import KEPT
+
+    _look(link, view)  # what is wrong with address or key is told before the screen is taken
+    view.moments.clear()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the screen comes back
+    try:
+        with Live(Picture(view), console=console, screen=True, refresh_per_second=2):
+            for told in follow(link, KEPT):
+                view.take(told)
+    except KeyboardInterrupt:
+        pass

@@ -1,0 +1,1 @@
+"""The service at a glance in a terminal."""
