@@ -224,7 +224,16 @@ def test_a_bug_is_logged_and_told_without_its_trace(api: Api, caplog: pytest.Log
 
 
 def test_unknown_paths_and_methods(api: Api) -> None:
-    for path in ("/", "/v1", "/v1/jobs/", "/v1/jobs/a/b", "/v2/jobs", "/../etc/passwd", "/v1/\x00"):
+    for path in (
+        "/dashboard/",
+        "/dashboard/none.js",
+        "/v1",
+        "/v1/jobs/",
+        "/v1/jobs/a/b",
+        "/v2/jobs",
+        "/../etc/passwd",
+        "/v1/\x00",
+    ):
         refused(api("GET", path, key=None), 404, "no-such-path")
     answer = api("PUT", "/v1/jobs")
     refused(answer, 405, "wrong-method", "PUT")

@@ -9,6 +9,7 @@ from bilinq.live.api.endpoint import Endpoint
 from bilinq.live.api.forward import Forward
 from bilinq.live.api.headers import Headers
 from bilinq.live.api.limits import Rate
+from bilinq.live.api.pages import Pages
 from bilinq.live.api.paths import Paths
 from bilinq.live.api.problems import Problems
 from bilinq.live.api.request_log import RequestLog
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 def make_app(service: "Service", watch: "Watch", settings: Settings) -> App:
     """Return the application that answers for `service` and shows what `watch` sees of it.
 
-    From the outside in: headers for every answer, errors as problems, requests of a follower handed to
-    the leader, paths, and an `Endpoint` for each path.
+    From the outside in: headers for every answer, errors as problems, the dashboard's files, requests of a
+    follower handed to the leader, paths, and an `Endpoint` for each path.
     """
     rate, routes = Rate(settings.rate), [_opened(route, settings) for route in ROUTES]
     endpoints = {
@@ -33,7 +34,7 @@ def make_app(service: "Service", watch: "Watch", settings: Settings) -> App:
         for path in dict.fromkeys(route.path for route in routes)
     }
     local = frozenset(route.path for route in routes if route.local)
-    app: App = Problems(Forward(Paths(endpoints), service, watch, settings.max_body, local))
+    app: App = Problems(Pages(Forward(Paths(endpoints), service, watch, settings.max_body, local)))
     return Headers(RequestLog(app) if settings.log_requests else app, service.meters.answers)
 
 

@@ -1,0 +1,109 @@
+// Finding a job, and what happened to it.
+import { byId, make, say } from './dom.js'
+import { clock, duration, exact } from './words.js'
+
+const ENDED = ['done', 'dead', 'cancelled']
+
+/** The search field, and the dialog that a job is shown in. */
+export class Jobs {
+  #job = null
+
+  constructor(api) {
+    this.api = api
+    this.dialog = byId('job')
+    byId('search').addEventListener('submit', event => {
+      event.preventDefault()
+      this.#find(byId('wanted').value.trim())
+    })
+    this.dialog.addEventListener('click', event => { if (event.target === this.dialog) this.dialog.close() })
+    this.dialog.addEventListener('close', () => { this.#job = null })
+  }
+
+  /** Shows a job by its id. */
+  async open(id) {
+    try {
+      this.#show(await this.api.get(`v1/jobs/${encodeURIComponent(id)}`))
+    } catch (error) {
+      this.#fail(id, error)
+    }
+  }
+
+  /** Looks again at the job that is shown, unless it has ended. */
+  async refresh() {
+    if (this.#job === null || ENDED.includes(this.#job.state)) return
+    const shown = this.#job.id
+    const job = await this.api.get(`v1/jobs/${shown}`).catch(() => null)
+    if (job && this.#job?.id === shown && JSON.stringify(job) !== JSON.stringify(this.#job)) this.#show(job)
+  }
+
+  async #find(text) {
+    if (!text) return
+    try {
+      this.#show(await this.#lookUp(text))
+    } catch (error) {
+      this.#fail(text, error)
+    }
+  }
+
+  /** Returns the job with this id or, if there is none, with this key. */
+  async #lookUp(text) {
+    if (/^j\d+$/.test(text)) {
+      try {
+        return await this.api.get(`v1/jobs/${text}`)
+      } catch (error) {
+        if (error.status !== 404) throw error
+      }
+    }
+    const found = await this.api.get('v1/jobs', { key: text })
+    if (!found.jobs.length) throw new Error(`no job has the id or key ${text}`)
+    return this.api.get(`v1/jobs/${found.jobs[0].id}`)
+  }
+
+  #fail(text, error) {
+    this.#job = null
+    this.#fill(text, make('p', { class: 'trouble', role: 'alert', text: `Not found: ${error.message}` }))
+  }
+
+  #show(job) {
+    this.#job = job
+    const facts = make('dl', { class: 'facts' })
+    for (const [name, value] of factsOf(job)) facts.append(make('dt', { text: name }), make('dd', { text: value }))
+    const parts = [facts, make('h3', { text: 'History' }), historyOf(job)]
+    for (const [title, value] of [['Payload', job.payload], ['Result', job.result]]) {
+      const text = JSON.stringify(value, null, 2)
+      if (value !== null) parts.push(make('h3', { text: title }), make('pre', { tabindex: '0', text }))
+    }
+    this.#fill(`Job ${job.id}`, make('p', {}, make('span', { class: `chip ${job.state}`, text: job.state })), ...parts)
+    say(`Job ${job.id} is ${job.state}`)
+  }
+
+  #fill(title, ...parts) {
+    const close = make('button', { class: 'plain close', text: 'Close', onclick: () => this.dialog.close() })
+    const held = this.dialog.open && this.dialog.contains(document.activeElement)
+    this.dialog.replaceChildren(make('h2', { id: 'job-title', text: title }), close, ...parts)
+    if (!this.dialog.open) this.dialog.showModal()
+    else if (held) close.focus()
+  }
+}
+
+function factsOf(job) {
+  const facts = [['Class', job.class], ['Key', job.key], ['Namespace', job.namespace]]
+  facts.push(['Units', job.units === 1 ? null : `${job.units - job.units_left} of ${job.units} served`])
+  facts.push(['Failed attempts', job.attempts ? String(job.attempts) : null], ['Submitted', clock(job.submitted)])
+  facts.push(['Waited', job.started === null ? null : duration(job.started - job.submitted)])
+  facts.push(['Took', job.ended === null || job.started === null ? null : duration(job.ended - job.started)])
+  facts.push(['Reward', job.reward === null ? null : exact(job.reward)], ['Error', job.error])
+  return facts.filter(([, value]) => value !== null)
+}
+
+function historyOf(job) {
+  const list = make('ol', { class: 'history' })
+  for (const event of job.history) {
+    const where = event.server ? ` on ${event.server}` : ''
+    const after = event.at > job.submitted ? `+${duration(event.at - job.submitted)}` : ''
+    list.append(make('li', {}, make('time', { datetime: new Date(1000 * event.at).toISOString(), text: clock(event.at) }),
+      make('span', { text: `${event.what}${where}` }), make('span', { class: 'after', text: after }),
+      ...(event.detail ? [make('span', { class: 'detail', text: event.detail })] : [])))
+  }
+  return list
+}

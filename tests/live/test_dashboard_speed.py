@@ -1,0 +1,74 @@
+"""The dashboard stays smooth with 50 x 20 classes and an hour of history.
+
+What counts is the processor time of the page's main thread in each of its tasks (the browser's own trace), not the time on
+the clock: on a busy machine the latter says how long the thread was not let run.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+from browser import CHROMIUM, launched
+from generated_feed import KEY, Feed, Generated
+from playwright.sync_api import Browser
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs a Chromium or Chrome on the path")
+
+LONGEST = 100.0
+"""Milliseconds."""
+MOMENTS = 3600
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with launched() as browser:
+        yield browser
+
+
+class Task(NamedTuple):
+    """What the main thread did without a pause, in milliseconds of processor time."""
+
+    cost: float
+    name: str
+
+
+def tasks(trace: bytes, address: str) -> list[Task]:
+    """Return the tasks of the main thread of the page that asks `address`."""
+    events: list[dict[str, Any]] = json.loads(trace)["traceEvents"]
+    mains = {
+        (one["pid"], one["tid"])
+        for one in events
+        if one["name"] == "ResourceSendRequest" and one["args"]["data"]["url"].startswith(address)
+    }
+    return [
+        Task(one["tdur"] / 1000.0, one["args"].get("src_func", ""))
+        for one in events
+        if one["name"] == "ThreadControllerImpl::RunTask" and (one["pid"], one["tid"]) in mains and "tdur" in one
+    ]
+
+
+def test_no_task_takes_longer_than_a_tenth_of_a_second(browser: Browser) -> None:
+    """An hour comes at once, then ten moments a second; the pointer moves, the window changes, tables are open."""
+    with Feed(Generated(50, 20, MOMENTS, every=0.1)) as feed:
+        page = browser.new_page(viewport={"width": 1400, "height": 1000})
+        browser.start_tracing(page=page, categories=["toplevel", "devtools.timeline"])
+        page.goto(f"{feed.address}/#key={KEY}")
+        page.wait_for_selector("#queues .legend b:not(:empty)")
+        page.locator("#window label").nth(2).click()
+        page.locator("#queues summary").click()
+        page.locator("#learnt summary").click()
+        box = page.locator("#queues canvas").bounding_box()
+        assert box is not None
+        for step in range(20):
+            page.mouse.move(box["x"] + 60 + 10 * step, box["y"] + 60)
+            page.wait_for_timeout(50)
+        page.locator("#window label").nth(0).click()
+        page.wait_for_timeout(500)
+        found = tasks(browser.stop_tracing(), feed.address)
+        rows = page.locator("#queues tbody tr").count()
+        page.close()
+    assert rows == 20
+    assert len(found) > 500, "the trace must have the page's work in it"
+    longest = max(found)
+    assert longest.cost < LONGEST, longest
