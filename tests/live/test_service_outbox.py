@@ -166,3 +166,38 @@ def test_a_poll_takes_what_is_granted_until_it_is_noticed_to_be_over() -> None:
         assert [one.fence for one in poll.leases] == [1, 2]
 
     asyncio.run(run())
+
+
+def test_a_poll_that_was_ended_is_over_whatever_comes_later() -> None:
+    """Told to end while leases are being written, it must not wait for the rest, nor count below nothing."""
+
+    async def run() -> None:
+        poll = Poll()
+        poll.expect()
+        poll.expect()
+        poll.end()
+        poll.miss()
+        poll.miss()
+        assert poll.pending == 0
+        await poll.wait(0.0)
+
+    asyncio.run(run())
+
+
+def test_a_poll_that_is_closed_still_takes_what_is_being_written() -> None:
+    async def run() -> None:
+        poll = Poll()
+        waiting = asyncio.ensure_future(poll.wait(10.0))
+        poll.expect()
+        poll.expect()
+        poll.close()
+        poll.miss()
+        await asyncio.sleep(0.01)
+        assert not waiting.done()
+        poll.miss()
+        await waiting
+        idle = Poll()
+        idle.close()
+        await idle.wait(10.0)
+
+    asyncio.run(asyncio.wait_for(run(), 5.0))

@@ -223,7 +223,7 @@ class Core:
         for row in rows:
             poll, lease = polls[row.server], memory.leases.get(row.id)
             if lease is None or memory is not self._memory:
-                poll.end()
+                poll.miss()
             elif poll.abandoned:
                 memory.return_unused(lease, time.time(), changes)
             else:

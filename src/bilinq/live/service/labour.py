@@ -235,7 +235,7 @@ class Labour:
         if server.poll is not None:
             poll = server.poll
             memory.withdraw(server.row.id, poll)
-            poll.end()
+            poll.close()
         if server.lease is not None:
             memory.fail(memory.leases[server.lease], "failed", why, time.time(), changes)
 

@@ -11,7 +11,8 @@ from bilinq.live.messages import Lease
 class Poll:
     """One call: it ends when the first leases for any of its servers are on disk, when time is up, or when it is told to.
 
-    `pending` counts leases that are being written; `abandoned` tells that nobody waits for the answer any more.
+    `pending` counts leases that are being written; while there are any, it is not over. `abandoned` tells that nobody waits
+    for the answer any more.
     """
 
     def __init__(self) -> None:
@@ -27,18 +28,23 @@ class Poll:
 
     def deliver(self, lease: Lease) -> None:
         """Hand over a lease that is on disk."""
-        self.pending -= 1
         self.leases.append(lease)
-        self._settle()
+        self.miss()
+
+    def miss(self) -> None:
+        """Tell that one lease fewer is being written."""
+        self.pending = max(self.pending - 1, 0)  # after `end` none is expected, and yet one may come
+        self.close()
+
+    def close(self) -> None:
+        """Wait for no more than what is being written."""
+        if not self.pending:
+            self._over.set()
 
     def end(self) -> None:
         """Stop waiting for anything."""
         self.pending = 0
         self._over.set()
-
-    def _settle(self) -> None:
-        if not self.pending:
-            self._over.set()
 
     async def wait(self, seconds: float) -> None:
         """Return when it is over, and nothing is being written for it at that moment."""
