@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import allocation, distributed, lab, learning, on_ray, simulation
+from bench import allocation, distributed, lab, learning, live, on_ray, simulation
 from bench.report import Report
 
 
@@ -38,19 +38,23 @@ SUITES: dict[str, Callable[[], list[Report]]] = {
     "ray": on_ray.run,
     "learning": learning_reports,
     "lab": lambda: [lab.run()],
+    "live": live.run,
 }
+LONG: dict[str, Callable[[], list[Report]]] = {"live": live.run_long}
+"""What suites measure besides with --long."""
 
 
 def main() -> None:
     """Run the chosen suites."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=sorted(SUITES), action="append", help="run this suite only; repeatable")
+    parser.add_argument("--long", action="store_true", help="also measure what takes a quarter of an hour")
     parser.add_argument("--out", type=Path, help="write the numbers to this JSON file")
     chosen = parser.parse_args()
     reports: list[Report] = []
     for name in chosen.only or SUITES:
         began = time.perf_counter()
-        for report in SUITES[name]():
+        for report in SUITES[name]() + (LONG[name]() if chosen.long and name in LONG else []):
             reports.append(report)
             print(f"\n## {report.name}\n\n{report.markdown()}\n")
             for bound in report.bounds:

@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import shlex
 import signal
+import sys
 from collections.abc import Callable
 
 from bilinq.live.api.app import make_app
@@ -18,6 +20,8 @@ log = logging.getLogger("bilinq.live")
 
 DRAIN_EVERY = 0.1
 """Seconds between two looks for calls that wait for work while the service ends."""
+SWITCH = 0.0005
+"""Seconds after which Python lets another thread go on; the writer needs its turn after every statement."""
 
 
 async def run(settings: Settings, ready: Callable[[str], None]) -> None:
@@ -26,6 +30,7 @@ async def run(settings: Settings, ready: Callable[[str], None]) -> None:
     Before that requests are answered with 503, so that nobody has to guess whether it starts, which takes minutes when
     kernels must be compiled, or hangs.
     """
+    sys.setswitchinterval(SWITCH)
     store = open_store(settings.database)
     service = Service(settings, store)
     watch = Watch(service.core)
@@ -40,6 +45,7 @@ async def run(settings: Settings, ready: Callable[[str], None]) -> None:
                 await store.read(lambda tx: tx.rows("SELECT 1"))
             await service.start(settings.advertise or reachable(listening))
             watch.start()
+            _keep_what_is_loaded()
             log.info("serving", extra={"address": address(listening), "leads": not service.following})
             _say_what_is_missing(service, settings)
             await answers.wait()
@@ -64,6 +70,12 @@ def _say_what_is_missing(service: Service, settings: Settings) -> None:
         log.warning("there is no key, so nobody can ask for anything: stop, run `%s`, and start again", create)
     if memory.scheduler is None:
         log.warning("classes of jobs and of servers are missing: name them in the file of --config, or by the API")
+
+
+def _keep_what_is_loaded() -> None:
+    """Let the collector of garbage pass over what stays anyway, so that its rounds are short and calls do not wait."""
+    gc.collect()
+    gc.freeze()
 
 
 def _on_signals(server: Server) -> asyncio.Event:
