@@ -23,9 +23,10 @@ test: setup  ## All tests
 	$(BIN)/python -m bilinq.warm
 	$(BIN)/python -m pytest -n 2
 
-soak: setup  ## Kill the live service 250 times under load and audit what it kept: some minutes
+soak: setup  ## Kill the live service 250 times under load, take its database away, and audit what it kept: some minutes
 	$(BIN)/python tests/live/crash.py --kills 200 --database sqlite
 	$(BIN)/python tests/live/crash.py --kills 50 --database postgresql
+	$(BIN)/python tests/live/crash.py --kills 0 --away 30 --database postgresql
 
 check: setup  ## Lint, types, import contract
 	$(BIN)/ruff check .

@@ -1,8 +1,10 @@
 """The crash test: a service under load is killed again and again at random moments; then everything is audited.
 
     python tests/live/crash.py --kills 200 --database sqlite --seed 1
+    python tests/live/crash.py --kills 0 --away 30 --database postgresql
 
-Kills fall anywhere: while it starts, loads, writes, commits or answers. Every start is on the same database.
+Kills fall anywhere: while it starts, loads, writes, commits or answers. Every start is on the same database. With --away the
+database itself is stopped for so many seconds under load, once, and the same service must go on when it is back.
 """
 
 import argparse
@@ -22,7 +24,7 @@ from typing import Any, TypeVar
 
 from crash_audit import Found, faults, learnt_faults, queue_faults, read
 from crash_load import JOBS, SERVERS, Load
-from databases import own_postgres
+from databases import Postgres, own_postgres
 from process import make_key, wait_for
 from template import Copy, Template
 
@@ -32,6 +34,8 @@ from bilinq.live.settings import Settings
 from bilinq.live.store import Transaction, open_store
 
 T = TypeVar("T")
+Outage = Callable[[], None]
+"""Something that takes the database away for a while, and returns when it is back."""
 FEATURES = ([1.0, 0.2], [0.3, 1.0])
 EARLY, LATEST = 0.3, 1.0
 """Share of kills before the service answers, and seconds after that at which the others come at the latest."""
@@ -45,8 +49,8 @@ class Result:
     numbers: dict[str, float]
 
 
-def crash_test(folder: Path, database: str, kills: int, seed: int) -> Result:
-    """Kill a service on `database` so many times under load, let it end all jobs, and audit."""
+def crash_test(folder: Path, database: str, kills: int, seed: int, outage: Outage | None = None) -> Result:
+    """Kill a service on `database` so many times under load, let it end all jobs, and audit; `outage` comes in between."""
     settings = Settings(
         database=database, port=_free_port(), slot=0.02, lease=10.0, max_attempts=5, work_conserving=True, rate=0.0, seed=1,
         checkpoint_every=0.3, job_class=tuple(map(JobClass, JOBS, FEATURES)),
@@ -54,7 +58,7 @@ def crash_test(folder: Path, database: str, kills: int, seed: int) -> Result:
     )  # fmt: skip
     key = make_key(database, "admin")
     with Template(folder / "log.txt") as template, Client(f"http://127.0.0.1:{settings.port}", key) as client:
-        return Crash(settings, key, template, client, random.Random(seed)).run(kills)
+        return Crash(settings, key, template, client, random.Random(seed)).run(kills, outage)
 
 
 class Crash:
@@ -66,14 +70,16 @@ class Crash:
         self.faults: list[str] = []
         self.starts: list[float] = []
 
-    def run(self, kills: int) -> Result:
+    def run(self, kills: int, outage: Outage | None) -> Result:
         """Kill, then audit: at rest with jobs in the queues, with all jobs ended, and what was learnt."""
         began = time.monotonic()
         self.load.start()
         for _ in range(kills):
             self._kill_one()
         killed = time.monotonic()
-        with self._service():
+        with self._service() as service:
+            if outage is not None:
+                self._outlast(service, outage)
             self.load.pause()
             self._settle()
             self._audit("at rest", drained=False)
@@ -102,6 +108,19 @@ class Crash:
         if not service.alive:
             self.faults.append("the service ended by itself; see its log")
         service.end(signal.SIGKILL)
+
+    def _outlast(self, service: Copy, outage: Outage) -> None:
+        """Let the database go away and come back under load; jobs must be acknowledged before and after."""
+        before = self._acknowledged(0)
+        outage()
+        self._acknowledged(before)
+        if not service.alive:
+            self.faults.append("the service did not outlast its database; see its log")
+
+    def _acknowledged(self, before: int) -> int:
+        """Return how many jobs were acknowledged, as soon as there are more than ten beyond `before`."""
+        wait_for(lambda: len(self.load.said.jobs) > before + 10, 60.0)
+        return len(self.load.said.jobs)
 
     def _served(self) -> int:
         return self.template.log.read_text().count("event=serving")
@@ -150,7 +169,7 @@ class Crash:
         said, states = self.load.said, [row.state for row in found.jobs]
         return {
             "kills": kills, "kills while it started": kills + 4 - self._served(), "seconds of kills": round(seconds, 1),
-            "median seconds of a start": round(median(self.starts), 3),
+            "median seconds of a start": round(median(self.starts or [0.0]), 3),
             "jobs acknowledged": len(said.jobs), "jobs in doubt": len(said.asked) - len(said.jobs),
             "jobs": len(states), "done": states.count("done"), "dead": states.count("dead"),
             "cancelled": states.count("cancelled"), "leases": len(found.leases), "rewards": len(found.rewards),
@@ -166,13 +185,26 @@ def _free_port() -> int:
 
 
 @contextmanager
-def fresh_database(kind: str, folder: Path) -> Iterator[str]:
-    """The URL of an empty database in a folder."""
+def fresh_database(kind: str, folder: Path) -> Iterator[tuple[str, Postgres | None]]:
+    """The URL of an empty database in a folder, and its server if it has one."""
     if kind == "sqlite":
-        yield f"sqlite:///{folder}/live.db"
+        yield f"sqlite:///{folder}/live.db", None
         return
     with own_postgres(folder / "pg") as server:
-        yield server.fresh()
+        yield server.fresh(), server
+
+
+def outage_of(server: Postgres, seconds: float) -> Outage:
+    """Return a function that stops a server for so many seconds."""
+
+    def outage() -> None:
+        server.stop()
+        try:
+            time.sleep(seconds)
+        finally:
+            server.start()
+
+    return outage
 
 
 def main(arguments: list[str]) -> int:
@@ -181,9 +213,13 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--database", choices=("sqlite", "postgresql"), default="sqlite")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--away", type=float, default=0.0, metavar="SECONDS", help="stop the database; PostgreSQL only")
     options: Any = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory() as place, fresh_database(options.database, Path(place)) as url:
-        result = crash_test(Path(place), url, options.kills, options.seed)
+    if options.away and options.database == "sqlite":
+        parser.error("--away needs --database postgresql: SQLite has no server that could be stopped")
+    with tempfile.TemporaryDirectory() as place, fresh_database(options.database, Path(place)) as (url, server):
+        outage = outage_of(server, options.away) if server and options.away else None
+        result = crash_test(Path(place), url, options.kills, options.seed, outage)
         if result.faults:
             print((Path(place) / "log.txt").read_text()[-20_000:], file=sys.stderr)
     print(", ".join(f"{name}: {value}" for name, value in ({"database": options.database} | result.numbers).items()))

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from crash import crash_test
+from crash import crash_test, outage_of
 from crash_audit import Found, faults, queue_faults
 from crash_load import Said
+from databases import own_postgres
 
 from bilinq.live.messages import JobClassState, Knobs, NewJob, State, Waits
 from bilinq.live.store.jobs import JobRow
@@ -22,6 +23,13 @@ def test_kills_under_load_lose_nothing_and_count_nothing_twice(tmp_path: Path, d
     result = crash_test(tmp_path, database_url, kills=6, seed=11)
     assert result.faults == []
     assert result.numbers["jobs acknowledged"] >= 20 and result.numbers["finishes acknowledged"] >= 20, result.numbers
+
+
+def test_a_database_that_goes_away_under_load_comes_back_with_all_that_was_acknowledged(tmp_path: Path) -> None:
+    with own_postgres(tmp_path / "pg") as server:  # not that of the session, which other tests use
+        result = crash_test(tmp_path, server.fresh(), kills=0, seed=12, outage=outage_of(server, 2.0))
+    assert result.faults == []
+    assert result.numbers["jobs acknowledged"] >= 22 and result.numbers["finishes acknowledged"] >= 20, result.numbers
 
 
 def job(id: int, state: str, left: int, attempts: int = 0) -> JobRow:

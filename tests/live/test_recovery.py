@@ -1,6 +1,7 @@
 """When something inside the service breaks: memory is loaded again, nobody hangs, and what was learnt comes back."""
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -13,6 +14,7 @@ from databases import leading, stored
 from bilinq.errors import Away
 from bilinq.live.keys import LOCAL
 from bilinq.live.messages import JobClass, NewJob, NewServer, ServerClass, WorkFinish
+from bilinq.live.scheduler import Scheduler
 from bilinq.live.service import Service
 from bilinq.live.service.outbox import Changes
 from bilinq.live.settings import Range, Settings
@@ -94,6 +96,50 @@ def test_a_slot_that_fails_is_answered_and_mended(sqlite_url: str, monkeypatch: 
             await ready(service)
             assert service.core.memory.scheduler is not broken
             assert len(await service.lease(LOCAL, [server.id], 0.0)) == 1
+
+    run(work())
+
+
+def test_a_slot_that_always_fails_is_mended_less_and_less_often(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Within three seconds pauses of 0, 0.25, 0.5, 1 and 2 s leave room for five times; without, there are hundreds."""
+
+    async def work() -> None:
+        async with serving(sqlite_url, slot=0.01) as service:
+            await service.submit(LOCAL, [NewJob("a")])
+            server = await service.register(LOCAL, NewServer("x"))
+            with monkeypatch.context() as patch:
+                patch.setattr(Scheduler, "assign", lambda *_: 1 / 0)
+                end = time.monotonic() + 3.0
+                while time.monotonic() < end:
+                    with contextlib.suppress(Away):
+                        assert await service.lease(LOCAL, [server.id], 0.1) == []
+                    await asyncio.sleep(0.01)
+            await ready(service)
+            assert 3 <= caplog.text.count("a slot failed: division by zero") <= 5
+            assert len(await service.lease(LOCAL, [server.id], 10.0)) == 1
+
+    run(work())
+
+
+def test_what_was_acknowledged_is_seen_at_once(database_url: str) -> None:
+    """Whoever reads beside the writer sees all that somebody was told of, and the states never go back."""
+
+    async def work() -> None:
+        async with serving(database_url) as service:
+            server = await service.register(LOCAL, NewServer("x", "s"))
+            for _ in range(20):
+                made = (await service.submit(LOCAL, [NewJob("a")] * 3)).jobs
+                told = await asyncio.gather(*(service.job(LOCAL, one.id) for one in made))
+                assert [one.state for one in told] == ["queued"] * 3
+                lease = (await service.lease(LOCAL, [server.id], 0.0))[0]
+                assert (await service.job(LOCAL, lease.job.id)).state == "leased"
+                await service.finish_one(LOCAL, WorkFinish(lease.lease, lease.fence, 0.5))
+                assert (await service.job(LOCAL, lease.job.id)).state == "done"
+                rest = [one.id for one in told if one.id != lease.job.id]
+                if rest:
+                    assert (await service.cancel(LOCAL, rest[0])).state == "cancelled"
 
     run(work())
 

@@ -22,6 +22,7 @@ from bilinq.live.service.loading import load
 from bilinq.live.service.memory import LiveLease, Memory
 from bilinq.live.service.options import Options, configure
 from bilinq.live.service.outbox import Changes, Outbox, Payloads
+from bilinq.live.service.pauses import Pauses
 from bilinq.live.service.payloads import from_text
 from bilinq.live.service.polls import Poll
 from bilinq.live.settings import Settings
@@ -63,6 +64,7 @@ class Core:
         self._offered = time.monotonic()
         self._tasks: set[asyncio.Task[None]] = set()
         self._recovering = False
+        self._pauses = Pauses()
         self._address: str | None = None
 
     @property
@@ -304,6 +306,8 @@ class Core:
         self.spawn(self._come_back())
 
     async def _come_back(self) -> None:
+        """Reconnect and load until that works; after a pause, if what failed fails again and again."""
+        await asyncio.sleep(self._pauses.next(time.monotonic()))
         while not self.ready and not self.stopping:
             try:
                 self.following = self.store.shared

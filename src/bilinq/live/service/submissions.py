@@ -64,8 +64,8 @@ class Submissions:
         return Submitted([JobRef(f"j{id}", state) for id, state, _ in stored])
 
     async def job(self, who: Identity, id: str) -> Job:
-        """Return a job with what happened to it."""
-        row, history = await self._core.write(lambda tx: self._find(tx, who, id))
+        """Return a job with what happened to it, as far as it is on disk: nobody was told more."""
+        row, history = await self._core.store.read(lambda tx: self._find(tx, who, id))
         return _message(row, history)
 
     async def jobs(
