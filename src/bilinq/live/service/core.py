@@ -35,7 +35,8 @@ log = logging.getLogger("bilinq.live")
 GAP = 0.001
 """Least seconds between two slots."""
 SHARE = 3.0
-"""Slots that run early leave at least as many times their own duration to everything else."""
+"""Slots that run early leave at least as many times what they spend to everything else: CPU, not time, in which other
+processes may have had their turn."""
 LOOK_EVERY = 0.5
 """Seconds after which a follower looks who leads."""
 RETRY = 0.5
@@ -53,7 +54,6 @@ class Core:
         self.following = False
         self.leader: str | None = None
         self.slots = 0
-        self.slot_seconds = 0.0
         self.all_slot_seconds = 0.0
         self._outbox = Outbox(self._submit)
         self.meters = Meters()
@@ -207,9 +207,9 @@ class Core:
             for poll in polls.values():
                 poll.expect()
             self.spawn(self._deliver(memory, rows, polls, self.save(Changes(), rows)))
-        self.slot_seconds = time.monotonic() - began
-        self.all_slot_seconds += self.slot_seconds
-        self.meters.slot(self.slot_seconds, solver, len(tasks))
+        seconds = time.monotonic() - began
+        self.all_slot_seconds += seconds
+        self.meters.slot(seconds, solver, len(tasks))
 
     async def _deliver(self, memory: Memory, rows: Sequence[LeaseRow], polls: dict[int, Poll], saved: Payloads) -> None:
         """Hand leases, once they are on disk, to those who wait; what nobody waits for goes back."""
@@ -248,12 +248,13 @@ class Core:
                     await self._hurry.wait()
             early = self._hurry.is_set()
             self._hurry.clear()
+            began = time.thread_time()
             if self.ready:
                 self.try_slot()
-            now = time.monotonic()
+            spent, now = time.thread_time() - began, time.monotonic()
             if not early or now >= due:
                 due = max(due + self.settings.slot, now)
-            await asyncio.sleep(max(GAP, SHARE * self.slot_seconds) if early else 0.0)
+            await asyncio.sleep(max(GAP, SHARE * spent) if early else 0.0)
 
     def try_slot(self) -> None:
         """Run a slot; if it fails, which it must not, memory is not trusted any more, but slots go on."""
