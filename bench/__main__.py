@@ -5,11 +5,12 @@ import json
 import platform
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from bench import allocation, distributed, lab, learning, live, on_ray, simulation
 from bench.report import Report
+from bench.scale import tables
 
 
 def learning_reports() -> list[Report]:
@@ -31,11 +32,12 @@ def learning_reports() -> list[Report]:
     return reports
 
 
-SUITES: dict[str, Callable[[], list[Report]]] = {
+SUITES: dict[str, Callable[[], Iterable[Report]]] = {
     "allocation": lambda: [allocation.run()],
     "simulation": lambda: list(simulation.run()),
     "distributed": distributed.run,
     "ray": on_ray.run,
+    "scale": tables.run,
     "learning": learning_reports,
     "lab": lambda: [lab.run()],
     "live": live.run,

@@ -43,7 +43,7 @@ def test_readme_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
 def test_every_cited_equation_exists() -> None:
     tags = set(re.findall(r"\\tag\{(\d+)\}", (ROOT / "docs" / "maths.md").read_text(encoding="utf-8")))
     cited: set[str] = set()
-    for path in [*(ROOT / "src").rglob("*.py"), *(ROOT / "docs").glob("*.md"), *(ROOT / "bench").glob("*.py")]:
+    for path in [*(ROOT / "src").rglob("*.py"), *(ROOT / "docs").glob("*.md"), *(ROOT / "bench").rglob("*.py")]:
         cited |= set(re.findall(r"Eq\. \((\d+)\)", path.read_text(encoding="utf-8")))
     assert cited <= tags
     assert len(cited) > 20

@@ -1,0 +1,89 @@
+"""Regions that compute an allocation together and know nothing but their own classes and the bytes that reach them."""
+
+from collections import deque
+
+import numpy as np
+from bench.scale.regions import REGIONS, homes
+
+from bilinq.arrays import Array
+from bilinq.distributed import System, start_rates
+from bilinq.distributed.kinds import Nodes
+from bilinq.distributed.network import SEED
+
+Bundle = dict[tuple[int, int], bytes]
+"""What each region sent to each other in a round, by sender and receiver."""
+
+
+class Region:
+    """The classes of one region: `mine` compute rates with all of the other kind, `asked` are computed with.
+
+    Job nodes compute for their job classes and ask server classes; server nodes the other way round.
+    """
+
+    def __init__(self, system: System, gain: Array, place: int, delay: int, nodes: Nodes) -> None:
+        self.by_job, self.place, self.system = nodes == "job", place, system
+        rates, cost, step = (
+            value if self.by_job else value.T for value in (start_rates(system), system.cost, gain)
+        )  # fmt: skip
+        self.homes = [np.flatnonzero(homes(rates.shape[1]) == g) for g in range(REGIONS)]
+        mine = np.flatnonzero(homes(rates.shape[0]) == place)
+        self.asked = self.homes[place]
+        self.y, self.cost, self.step, self.mine = rates[mine], cost[mine], step[mine], mine
+        self.low = SEED * float((system.demand[:, None] / system.cost).min())
+        self.told = np.array([self._answer(g, rates[:, g].sum()) for g in range(rates.shape[1])])
+        self.away = deque([self._sums()[1]] * (2 * delay))
+
+    def letters(self) -> dict[int, bytes]:
+        """What goes to the others now: sums of rates for their classes, then the answers of our own."""
+        sums = self.y.sum(axis=0)
+        others = (g for g in range(REGIONS) if g != self.place)
+        return {g: np.concatenate([sums[self.homes[g]], self.told[self.asked]]).tobytes() for g in others}
+
+    def hear(self, letters: dict[int, bytes]) -> None:
+        """Take in what has arrived, and answer to the sums for our own classes."""
+        sums = self.y[:, self.asked].sum(axis=0)
+        for g, letter in letters.items():
+            numbers = np.frombuffer(letter)
+            sums = sums + numbers[: len(self.asked)]
+            self.told[self.homes[g]] = numbers[len(self.asked) :]
+        for j, value in zip(self.asked, sums, strict=True):
+            self.told[j] = self._answer(int(j), float(value))
+
+    def step_on(self) -> None:
+        """Compute the next rates by the scaled rule, with our own sums as old as the answers to them."""
+        near, away = self._sums()
+        self.away.append(away)
+        known = near + self.away.popleft()
+        a, n = self.system.demand, self.system.capacity
+        if self.by_job:
+            used = (self.told + self.cost) * (known / a[self.mine])[:, None]
+        else:
+            used = (self.system.penalty.price(known, n[self.mine])[:, None] + self.cost) * self.told
+        self.y = np.maximum(self.y + self.step * np.maximum(self.y, self.low) * (1.0 - used), 0.0)
+
+    def _sums(self) -> tuple[Array, Array]:
+        """Rates within the region and away from it."""
+        near = self.y[:, self.asked].sum(axis=1)
+        return near, self.y.sum(axis=1) - near
+
+    def _answer(self, j: int, sum_: float) -> float:
+        """What class j makes of the rates that are sent to it."""
+        if self.by_job:
+            return float(self.system.penalty.price(np.array(sum_), self.system.capacity[j]))
+        return sum_ / float(self.system.demand[j])
+
+
+def play(system: System, gain: Array, rounds: int, delay: int, nodes: Nodes) -> tuple[Array, Bundle]:
+    """Return the rates (I, J) after so many rounds, and the messages of the last."""
+    places = [Region(system, gain, g, delay, nodes) for g in range(REGIONS)]
+    under_way = deque([{(g, h): text for g in range(REGIONS) for h, text in places[g].letters().items()}] * delay)
+    for _ in range(rounds):
+        arrived = under_way.popleft()
+        for g, region in enumerate(places):
+            region.hear({h: arrived[h, g] for h in range(REGIONS) if h != g})
+        sent: Bundle = {(g, h): text for g in range(REGIONS) for h, text in places[g].letters().items()}
+        under_way.append(sent)
+        for region in places:
+            region.step_on()
+    rates = np.concatenate([region.y for region in places])
+    return (rates if nodes == "job" else rates.T), {ends: text for ends, text in sent.items() if text}
