@@ -6,6 +6,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Iterable
+from itertools import chain
 from pathlib import Path
 
 from bench import allocation, distributed, lab, learning, live, on_ray, simulation
@@ -56,7 +57,7 @@ def main() -> None:
     reports: list[Report] = []
     for name in chosen.only or SUITES:
         began = time.perf_counter()
-        for report in SUITES[name]() + (LONG[name]() if chosen.long and name in LONG else []):
+        for report in chain(SUITES[name](), LONG[name]() if chosen.long and name in LONG else ()):
             reports.append(report)
             print(f"\n## {report.name}\n\n{report.markdown()}\n")
             for bound in report.bounds:
