@@ -89,6 +89,7 @@ def test_a_rival_meets_the_same_jobs_and_is_shown_beside(tmp_path: Path) -> None
         assert rival is not None and demo.told[-1].startswith("first come, first served, has the same jobs at ")
         moment = wait_for(lambda: shown_beside(client), 60.0)
         assert moment["rival"]["name"] == "first-come" and moment["rival"]["wait_p50"] >= 0.0
+        watch(client, lambda state: state["counters"].get("submitted", 0) > 10)
         with reach(rival) as other:
             assert other.get("/v1/knobs").json()["policy"] == "first-come"
             ours, theirs = newest_jobs(client), newest_jobs(other)
