@@ -97,8 +97,10 @@ def serve(
 def _run(settings: Settings) -> None:
     import uvloop
 
+    from bilinq.live import tracing
     from bilinq.live.logs import log_to
     from bilinq.live.run import run
 
     log_to(form=settings.log_format)
-    uvloop.run(run(settings, lambda address: typer.echo(f"bilinq serves {address}")))
+    with tracing.start():
+        uvloop.run(run(settings, lambda address: typer.echo(f"bilinq serves {address}")))

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from bilinq.live import tracing
 from bilinq.live.api.asgi import App
 from bilinq.live.api.auth import OPEN
 from bilinq.live.api.endpoint import Endpoint
@@ -15,6 +16,7 @@ from bilinq.live.api.problems import Problems
 from bilinq.live.api.request_log import RequestLog
 from bilinq.live.api.route import Route
 from bilinq.live.api.routes import METRICS, ROUTES
+from bilinq.live.api.traced import Traced
 from bilinq.live.settings import Settings
 
 if TYPE_CHECKING:
@@ -35,7 +37,8 @@ def make_app(service: "Service", watch: "Watch", settings: Settings) -> App:
     }
     local = frozenset(route.path for route in routes if route.local)
     app: App = Problems(Pages(Forward(Paths(endpoints), service, watch, settings.max_body, local)))
-    return Headers(RequestLog(app) if settings.log_requests else app, service.meters.answers)
+    app = RequestLog(app) if settings.log_requests else app
+    return Headers(Traced(app) if tracing.on() else app, service.meters.answers)
 
 
 def _opened(route: Route, settings: Settings) -> Route:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter, defaultdict
 
+from bilinq.live.tracing import record
+
 SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 """Bounds for what a machine does: slots, commits."""
 WAITS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
@@ -37,6 +39,7 @@ class CommitMeter:
         """Count a transaction that was committed."""
         self.operations.add(operations)
         self.seconds.add(seconds)
+        record("commit", seconds, operations=operations)
 
 
 class Meters:
@@ -75,3 +78,4 @@ class Meters:
         """Count a slot that asked the scheduler, with the time that this one took."""
         self.slots.add(seconds)
         self.solver.add(solver)
+        record("slot", seconds, solver_seconds=solver, leases=leases)

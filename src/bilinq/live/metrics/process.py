@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-import sys
 import time
 from pathlib import Path
 
@@ -35,10 +34,11 @@ def _resident() -> int | None:
 
 def _started() -> float:
     """Return when the process started: as the system tells, or else when this module was loaded."""
-    if sys.platform != "linux":
+    try:
+        ticks = float((STATUS / "stat").read_text().rpartition(")")[2].split()[19])
+        booted = next(line for line in Path("/proc/stat").read_text().splitlines() if line.startswith("btime"))
+    except OSError:
         return time.time()
-    ticks = float((STATUS / "stat").read_text().rpartition(")")[2].split()[19])
-    booted = next(line for line in Path("/proc/stat").read_text().splitlines() if line.startswith("btime"))
     return float(booted.split()[1]) + ticks / os.sysconf("SC_CLK_TCK")
 
 
