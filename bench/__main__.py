@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from itertools import chain
 from pathlib import Path
 
-from bench import allocation, distributed, lab, learning, live, on_ray, simulation
+from bench import allocation, distributed, lab, learning, live, on_ray, operations, simulation
 from bench.report import Report
 from bench.scale import tables
 
@@ -39,6 +39,7 @@ SUITES: dict[str, Callable[[], Iterable[Report]]] = {
     "distributed": distributed.run,
     "ray": on_ray.run,
     "scale": tables.run,
+    "operations": operations.run,
     "learning": learning_reports,
     "lab": lambda: [lab.run()],
     "live": live.run,

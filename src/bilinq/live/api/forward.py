@@ -62,7 +62,7 @@ class Forward:
     async def _ask(self, leader: str, scope: Scope, body: bytes) -> httpx.Response:
         """Return the leader's answer."""
         headers = [(name, value) for name, value in scope["headers"] if name not in _NOT_ASKED]
-        headers = tracing.handed_on(headers) + [MARK, (b"x-request-id", scope["request"].encode())]
+        headers = [*tracing.handed_on(headers), MARK, (b"x-request-id", scope["request"].encode())]
         url = httpx.URL(leader).copy_with(raw_path=_target(scope))
         asked = self.client.build_request(scope["method"], url, headers=headers, content=body or None)
         try:

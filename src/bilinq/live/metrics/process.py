@@ -17,7 +17,7 @@ def add_process(page: Page) -> None:
     page.gauge("process_start_time_seconds", "When the process started, in seconds since 1970.", STARTED)
     used = os.times()
     page.counter("process_cpu_seconds_total", "Seconds on the processor.", used.user + used.system)
-    memory = _resident()
+    memory = resident()
     if memory is not None:
         page.gauge("process_resident_memory_bytes", "Memory in use.", memory)
     if (STATUS / "fd").is_dir():
@@ -25,7 +25,8 @@ def add_process(page: Page) -> None:
     page.gauge("process_max_fds", "Most of them.", resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
-def _resident() -> int | None:
+def resident() -> int | None:
+    """Return the bytes of memory in use, or None where the system does not tell."""
     try:
         return int((STATUS / "statm").read_text().split()[1]) * resource.getpagesize()
     except OSError:

@@ -1,0 +1,137 @@
+"""The page on running the service is true: its commands run, and its tables have every metric, event and path there is."""
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from databases import PROGRAMS, Postgres
+from process import Process, make_key
+from prometheus_client.parser import text_string_to_metric_families as parse
+
+from bilinq.live.api.server import GRACE
+from bilinq.live.service.local_keys import FRESH
+from bilinq.live.settings import Settings
+from pages import FENCE, ROOT, page, run, script, section
+
+pytest_plugins = ("databases",)
+
+TEXT = page("docs/operations.md")
+UNIT = page("deploy/systemd/bilinq.service")
+CURL = f"""#!{sys.executable}
+import sys, httpx
+name, value = sys.argv[3].split(": ", 1)
+print(httpx.get(sys.argv[4], headers={{name: value}}, trust_env=False).text)
+"""
+"""What the page uses of curl, where that is not installed."""
+
+
+def prepare(folder: Path) -> None:
+    """Write the settings of the other page, the files of this one, and a curl if need be."""
+    script(section(page("docs/live.md"), "A client and a worker"), folder)
+    script(TEXT, folder)
+    if shutil.which("curl") is None:
+        (folder / "curl").write_text(CURL)
+        (folder / "curl").chmod(0o755)
+
+
+def with_path(folder: Path, *more: Path) -> dict[str, str]:
+    return {"PATH": ":".join(map(str, (folder / "bin", *more, folder, os.environ["PATH"])))}
+
+
+def test_the_drill_works_as_written(tmp_path: Path) -> None:
+    prepare(tmp_path)
+    text = section(TEXT, "A drill")
+    printed = run(script(text, tmp_path), tmp_path, with_path(tmp_path))
+    said = [body for kind, _, body in FENCE.findall(text) if kind == "text"]
+    assert len(said) == 2
+    for one in said:
+        assert one in printed
+
+
+def test_keys_are_rotated_as_written(tmp_path: Path) -> None:
+    prepare(tmp_path)
+    start = "export BILINQ_KEY=$(bilinq keys create --scope admin)\nbilinq serve --config service.toml &\n"
+    printed = run(f"set -e\n{start}bilinq submit chat\n. ./keys.sh\n", tmp_path)
+    assert len(re.findall(r"^j\d+$", printed, re.MULTILINE)) == 2
+    assert re.search(r"^[a-z0-9]{8} is revoked$", printed, re.MULTILINE)
+    assert printed.count("web front") == 2
+
+
+def test_old_backups_are_removed(tmp_path: Path) -> None:
+    prepare(tmp_path)
+    make_key(f"sqlite:///{tmp_path}/bilinq.db", "admin")
+    for k in range(20):
+        old = tmp_path / f"backup-{k:02}.db"
+        old.touch()
+        os.utime(old, (k, k))
+    run("sh -e backup.sh", tmp_path)
+    kept = sorted(path.name for path in tmp_path.glob("backup-*.db"))
+    assert kept[:13] == [f"backup-{k:02}.db" for k in range(7, 20)]
+    assert len(kept) == 14
+
+
+def test_postgresql_is_restored_as_written(tmp_path: Path, postgres: Postgres) -> None:
+    prepare(tmp_path)
+    for name in ("written", "restored"):
+        postgres.run(f"CREATE DATABASE {name}")
+    plain = postgres.fresh().partition("&options")[0]
+    one, two = (plain.replace("/postgres?", f"/{name}?") for name in ("written", "restored"))
+    key = make_key(one, "admin")
+    run("sh -e postgres.sh", tmp_path, with_path(tmp_path, PROGRAMS) | {"BILINQ_DATABASE": one, "RESTORED": two})
+    with Process(tmp_path / "b", two) as process, process.client(key) as http:
+        assert http.get("/v1/me").status_code == 200
+        assert http.get("/v1/audit").json()["entries"][0]["what"] == "restore"
+        assert process.stop() == 0
+
+
+def test_every_metric_is_in_the_table(tmp_path: Path) -> None:
+    table = section(TEXT, "Watching")
+    told = set(re.findall(r"`((?:bilinq|process)_\w+)`", "\n".join(re.findall(r"^\| `.*?\| ", table, re.MULTILINE))))
+    database = f"sqlite:///{tmp_path}/live.db"
+    key = make_key(database, "read")
+    with Process(tmp_path, database) as process, process.client(key) as http:
+        http.get("/metrics")
+        found = {family.name + "_total" * (family.type == "counter") for family in parse(http.get("/metrics").text)}
+        assert process.stop() == 0
+    assert told == found
+
+
+def test_every_event_is_in_the_table_with_its_level() -> None:
+    """Of the service; what clients and workers log is their own."""
+    told = dict(re.findall(r"^\| `(.+?)` \| (\w+) \|", section(TEXT, "Logs"), re.MULTILINE))
+    found: dict[str, str] = {}
+    for file in (ROOT / "src" / "bilinq" / "live").rglob("*.py"):
+        if "client" not in file.parts:
+            for level, event in re.findall(r'\blog\.(\w+)\(\s*"([^"]+)"', file.read_text(encoding="utf-8")):
+                found[re.sub(r"%\w", "...", event)] = level.replace("exception", "error")
+    assert {shortened(event, told): level for event, level in found.items()} == told
+    assert len(found) == len(told)
+
+
+def shortened(event: str, told: Iterable[str]) -> str:
+    """Return how the table has an event: whole, or up to an ellipsis."""
+    short = [one for one in told if one.endswith("...") and ": " not in one]
+    return next((one for one in short if event.startswith(one[:-3])), event)
+
+
+def test_paths_and_times_are_those_of_the_files() -> None:
+    setup = section(TEXT, "systemd")
+    for path in ("/var/lib/bilinq", "/opt/bilinq/bin/", "/etc/bilinq/service.toml", "/etc/bilinq/environment"):
+        assert path in setup
+        assert path in UNIT
+    assert "User=bilinq\n" in UNIT
+    assert f"up to {GRACE} s" in TEXT
+    assert FRESH == 5.0
+    for path in set(re.findall(r"`(deploy/[\w/.]+)`", TEXT)) | set(re.findall(r"(deploy/[\w/.]+)", setup)):
+        assert (ROOT / path).exists(), path
+    assert (ROOT / "deploy" / "Containerfile").exists()
+
+
+@pytest.mark.parametrize("name", ["backlog", "retention", "slot", "rate", "lease", "advertise", "log_format"])
+def test_settings_that_are_named_exist(name: str) -> None:
+    assert f"`{name}" in TEXT
+    assert name in Settings.__struct_fields__
