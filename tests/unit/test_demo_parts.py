@@ -3,8 +3,10 @@
 import asyncio
 import socket
 import stat
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import pytest
@@ -23,7 +25,10 @@ from bilinq.live import keyring
 from bilinq.live.keys import LOCAL
 from bilinq.live.messages import KeyInfo, NewKey
 from bilinq.live.settings import Settings
-from bilinq.live.store import open_store
+from bilinq.live.store import Transaction, jobs, open_store
+from bilinq.live.store.jobs import JobRow
+
+T = TypeVar("T")
 
 
 @pytest.fixture(params=FLEETS)
@@ -36,16 +41,22 @@ def opened(file: Path, name: str = "paper") -> Opened:
     return asyncio.run(open_database(one.settings({"database": f"sqlite:///{file}"}), one))
 
 
-def keys_of(file: Path) -> list[KeyInfo]:
-    async def read() -> list[KeyInfo]:
-        store = open_store(f"sqlite:///{file}", lead=False)
+def change(file: Path, operation: Callable[[Transaction], T]) -> T:
+    """Return what an operation returns on a database that nobody uses."""
+
+    async def write() -> T:
+        store = open_store(f"sqlite:///{file}")
         await store.start(wait=False)
         try:
-            return await store.read(lambda tx: keyring.listed(tx).keys)
+            return await store.write(operation)
         finally:
             await store.stop()
 
-    return asyncio.run(read())
+    return asyncio.run(write())
+
+
+def keys_of(file: Path) -> list[KeyInfo]:
+    return change(file, lambda tx: keyring.listed(tx).keys)
 
 
 def test_every_fleet_is_a_service_that_knows_no_reward(fleet: Fleet) -> None:
@@ -182,6 +193,16 @@ def test_each_start_makes_keys_and_revokes_the_last_ones(tmp_path: Path) -> None
     assert second.servers == {"server 1": 2, "server 2": 2} and second.rewards == 0
 
 
+def test_jobs_that_still_waited_are_cancelled(tmp_path: Path) -> None:
+    file = tmp_path / "demo.db"
+    opened(file)
+    old = JobRow(1, "default", "job 1", "queued", None, None, "null", 1, 1, 0, submitted=1.0)
+    change(file, lambda tx: jobs.insert(tx, [old, old._replace(id=2, state="done", ended=2.0)]))
+    opened(file)
+    found = change(file, lambda tx: [jobs.get(tx, id) for id in (1, 2)])
+    assert [row and row.state for row in found] == ["cancelled", "done"]
+
+
 def test_the_database_of_another_fleet_is_refused(tmp_path: Path) -> None:
     opened(tmp_path / "demo.db")
     with pytest.raises(
@@ -193,13 +214,7 @@ def test_the_database_of_another_fleet_is_refused(tmp_path: Path) -> None:
 def test_the_database_of_a_service_in_earnest_is_refused_and_left_alone(tmp_path: Path) -> None:
     file = tmp_path / "earnest.db"
 
-    async def make() -> None:
-        store = open_store(f"sqlite:///{file}")
-        await store.start(wait=False)
-        await store.write(lambda tx: keyring.create(tx, LOCAL, NewKey(["admin"], "demo: not"), 0.0))
-        await store.stop()
-
-    asyncio.run(make())
+    change(file, lambda tx: keyring.create(tx, LOCAL, NewKey(["admin"], "demo: not"), 0.0))
     with pytest.raises(BadInput, match="is of a service that is no demo"):
         opened(file)
     assert [info.revoked for info in keys_of(file)] == [None]

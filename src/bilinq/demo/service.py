@@ -18,7 +18,8 @@ from bilinq.live.logs import log_to
 from bilinq.live.messages import NewKey, Scope
 from bilinq.live.run import run
 from bilinq.live.settings import Settings
-from bilinq.live.store import Transaction, classes, meta, open_store, rewards
+from bilinq.live.store import Transaction, classes, jobs, meta, open_store, rewards
+from bilinq.live.store.jobs import Ended
 
 KEY = "demo: "
 """How names of the demo's keys begin; those of the last start are revoked."""
@@ -27,7 +28,7 @@ MARK = "demo"
 
 
 async def open_database(settings: Settings, fleet: Fleet) -> Opened:
-    """Return fresh keys for a database that is new or of an earlier demo of the same fleet."""
+    """Return fresh keys for a database that is new or of an earlier demo of the same fleet; cancel jobs that it left."""
     store = open_store(settings.database)
     try:
         await store.start(wait=False)
@@ -48,6 +49,8 @@ def _open(tx: Transaction, settings: Settings, fleet: Fleet) -> Opened:
     for known in keyring.listed(tx).keys:
         if known.name.startswith(KEY) and known.revoked is None:
             keyring.revoke(tx, LOCAL, known.prefix, now)
+    left = [Ended(row.id, "cancelled", now, row.units_left, row.attempts) for row in jobs.waiting(tx)]
+    jobs.set_ended(tx, left)  # their waits of hours or days would hide all others
     scopes: tuple[Scope, ...] = ("admin", "work", "submit", "read")
     keys = {scope: keyring.create(tx, LOCAL, NewKey([scope], KEY + scope), now).key for scope in scopes}
     return Opened(fleet.about, fleet.servers, rewards.last(tx), **keys)
