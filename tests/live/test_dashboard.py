@@ -274,7 +274,7 @@ def test_knobs_are_turned_after_a_prediction(page: Page, live: Live) -> None:
         told = answer.value.json()
     shown = page.locator("#knobs .prediction")
     expect(shown).to_contain_text(told["note"])
-    expect(shown.locator("dd").first).to_have_text(f"{six(told['V_now'])} → {six(told['V_then'])}")
+    expect(shown.locator("dd").first).to_have_text(f"{told['V_now']:.3g} → {told['V_then']:.3g}")
     rows = [row.locator("th, td").all_inner_texts() for row in shown.locator("tbody tr").all()]
     assert [row[0] for row in rows] == ["chat", "code", "vision"]
     for row, one in zip(rows, told["job_classes"], strict=True):
@@ -290,10 +290,6 @@ def test_knobs_are_turned_after_a_prediction(page: Page, live: Live) -> None:
     expect(page.locator("#knobs form .note")).to_contain_text("above zero")
     expect(apply).to_be_disabled()
     live.client.patch("/v1/knobs", json={"target_wait": 0.5, "weight": {"code": 1.0}})
-
-
-def six(value: float) -> str:
-    return f"{float(f'{value:.6g}'):g}" if value < 1e5 else str(round(value))
 
 
 def seconds(text: str) -> float:

@@ -49,6 +49,7 @@ class Pages:
             raise NoSuchPath(f"the dashboard has no file {path[:200]!r}")
         if scope["method"] not in METHODS:
             raise WrongMethod(scope["method"], ", ".join(METHODS))
+        scope["route"] = path  # under which answers are counted
         file = self.files[path]
         known = is_known(file.tag, scope["headers"])
         await send({"type": "http.response.start", "status": 304 if known else 200, "headers": [*file.headers]})

@@ -87,7 +87,7 @@ export class Heatmap {
     const { theme } = this.shared
     const [x, y] = [grid.left + j * grid.across, grid.top + i * grid.down]
     const [wide, tall] = [grid.across - GAP, grid.down - GAP]
-    const side = widths ? SMALLEST + (1 - SMALLEST) * (1 - Math.min(1, widths[i][j] / doubt)) : 1
+    const side = widths ? 1 - (1 - SMALLEST) * Math.sqrt(Math.min(1, widths[i][j] / doubt)) : 1
     const colour = theme[this.ramp]((values[i][j] - low) / (high - low || 1))
     if (widths) {
       pen.fillStyle = theme.faint
@@ -175,10 +175,11 @@ function clamp(place, many) {
   return Math.min(many - 1, Math.max(0, place))
 }
 
-/** Returns a name that is at most so wide. */
+/** Returns a name that is at most so wide; what is too much is taken from the middle, since names often differ at the end. */
 function cut(pen, name, wide) {
   if (pen.measureText(name).width <= wide) return name
-  let short = name
-  while (short && pen.measureText(`${short}…`).width > wide) short = short.slice(0, -1)
-  return `${short}…`
+  const end = name.slice(-Math.min(6, Math.floor(name.length / 2)))
+  let begin = name.slice(0, -end.length)
+  while (begin && pen.measureText(`${begin}…${end}`).width > wide) begin = begin.slice(0, -1)
+  return `${begin.trimEnd()}…${end}`
 }

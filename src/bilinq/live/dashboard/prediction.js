@@ -1,6 +1,6 @@
 // What the theory says about a turn of the knobs.
 import { make, tabular } from './dom.js'
-import { duration, exact, short } from './words.js'
+import { duration, short } from './words.js'
 
 /** Returns a prediction as elements: the sum of it, the table, and what it rests on. */
 export function show(prediction) {
@@ -11,7 +11,7 @@ export function show(prediction) {
 }
 
 function change(name, now, then) {
-  return [make('dt', { text: name }), make('dd', { text: arrow(now, then, exact) })]
+  return [make('dt', { text: name }), make('dd', { text: arrow(now, then, short) })]
 }
 
 function arrow(now, then, format) {
