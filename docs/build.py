@@ -32,6 +32,7 @@ SECTIONS: dict[str, dict[str, Path | Callable[[], str]]] = {
         "findings": DOCS / "findings.md",
         "maths": DOCS / "maths.md",
         "design": DOCS / "design.md",
+        "measured": DOCS / "measured.md",
         "scale": DOCS / "scale.md",
     },
     "Reference": {**reference.PAGES, "commands": commands.text, "http": routes.text},
