@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from itertools import chain
 from pathlib import Path
 
-from bench import allocation, distributed, lab, learning, live, on_ray, operations, simulation
+from bench import allocation, distributed, lab, learning, live, on_ray, operations, simulation, watching
 from bench.report import Report
 from bench.scale import tables
 
@@ -43,6 +43,7 @@ SUITES: dict[str, Callable[[], Iterable[Report]]] = {
     "learning": learning_reports,
     "lab": lambda: [lab.run()],
     "live": live.run,
+    "watching": watching.run,
 }
 LONG: dict[str, Callable[[], list[Report]]] = {"live": live.run_long}
 """What suites measure besides with --long."""

@@ -21,6 +21,13 @@ def test_the_first_steps_work_as_written(tmp_path: Path) -> None:
     assert len(re.findall(r"^j\d+\tdone\t0\.[58]\b", printed, re.MULTILINE)) == 3, printed
 
 
+def test_watching_works_as_written(tmp_path: Path) -> None:
+    first, watching = (script(section(LIVE, title), tmp_path) for title in ("A client and a worker", "Watching"))
+    printed = run(f"{first}\nsleep 2\n{watching}", tmp_path)
+    assert "queues: " in printed
+    assert re.search(r"^[0-9a-f]{8}-\d+ {'chat': \d+, 'code': \d+} ", printed, re.MULTILINE)
+
+
 def test_the_example_of_the_readme_works_with_the_classes_of_the_page(tmp_path: Path) -> None:
     script(section(LIVE, "A client and a worker"), tmp_path)
     commands = script(section(README, "As a running service"), tmp_path)

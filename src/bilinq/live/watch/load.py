@@ -11,7 +11,7 @@ import numpy as np
 from bilinq.arrays import Array
 from bilinq.live.classes import RewardRange
 from bilinq.live.scheduler import Scheduler
-from bilinq.live.watch.window import Totals, in_order
+from bilinq.live.watch.window import Span, in_order
 from bilinq.oracle import Oracle, oracle
 from bilinq.problem import Problem
 
@@ -44,29 +44,18 @@ class Load:
     earned: float
 
     @classmethod
-    def of(
-        cls, scheduler: Scheduler | None, jobs: Sequence[str], servers: Sequence[int], minute: Totals
-    ) -> Self | None:
+    def of(cls, scheduler: Scheduler | None, jobs: Sequence[str], servers: Sequence[int], minute: Span) -> Self | None:
         """Return the load, or None while there is nothing to say: no rewards, no jobs, no servers, nothing learnt."""
         finished, units = np.array(in_order(jobs, minute.finished)), np.array(in_order(jobs, minute.units))
-        if scheduler is None or not (
-            finished.sum() and units.sum() and sum(servers) and minute.at > 0.0 and minute.reward
-        ):
+        earned, known = minute.earned, None if scheduler is None else scheduler.beliefs()
+        if scheduler is None or known is None or earned is None:
             return None
-        known = scheduler.beliefs()
-        if known is None:
+        if not (finished.sum() and units.sum() and sum(servers)):
             return None
         spent = np.array(in_order(jobs, minute.seconds), dtype=float)
         seconds = np.where(finished > 0, spent / np.maximum(finished, 1), spent.sum() / finished.sum())
-        earned = sum(minute.reward.values()) / minute.at
-        return cls(
-            units / minute.at,
-            np.maximum(seconds, 1e-6),
-            np.array(servers, dtype=float),
-            known.mean,
-            scheduler.reward,
-            earned,
-        )
+        rate, n = units / minute.lasted, np.array(servers, dtype=float)
+        return cls(rate, np.maximum(seconds, 1e-6), n, known.mean, scheduler.reward, earned)
 
     @property
     def traffic(self) -> Array:

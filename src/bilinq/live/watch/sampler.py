@@ -57,27 +57,26 @@ class Sampler:
         """Return how things are now, and what happened since the last call."""
         memory, layout, window = self._core.memory, self.layout, self.window
         window.add(time.monotonic())
-        latest, minute = window.latest, window.within()
+        latest = window.latest
         slots, seconds = self._core.slots - self._slots, self._core.all_slot_seconds - self._slot_seconds
         self._slots, self._slot_seconds = self._core.slots, self._core.all_slot_seconds
         jobs, servers = layout.job_classes, layout.server_classes
         idle, busy = [memory.idle_servers(name) for name in servers], in_order(servers, memory.busy)
         self._present.append({name: a + b for name, a, b in zip(servers, idle, busy, strict=True)})
         p50, p90, p99 = window.waits(0.5, 0.9, 0.99)
-        earned = sum(minute.reward.values()) / minute.at if minute.reward and minute.at > 0.0 else None
         return Moment(
             id=id, at=time.time(), slots=slots, slot_seconds=seconds / slots if slots else 0.0,
             queued=in_order(jobs, memory.queued), leased=in_order(jobs, memory.leased),
             submitted=in_order(jobs, latest.submitted), finished=in_order(jobs, latest.finished),
             reward=in_order(jobs, latest.reward), wait_p50=p50, wait_p90=p90, wait_p99=p99,
-            idle=idle, busy=busy, best=best, earned=earned, rival=rival,
+            idle=idle, busy=busy, best=best, earned=window.within().earned, rival=rival,
         )  # fmt: skip
 
     def state(self) -> StateView:
         """Return the matrices and the knobs."""
         layout, recent = self.layout, self.window.within(RATE_OVER)
-        seconds = recent.at or 1.0
-        rate = [[recent.granted.get((i, j), 0) / seconds for j in layout.server_classes] for i in layout.job_classes]
+        granted, seconds = recent.granted, recent.lasted or 1.0
+        rate = [[granted.get((i, j), 0) / seconds for j in layout.server_classes] for i in layout.job_classes]
         return views.state_view(self._core, rate)
 
     def load(self) -> Load | None:

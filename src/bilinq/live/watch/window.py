@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -17,35 +16,73 @@ V = TypeVar("V", int, float)
 
 MINUTE = 60.0
 """Seconds that a window reaches back."""
-THIN = 100
+THIN = 50
 """Waits kept of one moment; of more, as many evenly spaced ones, each for its neighbours."""
 
 
-@dataclass(frozen=True)
-class Totals:
-    """Running totals at some time, or what came between two times; see `Tally`."""
+class Totals(NamedTuple):
+    """Running totals at some time; see `Tally`."""
 
     at: float
-    submitted: Mapping[str, int]
-    units: Mapping[str, int]
-    granted: Mapping[tuple[str, str], int]
-    finished: Mapping[str, int]
-    seconds: Mapping[str, float]
-    reward: Mapping[str, float]
+    submitted: Mapping[str, int] = {}
+    units: Mapping[str, int] = {}
+    granted: Mapping[tuple[str, str], int] = {}
+    finished: Mapping[str, int] = {}
+    seconds: Mapping[str, float] = {}
+    reward: Mapping[str, float] = {}
 
     @classmethod
     def of(cls, tally: Tally, at: float) -> Totals:
         """Return the totals of a tally as they are now."""
-        parts = (tally.submitted, tally.units, tally.granted, tally.finished, tally.seconds, tally.reward)
-        return cls(at, *(dict(part) for part in parts))  # type: ignore[arg-type]
-
-    def since(self, then: Totals) -> Totals:
-        """Return what came after `then`; `at` is how many seconds that is."""
-        return Totals(
-            self.at - then.at, _minus(self.submitted, then.submitted), _minus(self.units, then.units),
-            _minus(self.granted, then.granted), _minus(self.finished, then.finished), _minus(self.seconds, then.seconds),
-            _minus(self.reward, then.reward),
+        return cls(
+            at, dict(tally.submitted), dict(tally.units), dict(tally.granted), dict(tally.finished), dict(tally.seconds),
+            dict(tally.reward),
         )  # fmt: skip
+
+
+class Span:
+    """What came between two times; each total is computed when it is asked for."""
+
+    def __init__(self, then: Totals, now: Totals) -> None:
+        self._then, self._now = then, now
+        self.lasted = now.at - then.at
+
+    @property
+    def submitted(self) -> dict[str, int]:
+        """Jobs that were submitted, by job class."""
+        return _minus(self._now.submitted, self._then.submitted)
+
+    @property
+    def units(self) -> dict[str, int]:
+        """Services that these jobs need."""
+        return _minus(self._now.units, self._then.units)
+
+    @property
+    def granted(self) -> dict[tuple[str, str], int]:
+        """Leases by pair of classes."""
+        return _minus(self._now.granted, self._then.granted)
+
+    @property
+    def finished(self) -> dict[str, int]:
+        """Leases that were finished, by job class."""
+        return _minus(self._now.finished, self._then.finished)
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """How long these leases lasted in all."""
+        return _minus(self._now.seconds, self._then.seconds)
+
+    @property
+    def reward(self) -> dict[str, float]:
+        """Rewards by job class."""
+        return _minus(self._now.reward, self._then.reward)
+
+    @property
+    def earned(self) -> float | None:
+        """Reward per second; None before there was any."""
+        if not self._now.reward or self.lasted <= 0.0:
+            return None
+        return (sum(self._now.reward.values()) - sum(self._then.reward.values())) / self.lasted
 
 
 class Window:
@@ -53,7 +90,7 @@ class Window:
 
     def __init__(self, tally: Tally, at: float) -> None:
         self.tally = tally
-        self._past: deque[Totals] = deque([Totals(at, {}, {}, {}, {}, {}, {})])
+        self._past: deque[Totals] = deque([Totals(at)])
         self._waits: deque[tuple[float, Array, float]] = deque()
 
     def add(self, at: float) -> None:
@@ -70,15 +107,15 @@ class Window:
             self._waits.popleft()
 
     @property
-    def latest(self) -> Totals:
+    def latest(self) -> Span:
         """What came between the last two moments."""
-        return self._past[-1].since(self._past[-2])
+        return Span(self._past[-2], self._past[-1])
 
-    def within(self, seconds: float = MINUTE) -> Totals:
+    def within(self, seconds: float = MINUTE) -> Span:
         """Return what came within so many seconds, or since the window begins."""
         now = self._past[-1]
         then = next((past for past in reversed(self._past) if past.at <= now.at - seconds), self._past[0])
-        return now.since(then)
+        return Span(then, now)
 
     def waits(self, *parts: float) -> list[float | None]:
         """Return quantiles of the waits of the last minute; None if there are none."""
