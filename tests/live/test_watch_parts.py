@@ -8,7 +8,7 @@ import pytest
 
 from bilinq.errors import Away, Busy
 from bilinq.live.messages import Layout, Moment
-from bilinq.live.service.tally import Tally
+from bilinq.live.metrics import Meters
 from bilinq.live.watch import feed as feeds
 from bilinq.live.watch.feed import COMMENT, Feed, event
 from bilinq.live.watch.history import Kept, Ring
@@ -61,12 +61,12 @@ def test_moments_move_with_their_classes() -> None:
 
 
 def test_a_window_tells_what_came_lately() -> None:
-    tally = Tally()
-    window = Window(tally, at=100.0)
+    meters = Meters()
+    window = Window(meters, at=100.0)
     for second in range(1, 101):
-        tally.submit("a", units=3)
-        tally.finish("a", seconds=0.5, reward=0.25 if second > 90 else None)
-        tally.granted["a", "x"] += 2
+        meters.submit("a", units=3)
+        meters.finish("a", seconds=0.5, reward=0.25 if second > 90 else None)
+        meters.granted["a", "x"] += 2
         window.add(100.0 + second)
     latest, minute = window.latest, window.within()
     assert (latest.lasted, latest.submitted, latest.reward) == (1.0, {"a": 1}, {"a": 0.25})
@@ -78,9 +78,9 @@ def test_a_window_tells_what_came_lately() -> None:
 
 
 def test_a_young_window_says_how_long_it_is() -> None:
-    tally = Tally()
-    tally.submit("a", 1)
-    window = Window(tally, at=0.0)
+    meters = Meters()
+    meters.submit("a", 1)
+    window = Window(meters, at=0.0)
     window.add(2.5)
     assert (window.within().lasted, window.within().submitted) == (2.5, {"a": 1})
     assert window.waits(0.5, 0.9) == [None, None]
@@ -89,11 +89,12 @@ def test_a_young_window_says_how_long_it_is() -> None:
 
 def test_quantiles_of_waits_are_those_of_the_last_minute() -> None:
     """Against all values at once; thinning moves a quantile by less than a fiftieth of the values."""
-    rng, tally = np.random.default_rng(1), Tally()
-    window, kept = Window(tally, at=0.0), []
+    rng, meters = np.random.default_rng(1), Meters()
+    window, kept = Window(meters, at=0.0), []
     for second in range(1, 121):
         waits = rng.exponential(size=rng.integers(0, 8 * THIN)) + (50.0 if second <= 60 else 0.0)
-        tally.waits.extend(waits)
+        for wait in waits:
+            meters.wait("a", float(wait))
         kept += list(waits) if second > 60 else []
         window.add(float(second))
     for part, found in zip((0.5, 0.9, 0.99), window.waits(0.5, 0.9, 0.99), strict=True):
@@ -102,9 +103,10 @@ def test_quantiles_of_waits_are_those_of_the_last_minute() -> None:
 
 
 def test_few_waits_are_told_exactly() -> None:
-    tally = Tally()
-    window = Window(tally, at=0.0)
-    tally.waits.extend([3.0, 1.0, 2.0, 4.0])
+    meters = Meters()
+    window = Window(meters, at=0.0)
+    for wait in (3.0, 1.0, 2.0, 4.0):
+        meters.wait("a", wait)
     window.add(1.0)
     assert window.waits(0.5, 0.9, 0.25) == [2.0, 4.0, 1.0]
 

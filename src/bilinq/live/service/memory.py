@@ -18,7 +18,6 @@ from bilinq.live.scheduler import Assignment, Scheduler
 from bilinq.live.service.ids import Ids
 from bilinq.live.service.outbox import Changes
 from bilinq.live.service.polls import Poll
-from bilinq.live.service.tally import Tally
 from bilinq.live.store.classes import ClassRow
 from bilinq.live.store.jobs import Ended, Queued, Waiting
 from bilinq.live.store.keys import KeyRow
@@ -91,7 +90,6 @@ class Memory:
         self.leased: Counter[str] = Counter()
         self.busy: Counter[str] = Counter()
         self.recent: deque[LiveLease] = deque(maxlen=SHOWN)
-        self.tally = Tally()
         self.waits: dict[str, deque[float]] = {}
         self.counters: Counter[str] = Counter()
         self.reward_total = 0.0
@@ -154,9 +152,8 @@ class Memory:
             )
             self.queued[task.job_class] -= 1
             self.leased[task.job_class] += 1
-            self.tally.granted[task.job_class, task.server_class] += 1
+            self.meters.granted[task.job_class, task.server_class] += 1
             self._note_wait(self.jobs[job_id], wall)
-            self.meters.granted[task.job_class] += 1
             rows.append(LeaseRow(id, job_id, server_id, *classes, wall, wall + seconds))
         self.counters["leased"] += len(rows)
         return rows
@@ -180,10 +177,8 @@ class Memory:
             changes.rewards.append(RewardRow(seq, lease.id, lease.job_class_id, lease.server_class_id, reward))
             self.reward_total += reward
             self.counters["rewards"] += 1
-            self.meters.reward(job.job_class, reward)
         self.counters["finished"] += 1
-        self.tally.finish(job.job_class, max(wall - lease.granted, 0.0), reward)
-        self.meters.leases_ended[job.job_class, "finished"] += 1
+        self.meters.finish(job.job_class, max(wall - lease.granted, 0.0), reward)
         if not over:
             self._queue_again(lease.job, job, None, changes)
             return "queued"
@@ -296,5 +291,4 @@ class Memory:
             job.started = True
             waited = max(wall - job.submitted, 0.0)
             self.waits.setdefault(job.job_class, deque(maxlen=RECENT)).append(waited)
-            self.tally.waits.append(waited)
             self.meters.wait(job.job_class, waited)

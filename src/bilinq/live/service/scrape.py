@@ -88,10 +88,13 @@ def _add_learner(page: Page, health: Health, saved: float) -> None:
 
 def _add_jobs(page: Page, meters: Meters, known: Sequence[str]) -> None:
     """Add what was counted by job class, from zero on for classes that are known."""
-    names = list(dict.fromkeys([*known, *meters.submitted, *meters.granted]))
+    granted: Counter[str] = Counter()
+    for (name, _), many in meters.granted.items():
+        granted[name] += many
+    names = list(dict.fromkeys([*known, *meters.submitted, *granted]))
     page.counter("bilinq_jobs_submitted_total", "Jobs that were submitted.", _by_class(names, meters.submitted))
     page.counter("bilinq_jobs_ended_total", "Jobs that ended, by how.", _by_end(names, JOBS, meters.jobs_ended))
-    page.counter("bilinq_leases_granted_total", "Leases that were granted.", _by_class(names, meters.granted))
+    page.counter("bilinq_leases_granted_total", "Leases that were granted.", _by_class(names, granted))
     page.counter("bilinq_leases_ended_total", "Leases that ended, by how.", _by_end(names, LEASES, meters.leases_ended))
     rewards = [({"job_class": name}, meters.rewards[name], meters.reward_sum.get(name, 0.0)) for name in names]
     page.summary("bilinq_reward", "Rewards, in the user's units.", rewards)

@@ -57,8 +57,7 @@ class Submissions:
             if is_new:
                 memory.add(Waiting(row.id, row.job_class, row.units_left, 0, row.submitted))
                 memory.counters["submitted"] += 1
-                memory.tally.submit(row.job_class, row.units)
-                memory.meters.submitted[row.job_class] += 1
+                memory.meters.submit(row.job_class, row.units)
         if self._core.options.eager:
             self._core.hurry()
         return Submitted([JobRef(f"j{id}", state) for id, state, _ in stored])

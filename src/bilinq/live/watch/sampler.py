@@ -48,9 +48,8 @@ class Sampler:
     @property
     def window(self) -> Window:
         """What happened in the last minute."""
-        memory = self._core.memory
-        if self._window is None or self._window.tally is not memory.tally:
-            self._window = Window(memory.tally, time.monotonic())
+        if self._window is None:
+            self._window = Window(self._core.meters, time.monotonic())
         return self._window
 
     def moment(self, id: str, best: float | None, rival: Rival | None) -> Moment:

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from bilinq.arrays import Array
-from bilinq.live.service.tally import Tally
+from bilinq.live.metrics import Meters
 
 K = TypeVar("K")
 V = TypeVar("V", int, float)
@@ -21,7 +21,7 @@ THIN = 50
 
 
 class Totals(NamedTuple):
-    """Running totals at some time; see `Tally`."""
+    """Running totals at some time; see `Meters`."""
 
     at: float
     submitted: Mapping[str, int] = {}
@@ -32,11 +32,12 @@ class Totals(NamedTuple):
     reward: Mapping[str, float] = {}
 
     @classmethod
-    def of(cls, tally: Tally, at: float) -> Totals:
-        """Return the totals of a tally as they are now."""
+    def of(cls, meters: Meters, at: float) -> Totals:
+        """Return the totals as they are now."""
+        finished = {name: many for (name, how), many in meters.leases_ended.items() if how == "finished"}
         return cls(
-            at, dict(tally.submitted), dict(tally.units), dict(tally.granted), dict(tally.finished), dict(tally.seconds),
-            dict(tally.reward),
+            at, dict(meters.submitted), dict(meters.units), dict(meters.granted), finished, dict(meters.serving),
+            dict(meters.reward_sum),
         )  # fmt: skip
 
 
@@ -86,17 +87,17 @@ class Span:
 
 
 class Window:
-    """Totals of the last minute. It begins anew with another tally, that is, when memory was loaded again."""
+    """Totals of the last minute; it begins with the first of them."""
 
-    def __init__(self, tally: Tally, at: float) -> None:
-        self.tally = tally
+    def __init__(self, meters: Meters, at: float) -> None:
+        self._meters = meters
         self._past: deque[Totals] = deque([Totals(at)])
         self._waits: deque[tuple[float, Array, float]] = deque()
 
     def add(self, at: float) -> None:
         """Take note of how things are now."""
-        self._past.append(Totals.of(self.tally, at))
-        waits = np.sort(np.array(self.tally.take_waits()))
+        self._past.append(Totals.of(self._meters, at))
+        waits = np.sort(np.array(self._meters.take_waits()))
         if waits.size:
             places = np.arange(waits.size) if waits.size <= THIN else ((np.arange(THIN) + 0.5) * waits.size / THIN)
             kept = waits[places.astype(np.int64)]
