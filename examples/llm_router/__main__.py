@@ -16,7 +16,6 @@ from bilinq.errors import BilinqError
 
 from .app import App
 from .config import Config, load
-from .demo import demo
 from .dispatcher import warm
 from .router import Router
 from .serving import serving
@@ -48,6 +47,8 @@ def main() -> None:
     given = {name: value for name in ("host", "port") if (value := getattr(options, name)) is not None}
     try:
         if options.demo:
+            from .demo import demo
+
             uvloop.run(demo(options.seconds, **given))
         else:
             uvloop.run(serve(msgspec.structs.replace(load(options.config), **given)))

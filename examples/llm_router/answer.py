@@ -55,7 +55,7 @@ class Answer:
             return
         try:
             self._take(msgspec.json.decode(data))
-        except (msgspec.DecodeError, AttributeError, TypeError, LookupError, ValueError):
+        except (AttributeError, TypeError, LookupError, ValueError, RecursionError):
             raise Failed("the answer is no chat completion") from None
 
     def tokens(self, body: Mapping[str, Any]) -> tuple[float, float]:

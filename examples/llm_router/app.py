@@ -93,7 +93,7 @@ def check(raw: bytes) -> dict[str, Any]:
     """Return the body of a chat completion request; what the router does not read is left to the back end to check."""
     try:
         body = msgspec.json.decode(raw)
-    except msgspec.DecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise bad(f"the body must be JSON; {error}") from None
     if not isinstance(body, dict):
         raise bad("the body must be a JSON object")

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from msgspec import json
-from scipy import stats
 
 from bilinq import Policy, Problem, Random, oracle
 from bilinq.arrays import Array, IntArray
@@ -30,6 +29,8 @@ from .worth import Worth
 WORTH = Worth(second=0.02, money=15.0)
 RATES = (3.0, 5.0, 7.0, 10.0)
 """Requests per second."""
+LEARNING = 5.0
+"""The rate at which learning is shown."""
 STAGES = (0, 50, 100, 200, 400, 800, 1600)
 """Where the stages of learning begin and end, in requests."""
 SCALE = 1000
@@ -123,9 +124,11 @@ class Measured(NamedTuple):
     wait: Array
 
 
-def simulate_all(rate: float, requests: int, seeds: Iterable[int], policy: Policy | None = None) -> list[Earned]:
+def simulate_all(
+    rate: float, requests: int, seeds: Iterable[int], policy: Policy | None = None, target_wait: float = 1.0
+) -> list[Earned]:
     """Simulate with each seed."""
-    return [run(simulate(rate, requests, seed, policy)) for seed in seeds]
+    return [run(simulate(rate, requests, seed, policy, target_wait)) for seed in seeds]
 
 
 def measure(runs: Sequence[Earned], rate: float) -> Measured:
@@ -161,7 +164,9 @@ def rivals() -> dict[str, Policy | None]:
 
 def interval(values: Array) -> tuple[float, float]:
     """Return the mean and half the width of its 95 % interval (Student)."""
-    half = stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5
+    from scipy.stats import t
+
+    half = t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5
     return float(values.mean()), float(half)
 
 
@@ -177,20 +182,22 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=2000)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--rate", type=float, nargs="*", default=RATES)
+    parser.add_argument("--target-wait", type=float, default=1.0)
     options = parser.parse_args()
     print("| requests/s | routing | % of the best fixed | last half | mean wait, s |\n| --- | --- | --- | --- | --- |")
-    stages: dict[float, dict[str, Array]] = {}
+    stages: dict[str, Array] = {}
     for rate in options.rate:
         for name, policy in rivals().items():
-            runs = simulate_all(rate, options.requests, range(1, options.seeds + 1), policy)
+            seeds = range(1, options.seeds + 1)
+            runs = simulate_all(rate, options.requests, seeds, policy, options.target_wait)
             found = measure(runs, rate)
             earned = f"{shown(found.all, 100.0)} | {shown(found.last_half, 100.0)}"
             print(f"| {rate:g} | {name} | {earned} | {shown(found.wait)} |", flush=True)
-            if policy is None:
-                stages[rate] = learning(runs, rate)
-    print("\n| requests | " + " | ".join(f"{rate:g}/s" for rate in stages) + " |\n|" + " --- |" * (len(stages) + 1))
-    for stage in next(iter(stages.values())):
-        print(f"| {stage} | " + " | ".join(shown(found[stage], 100.0) for found in stages.values()) + " |")
+            if policy is None and rate == LEARNING:
+                stages = learning(runs, rate)
+    print(f"\n| requests, at {LEARNING:g}/s | % of the best fixed |\n| --- | --- |")
+    for stage, values in stages.items():
+        print(f"| {stage} | {shown(values, 100.0)} |")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from .backend import Backend, HttpBackend
 from .config import Config
 from .dispatcher import Dispatcher
 from .errors import Failed, no_backend
+from .events import DONE
 from .judge import Judge, by_form, find_judge
 from .kind import Kind, classify, length
 from .ticket import Ticket
@@ -117,8 +118,10 @@ class Router:
                     came = clock()
                     await out.send(data, name)
                     began += clock() - came  # a slow client is not the back end's fault
-            if body.get("stream") and not (answer.ended or answer.finish_reason):
-                raise Failed("the stream ended early")
+            if body.get("stream") and not answer.ended:
+                if answer.finish_reason is None:
+                    raise Failed("the stream ended early")
+                await out.send(DONE, name)
             answer.seconds = took = clock() - began
             self.dispatcher.worked(ticket)
         except Failed as error:

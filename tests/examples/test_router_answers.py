@@ -1,6 +1,8 @@
 """The router answers OpenAI's own client: whole answers, streams, tools, models, and pinned back ends."""
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -9,6 +11,7 @@ import pytest
 from llm_router.fakes import TOKENS
 from router_stand import Stand
 
+README = Path(__file__).parents[2] / "examples" / "llm_router" / "README.md"
 SEA: Any = [{"role": "user", "content": "Tell me about the sea."}]
 WEATHER: Any = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}]
 
@@ -94,6 +97,13 @@ def test_other_settings_reach_the_back_end(client: openai.OpenAI, stand: Stand) 
     client.chat.completions.create(model="large", messages=SEA, temperature=0.3, seed=7, stop=["x"])
     sent = stand.fakes["large"].last
     assert (sent["temperature"], sent["seed"], sent["stop"]) == (0.3, 7, ["x"])
+
+
+def test_the_readme_s_block_runs(stand: Stand, capsys: pytest.CaptureFixture[str]) -> None:
+    found = re.search(r"^```python\n(.*?)^```$", README.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    assert found is not None
+    exec(found[1].replace("http://127.0.0.1:8080", stand.address))
+    assert capsys.readouterr().out.startswith("score 0.")
 
 
 def test_models(client: openai.OpenAI) -> None:

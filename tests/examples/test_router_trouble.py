@@ -32,6 +32,8 @@ def test_errors_have_openai_s_shape(two: Stand) -> None:
     for content, kind, status in (
         (b"{", "application/json", 400),
         (b"[]", "application/json", 400),
+        (b"[" * 100_000, "application/json", 400),
+        (b'{"messages": [{"content": "\xff"}]}', "application/json", 400),
         (b'{"messages": [{}], "stream": "yes"}', "application/json", 400),
         (b'{"messages": [{}], "max_tokens": "many"}', "application/json", 400),
         (b'{"messages": [{}]}', "text/plain", 415),
