@@ -18,18 +18,20 @@ from bilinq.live.api.asgi import Receive, Scope, Send
 from bilinq.live.api.pages import Pages
 
 KEY = "bq_generated"
-KNOBS = {"target_wait": 2.0, "V": None, "work_conserving": True, "exploration": "thompson", "policy": "sabr"}
+KNOBS = {"target_wait": 2.0, "V": None, "work_conserving": True, "exploration": "thompson"}
 
 
 class Generated:
     """What the service would tell, drawn at random; `every` is the seconds between moments after the history."""
 
-    def __init__(self, n_jobs: int, n_servers: int, moments: int, every: float = 1.0) -> None:
+    def __init__(self, n_jobs: int, n_servers: int, moments: int, every: float = 1.0, policy: str = "sabr") -> None:
         self.n_jobs, self.n_servers, self.moments, self.every = n_jobs, n_servers, moments, every
+        self.knobs = KNOBS | {"policy": policy}
+        self.learns = policy == "sabr"
         self.random = np.random.default_rng(7)
         self.queue = self.random.uniform(0.0, 20.0, n_jobs)
         self.mean = self.random.uniform(-0.4, 0.9, (n_jobs, n_servers))
-        self.layout = {
+        self.layout: dict[str, Any] = {
             "version": 1, "job_classes": [f"job class {i + 1}" for i in range(n_jobs)],
             "server_classes": [f"server {j + 1}" for j in range(n_servers)], "target_wait": 2.0, "reward_low": -1.0,
             "reward_high": 1.0,
@@ -56,10 +58,12 @@ class Generated:
         """Return what was learnt."""
         shape = (self.n_jobs, self.n_servers)
         return {
-            "at": time.time(), "slot": 20 * number, "V": 54.0, "knobs": KNOBS, "weights": [1.0] * self.n_jobs,
-            "expected": self.random.uniform(0.0, 1.0, shape).tolist(),
-            "rate": (self.random.uniform(0.0, 3.0, shape) * (self.mean > 0.5)).tolist(), "mean": self.mean.tolist(),
-            "width": self.random.uniform(0.0, 0.4, shape).tolist(), "counters": {"dead": 0}, "reward_total": 1e4,
+            "at": time.time(), "slot": 20 * number, "V": 54.0, "knobs": self.knobs, "weights": [1.0] * self.n_jobs,
+            "rate": (self.random.uniform(0.0, 3.0, shape) * (self.mean > 0.5)).tolist(), "counters": {"dead": 0},
+            "reward_total": 1e4,
+            "expected": self.random.uniform(0.0, 1.0, shape).tolist() if self.learns else [],
+            "mean": self.mean.tolist() if self.learns else [],
+            "width": self.random.uniform(0.0, 0.4, shape).tolist() if self.learns else [],
         }  # fmt: skip
 
     def leases(self, number: int) -> dict[str, Any]:
@@ -70,8 +74,8 @@ class Generated:
         job, server = self.layout["job_classes"], self.layout["server_classes"]
         over = k % 4 != 0
         return {
-            "lease": f"l{k}", "job": f"j{k}", "class": job[k % self.n_jobs], "server": f"s{k % 200}",  # type: ignore[index]
-            "server_class": server[k % self.n_servers], "granted": time.time() - 3.0, "ended": time.time() if over else None,  # type: ignore[index]
+            "lease": f"l{k}", "job": f"j{k}", "class": job[k % self.n_jobs], "server": f"s{k % 200}",
+            "server_class": server[k % self.n_servers], "granted": time.time() - 3.0, "ended": time.time() if over else None,
             "state": "finished" if over else "active", "reward": 0.5 if over else None,
         }  # fmt: skip
 
@@ -137,7 +141,7 @@ def _event(name: str, data: dict[str, Any], id: str = "") -> bytes:
 
 
 if __name__ == "__main__":
-    sizes = [int(word) for word in sys.argv[1:]] + [50, 20, 3600][len(sys.argv) - 1 :]
-    with Feed(Generated(*sizes)) as feed:
+    n_jobs, n_servers, moments = [int(word) for word in sys.argv[1:]] + [50, 20, 3600][len(sys.argv) - 1 :]
+    with Feed(Generated(n_jobs, n_servers, moments)) as feed:
         print(f"{feed.address}/#key={KEY}", flush=True)
         feed.thread.join()

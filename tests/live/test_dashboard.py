@@ -1,5 +1,6 @@
 """The dashboard in a real browser on a real service: what it shows is what the API says."""
 
+import csv
 import re
 import time
 from collections.abc import Iterator
@@ -31,7 +32,7 @@ class Live:
         self.process = Process(folder, database, settings=SETTINGS.format(sample=0.25))
         self.client = self.process.client(self.keys["admin"])
         with Load(self.client):
-            wait_for(lambda: self.get("/v1/state")["counters"].get("finished", 0) > 30, 30.0)
+            wait_for(lambda: self.get("/v1/state")["counters"].get("finished", 0) > 15, 30.0)
 
     def get(self, path: str) -> Any:
         answer = self.client.get(path)
@@ -138,6 +139,18 @@ def test_moments_are_those_of_the_api(page: Page, live: Live) -> None:
         for _, *cells, at in rows[1:]:
             values = list(map(number, cells))
             assert values == [near(value) for value in wanted(name, known[float(at)], history["layout"])]
+
+
+def test_the_hour_is_saved_as_csv(page: Page, live: Live) -> None:
+    table(page.locator("#queues"))
+    with page.expect_download() as saved:
+        page.locator("#queues button", has_text="CSV").click()
+    rows = list(csv.reader(saved.value.path().read_text().splitlines()))
+    history = live.get("/v1/history")
+    known = {one["at"]: one["queued"] for one in history["moments"]}
+    assert rows[0] == ["at", *history["layout"]["job_classes"]]
+    assert len(rows) > 10
+    assert all(list(map(float, row[1:])) == known[float(row[0])] for row in rows[1:])
 
 
 def moments_of(page: Page, card: str) -> list[float]:

@@ -54,6 +54,13 @@ def test_nothing_else_is_served(path: str) -> None:
     assert get(path).status == 404
 
 
+def test_a_process_that_follows_serves_the_page_itself() -> None:
+    app, service = make_fake()
+    service.following = True
+    assert ask(app, "GET", "/").status == 200
+    assert ask(app, "GET", "/v1/me").status == 503
+
+
 def test_the_page_is_only_there_to_be_read() -> None:
     answer = get("/", method="POST")
     assert (answer.status, answer.headers["allow"]) == (405, "GET, HEAD")

@@ -51,9 +51,13 @@ class Pages:
             raise WrongMethod(scope["method"], ", ".join(METHODS))
         scope["route"] = path  # under which answers are counted
         file = self.files[path]
-        known = is_known(file.tag, scope["headers"])
-        await send({"type": "http.response.start", "status": 304 if known else 200, "headers": [*file.headers]})
-        await send({"type": "http.response.body", "body": b"" if known else file.body})
+        if is_known(file.tag, scope["headers"]):
+            await send({"type": "http.response.start", "status": 304, "headers": [*file.headers]})
+            await send({"type": "http.response.body", "body": b""})
+        else:
+            length = (b"content-length", str(len(file.body)).encode())
+            await send({"type": "http.response.start", "status": 200, "headers": [*file.headers, length]})
+            await send({"type": "http.response.body", "body": file.body})
 
 
 def load() -> dict[str, File]:

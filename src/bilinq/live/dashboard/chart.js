@@ -37,7 +37,6 @@ export class Chart {
     const { history, theme } = this.shared
     if (!history.size || this.canvas.width < LEFT + RIGHT) return
     const series = this.series()
-    this.legend.name(series)
     const plot = this.plot = this.#plot(series)
     const pen = this.canvas.clear(theme.font)
     this.#grid(pen, plot)
@@ -120,7 +119,9 @@ export class Chart {
     const { history, cursor } = this.shared
     if (!this.plot) return
     const place = cursor.time === null ? history.last : history.nearest(cursor.time)
-    const loud = this.series().filter(one => !one.quiet)
+    const series = this.series()
+    const loud = series.filter(one => !one.quiet)
+    this.legend.name(series)
     this.legend.show(loud.map(one => this.format(history.column(one.column)[place])))
     const x = this.plot.x(history.at[place])
     this.hair.hidden = cursor.time === null || x < LEFT || x > this.canvas.width

@@ -8,7 +8,7 @@ const WHY = 'bilinq trouble'
 export function knownKey() {
   const given = /^#key=(.+)$/.exec(location.hash)
   if (given) {
-    sessionStorage.setItem(PLACE, decodeURIComponent(given[1]))
+    sessionStorage.setItem(PLACE, given[1])
     history.replaceState(null, '', location.pathname + location.search)
   }
   return sessionStorage.getItem(PLACE)

@@ -48,6 +48,9 @@ function leave(why) {
   location.reload()
 }
 
+addEventListener('hashchange', () => {
+  if (location.hash.startsWith('#key=')) location.reload()
+})
 const { api, admin } = await enter()
 for (const id of ['main', 'search', 'window', 'leave']) byId(id).hidden = false
 byId('leave').addEventListener('click', () => leave(''))

@@ -1,17 +1,13 @@
-"""The dashboard stays smooth with 50 x 20 classes and an hour of history.
-
-What counts is the processor time of the page's main thread in each of its tasks (the browser's own trace), not the time on
-the clock: on a busy machine the latter says how long the thread was not let run.
-"""
+"""The dashboard on a made-up service: it stays smooth with 50 x 20 classes and an hour of history, and shows a rival."""
 
 import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pytest
-from browser import CHROMIUM, launched
+from browser import CHROMIUM, launched, opened
 from generated_feed import KEY, Feed, Generated
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, expect
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs a Chromium or Chrome on the path")
 
@@ -49,7 +45,11 @@ def tasks(trace: bytes, address: str) -> list[Task]:
 
 
 def test_no_task_takes_longer_than_a_tenth_of_a_second(browser: Browser) -> None:
-    """An hour comes at once, then ten moments a second; the pointer moves, the window changes, tables are open."""
+    """An hour comes at once, then ten moments a second; the pointer moves, the window changes, tables are open.
+
+    What counts is the processor time of the page's main thread in each of its tasks (the browser's own trace), not the
+    time on the clock: on a busy machine the latter says how long the thread was not let run.
+    """
     with Feed(Generated(50, 20, MOMENTS, every=0.1)) as feed:
         page = browser.new_page(viewport={"width": 1400, "height": 1000})
         browser.start_tracing(page=page, categories=["toplevel", "devtools.timeline"])
@@ -72,3 +72,30 @@ def test_no_task_takes_longer_than_a_tenth_of_a_second(browser: Browser) -> None
     assert len(found) > 500, "the trace must have the page's work in it"
     longest = max(found)
     assert longest.cost < LONGEST, longest
+
+
+def test_a_rival_is_shown_beside_and_many_classes_are_grey(browser: Browser) -> None:
+    source = Generated(12, 2, 100)
+    with Feed(source) as feed:
+        page, trouble = opened(browser, f"{feed.address}/#key={KEY}")
+        expect(page.locator("#tiles")).to_contain_text("Rival: first-come")
+        names = page.locator("#reward .legend .name")
+        expect(names).to_have_text(["earned", "best the model sees", "first-come"])
+        expect(page.locator("#waits .legend")).to_contain_text("first-come, 90 %2.3 s")
+        expect(page.locator("#queues .legend li")).to_have_count(8)
+        expect(page.locator("#queues .note")).to_contain_text("and 4 more in grey")
+        page.locator("#queues summary").click()
+        expect(page.locator("#queues thead th")).to_have_text(["Time", *source.layout["job_classes"]])
+        page.close()
+    assert trouble == []
+
+
+def test_a_policy_without_knobs_and_learning_says_so(browser: Browser) -> None:
+    with Feed(Generated(2, 2, 5, policy="first-come")) as feed:
+        page, trouble = opened(browser, f"{feed.address}/#key={KEY}")
+        expect(page.locator("#knobs .about")).to_have_text("First come, first served: there is nothing to turn")
+        expect(page.locator("#knobs form")).to_be_hidden()
+        expect(page.locator("#learnt .note")).to_contain_text("does not learn")
+        expect(page.locator("#allocation canvas")).to_be_visible()
+        page.close()
+    assert trouble == []
