@@ -1,7 +1,7 @@
 """A service in memory, as small as it can be, that the API is tested against: no scheduler, no database."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from typing import Any, cast
 
 from bilinq.errors import BadInput, Busy, Clash, NoKey, NotKnown, Stale
@@ -222,7 +222,7 @@ class FakeWatch:
     def leases(self, limit: int) -> m.Leases:
         return m.Leases([])
 
-    async def events(self, after: str | None, limit: int | None) -> AsyncIterator[bytes]:
+    async def events(self, after: str | None, limit: int | None) -> AsyncGenerator[bytes, None]:
         self.asked.append((after, limit))
         yield self.part
 
@@ -233,7 +233,7 @@ class FakeWatch:
         await work
 
 
-def make_fake(**settings: Any) -> tuple[Any, FakeService]:
+def make_fake(watch: FakeWatch | None = None, **settings: Any) -> tuple[Any, FakeService]:
     """Return the application on a fake service, and the service."""
     service = FakeService()
-    return make_app(cast(Any, service), cast(Any, FakeWatch()), Settings(**settings)), service
+    return make_app(cast(Any, service), cast(Any, watch or FakeWatch()), Settings(**settings)), service

@@ -131,7 +131,7 @@ def test_all_viewers_get_the_same_bytes() -> None:
         assert found == [b"news"] * 3
         assert found[0] is found[1] is found[2]
         for viewer in viewers:
-            await viewer.aclose()  # type: ignore[attr-defined]
+            await viewer.aclose()
         assert feed.viewers == 0
 
     asyncio.run(watch())
@@ -202,7 +202,7 @@ def test_there_are_not_too_many_viewers(monkeypatch: pytest.MonkeyPatch) -> None
         await anext(one)
         with pytest.raises(Busy, match="1 viewers"):
             await anext(feed.follow(None, lambda seen: b"first"))
-        await one.aclose()  # type: ignore[attr-defined]
+        await one.aclose()
         assert await anext(feed.follow(None, lambda seen: b"first")) == b"first"
 
     asyncio.run(watch())

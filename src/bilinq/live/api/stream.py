@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass
 
 from bilinq.live.api.asgi import Receive, Send
@@ -18,7 +19,7 @@ STALLED = 30.0
 class Stream:
     """What a handler returns in place of a body."""
 
-    parts: AsyncIterator[bytes]
+    parts: AsyncGenerator[bytes, None]
     content_type: bytes = b"text/event-stream"
 
     async def answer(self, status: int, receive: Receive, send: Send, *, body: bool = True) -> None:
@@ -26,11 +27,12 @@ class Stream:
 
         What goes wrong before the first part is an error like any other; after it, the answer just ends.
         """
-        first = await anext(self.parts, b"")
-        headers = [(b"content-type", self.content_type), (b"x-accel-buffering", b"no")]
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        if body:
-            await while_connected(receive, self._send(first, send))
+        async with aclosing(self.parts):
+            first = await anext(self.parts, b"")
+            headers = [(b"content-type", self.content_type), (b"x-accel-buffering", b"no")]
+            await send({"type": "http.response.start", "status": status, "headers": headers})
+            if body:
+                await while_connected(receive, self._send(first, send))
         await send({"type": "http.response.body", "body": b""})
 
     async def _send(self, part: bytes, send: Send) -> None:

@@ -1,7 +1,9 @@
 """Routes of those who watch: history, what happens now, and recent leases."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
+from typing import TypeAlias
 
 import msgspec
 
@@ -14,6 +16,7 @@ from bilinq.live.api.stream import Stream
 from bilinq.live.messages import History, Leases, Prediction, TurnKnobs
 
 READ = ("read",)
+Parts: TypeAlias = AsyncGenerator[bytes, None]
 
 
 async def get_history(call: Call[None, HistoryQuery]) -> msgspec.Raw:
@@ -39,28 +42,28 @@ async def preview_knobs(call: Call[TurnKnobs, None]) -> Prediction:
     return await call.watch.preview(call.body)
 
 
-async def _for_some_time(parts: AsyncIterator[bytes], seconds: float | None) -> AsyncIterator[bytes]:
+async def _for_some_time(parts: Parts, seconds: float | None) -> Parts:
     """Yield the first part in any case, and others for so many seconds, or for ever."""
     clock = asyncio.get_running_loop().time
     end = None if seconds is None else clock() + seconds
-    yield await anext(parts)
-    while True:
-        try:
-            yield await asyncio.wait_for(anext(parts), None if end is None else end - clock())
-        except (StopAsyncIteration, TimeoutError):
-            return
+    async with aclosing(parts):
+        yield await anext(parts)
+        with suppress(StopAsyncIteration, TimeoutError):
+            while True:
+                yield await asyncio.wait_for(anext(parts), None if end is None else end - clock())
 
 
-async def _while_allowed(call: Call[None, EventsQuery], parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def _while_allowed(call: Call[None, EventsQuery], parts: Parts) -> Parts:
     """Yield parts until the key is revoked or expires."""
-    async for part in parts:
-        try:
-            identify(call.service, call.header(b"authorization"), READ)
-        except NoKey:
-            return
-        except Away:
-            pass  # nobody knows about keys at the moment
-        yield part
+    async with aclosing(parts):
+        async for part in parts:
+            try:
+                identify(call.service, call.header(b"authorization"), READ)
+            except NoKey:
+                return
+            except Away:
+                pass  # nobody knows about keys at the moment
+            yield part
 
 
 ROUTES = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any
 
 import msgspec
@@ -50,7 +50,7 @@ class Feed:
         self._over.set()
         self.let_go()
 
-    async def follow(self, after: str | None, catch_up: Callable[[str | None], bytes]) -> AsyncIterator[bytes]:
+    async def follow(self, after: str | None, catch_up: Callable[[str | None], bytes]) -> AsyncGenerator[bytes, None]:
         """Yield news: first all since the moment of id `after`, as `catch_up` returns it, then those that come."""
         if self._over.is_set():
             raise Away("the service is stopping", retry_after=1.0)

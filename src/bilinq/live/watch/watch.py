@@ -8,14 +8,13 @@ import logging
 import math
 import secrets
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncGenerator, Coroutine
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from bilinq.live.messages import Layout, Leases, Prediction, TurnKnobs
-from bilinq.live.service import views
 from bilinq.live.service.administration import check_turn
 from bilinq.live.service.core import Core
 from bilinq.live.watch.best import Best
@@ -89,10 +88,11 @@ class Watch:
         rows = [row for row in self._core.memory.classes.values() if row.kind == "job"]
         now = Turned(self._core.options, np.array([row.weight for row in rows]))
         then = Turned(after, np.array([weights.get(row.name, row.weight) for row in rows]))
-        waits = [views.waits(list(self._core.memory.waits.get(row.name, ()))).mean for row in rows]
+        known = [self._core.memory.waits.get(row.name) for row in rows]
+        waits = [sum(some) / len(some) if some else None for some in known]
         return await asyncio.to_thread(predict, [row.name for row in rows], waits, self._sampler.load(), now, then)
 
-    def events(self, after: str | None, limit: int | None) -> AsyncIterator[bytes]:
+    def events(self, after: str | None, limit: int | None) -> AsyncGenerator[bytes, None]:
         """Yield events: the layout, moments after that of an id, matrices and leases, and then whatever is new."""
 
         def catch_up(seen: str | None) -> bytes:

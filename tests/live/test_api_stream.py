@@ -1,0 +1,128 @@
+"""Answers in parts: how they begin, how they end, and that nothing is left behind."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import pytest
+from asgi import Request, request
+from fake_service import FakeService, FakeWatch, make_fake
+
+from bilinq.errors import Away
+from bilinq.live.api import stream as streams
+
+
+class Endless(FakeWatch):
+    """A watch whose stream says something at once, and then whenever it is asked."""
+
+    def __init__(self, error: Exception | None = None, after: int = 1) -> None:
+        super().__init__()
+        self.error, self.after = error, after
+        self.open = 0
+
+    async def events(self, after: str | None, limit: int | None) -> AsyncGenerator[bytes, None]:
+        self.open += 1
+        try:
+            for number in range(1_000_000):
+                if self.error is not None and number >= self.after:
+                    raise self.error
+                yield b":%d\n\n" % number
+                await asyncio.sleep(0.01)
+        finally:
+            self.open -= 1
+
+
+def make(watch: FakeWatch) -> tuple[Any, FakeService, str]:
+    app, service = make_fake(watch=watch)
+    return app, service, service.add_key("read")
+
+
+def body(one: Request) -> bytes:
+    return b"".join(part["body"] for part in one.sent[1:])
+
+
+def test_it_ends_when_the_client_goes() -> None:
+    async def talk() -> None:
+        watch = Endless()
+        app, _, key = make(watch)
+        one = request("GET", "/v1/events", None, key)
+        task = asyncio.create_task(app(one.scope, one.receive, one.send))
+        await asyncio.sleep(0.1)
+        assert watch.open == 1
+        one.gone.set()
+        await asyncio.wait_for(task, 1.0)
+        assert watch.open == 0
+        assert body(one).startswith(b":0\n\n:1\n\n")
+
+    asyncio.run(talk())
+
+
+def test_it_ends_in_time_and_at_once() -> None:
+    async def talk() -> None:
+        watch = Endless()
+        app, _, key = make(watch)
+        found = await request("GET", "/v1/events?seconds=0", None, key).run(app)
+        assert (found.status, found.body) == (200, b":0\n\n")
+        found = await request("GET", "/v1/events?seconds=0.1", None, key).run(app)
+        assert found.body.startswith(b":0\n\n:1\n\n")
+        assert watch.open == 0
+
+    asyncio.run(talk())
+
+
+def test_head_begins_no_stream() -> None:
+    async def talk() -> None:
+        watch = Endless()
+        app, _, key = make(watch)
+        found = await request("HEAD", "/v1/events", None, key).run(app)
+        assert (found.status, found.body, watch.open) == (200, b"", 0)
+
+    asyncio.run(talk())
+
+
+def test_what_goes_wrong_first_is_a_problem_and_later_an_end(caplog: pytest.LogCaptureFixture) -> None:
+    async def talk() -> None:
+        app, _, key = make(Endless(Away("not now"), after=0))
+        found = await request("GET", "/v1/events", None, key).run(app)
+        assert (found.status, found.json["detail"]) == (503, "not now")
+        app, _, key = make(Endless(ZeroDivisionError("secret"), after=2))
+        found = await request("GET", "/v1/events", None, key).run(app)
+        assert (found.status, found.body) == (200, b":0\n\n:1\n\n")
+
+    with caplog.at_level(logging.ERROR):
+        asyncio.run(talk())
+    assert [record.message for record in caplog.records] == ["a stream failed"]
+
+
+def test_a_client_that_takes_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "STALLED", 0.05)
+
+    async def talk() -> None:
+        watch = Endless()
+        app, _, key = make(watch)
+        one, taken = request("GET", "/v1/events", None, key), []
+
+        async def send(message: Any) -> None:
+            taken.append(message)
+            if message.get("more_body"):
+                await asyncio.sleep(30.0)
+
+        await asyncio.wait_for(app(one.scope, one.receive, send), 1.0)
+        assert watch.open == 0
+        assert [message.get("more_body") for message in taken] == [None, True, None]
+
+    asyncio.run(talk())
+
+
+def test_it_ends_when_the_key_does() -> None:
+    async def talk() -> None:
+        app, service, key = make(Endless())
+        one = request("GET", "/v1/events", None, key)
+        task = asyncio.create_task(app(one.scope, one.receive, one.send))
+        await asyncio.sleep(0.05)
+        service.known.clear()
+        await asyncio.wait_for(task, 1.0)
+        assert one.sent[-1] == {"type": "http.response.body", "body": b""}
+
+    asyncio.run(talk())
