@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from bilinq import JobClass, Policy, Scheduler, ServerClass
+from bilinq.live.scheduler import Assignment
 
 from .card import Card, server_features
 from .choosy import Choosy
@@ -20,6 +21,8 @@ AT_ONCE = 1e4
 """Scheduler's slots that are offered where waiting is good for nothing: so many that nobody is left to wait."""
 LEAST = 1e-3
 """Least part of a slot."""
+LEARN_EVERY = 50
+"""Most rewards that wait to be learnt from."""
 
 
 def warm() -> None:
@@ -75,7 +78,7 @@ class Dispatcher:
         self.choosy = Choosy(weight)
         self.lines = Lines(weight, backlog, self.scheduler, window=4 * sum(card.slots for card in cards))
         self._scheduler_next = dict.fromkeys(self.slots, False)
-        self._looked = 0.0
+        self._looked, self._unlearnt = 0.0, 0
         self._next_look: asyncio.Handle | None = None
 
     async def place(self, ticket: Ticket) -> None:
@@ -115,6 +118,9 @@ class Dispatcher:
         """Learn what a request was worth at the back end it was sent to."""
         assert ticket.backend is not None
         self.scheduler.observe([(ticket.job_class, ticket.backend, reward)])
+        self._unlearnt += 1
+        if self._unlearnt >= LEARN_EVERY:  # nothing but choosy requests: let the scheduler learn in an empty slot
+            self._assign({}, LEAST)
 
     @property
     def retry_after(self) -> float:
@@ -182,9 +188,14 @@ class Dispatcher:
         everywhere = all(room[name] or slots.rests_until > now for name, slots in self.slots.items())
         elapsed = min(max((now - self._looked) / self._slot, LEAST), 1.0)
         self._looked = now
-        for task in self.scheduler.assign(room, AT_ONCE if everywhere or self.lines.hidden else elapsed):
+        for task in self._assign(room, AT_ONCE if everywhere or self.lines.hidden else elapsed):
             self._scheduler_next[task.server_class] = False
             self.slots[task.server_class].send(self.lines.take(task.job), task.server_class)
+
+    def _assign(self, room: Mapping[str, int], elapsed: float) -> list[Assignment]:
+        """Run a slot of the scheduler, in which it learns from all rewards so far."""
+        self._unlearnt = 0
+        return self.scheduler.assign(room, elapsed)
 
     def _send_choosy(self, names: Sequence[str]) -> None:
         """Send choosy requests to those of the back ends `names` that have room."""

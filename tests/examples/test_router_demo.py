@@ -1,5 +1,6 @@
 """The router starts as the README says."""
 
+import asyncio
 import signal
 import subprocess
 import sys
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from llm_router import overhead
 from llm_router.__main__ import main
 
 ROOT = Path(__file__).parents[2]
@@ -40,3 +42,12 @@ def test_what_is_wrong_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(sys, "argv", ["llm_router", "--config", "nowhere.toml"])
     with pytest.raises(SystemExit, match=r"^error: nowhere\.toml: cannot be read; No such file or directory$"):
         main()
+
+
+def test_the_router_costs_little_beside_client_and_back_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At most four times as much processor time as they take: some milliseconds."""
+    monkeypatch.setattr(overhead, "REQUESTS", 40)
+    monkeypatch.setattr(overhead, "ROUNDS", 2)
+    found = asyncio.run(overhead.measure())
+    assert found["directly"] < found["through the router"]
+    assert found["through the router"][0] < 5.0 * found["directly"][0]
