@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from browser import CHROMIUM, launched, opened
 from playwright.sync_api import Browser, Locator, Page, expect
@@ -138,7 +139,7 @@ def test_moments_are_those_of_the_api(page: Page, live: Live) -> None:
         assert len(rows) > 10
         for _, *cells, at in rows[1:]:
             values = list(map(number, cells))
-            assert values == [near(value) for value in wanted(name, known[float(at)], history["layout"])]
+            assert values == [near(value) for value in wanted(name, known[float(at)], history)]
 
 
 def test_the_hour_is_saved_as_csv(page: Page, live: Live) -> None:
@@ -160,16 +161,17 @@ def moments_of(page: Page, card: str) -> list[float]:
     return found
 
 
-def wanted(card: str, moment: dict[str, Any], layout: dict[str, Any]) -> list[float | None]:
+def wanted(card: str, moment: dict[str, Any], history: dict[str, Any]) -> list[float | None]:
     """Return a row of a card's table as it must be."""
     if card == "queues":
         return list(moment["queued"])
     if card == "reward":
         return [moment["earned"], moment["best"]]
     if card == "waits":
-        return [moment["wait_p50"], moment["wait_p90"], moment["wait_p99"], layout["target_wait"]]
-    pairs = zip(moment["busy"], moment["idle"], strict=True)
-    return [busy / (busy + idle) if busy + idle else None for busy, idle in pairs]
+        return [moment["wait_p50"], moment["wait_p90"], moment["wait_p99"], history["layout"]["target_wait"]]
+    recent = [one for one in history["moments"] if 0.0 <= moment["at"] - one["at"] < 10.0]
+    busy, idle = (np.sum([one[name] for one in recent], axis=0) for name in ("busy", "idle"))
+    return [b / (b + i) if b + i else None for b, i in zip(busy.tolist(), idle.tolist(), strict=True)]
 
 
 def test_numbers_and_leases_are_those_of_the_api(page: Page, live: Live) -> None:

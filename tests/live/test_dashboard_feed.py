@@ -1,6 +1,7 @@
 """The dashboard on a made-up service: it stays smooth with 50 x 20 classes and an hour of history, and shows a rival."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -79,6 +80,7 @@ def test_a_rival_is_shown_beside_and_many_classes_are_grey(browser: Browser) -> 
     with Feed(source) as feed:
         page, trouble = opened(browser, f"{feed.address}/#key={KEY}")
         expect(page.locator("#tiles")).to_contain_text("Rival: first-come")
+        expect(page.locator("#tiles > div", has_text="Rival").locator(".value")).to_have_text(re.compile(r"^3[5-8]"))
         names = page.locator("#reward .legend .name")
         expect(names).to_have_text(["earned", "best the model sees", "first-come"])
         expect(page.locator("#waits .legend")).to_contain_text("first-come, 90 %2.3 s")

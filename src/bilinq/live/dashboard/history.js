@@ -2,6 +2,7 @@
 
 const ROOM = 3600
 const MINUTE = 60
+const BUSY = 10 // seconds over which the share of busy servers is taken
 const GAP = 8 // shortest gap, seconds
 
 /** The moments that came, oldest first, in `at` and in every column from `start` to `end`; NaN is not known. */
@@ -83,8 +84,9 @@ export class History {
     const set = (name, value) => { this.column(name)[this.end] = value ?? NaN }
     jobs.forEach((name, i) => set(`queued ${name}`, moment.queued[i]))
     servers.forEach((name, j) => {
-      const all = moment.busy[j] + moment.idle[j]
-      set(`busy ${name}`, all ? moment.busy[j] / all : NaN)
+      set(`serving ${name}`, moment.busy[j])
+      set(`there ${name}`, moment.busy[j] + moment.idle[j])
+      set(`busy ${name}`, this.#recent(`serving ${name}`, BUSY) / this.#recent(`there ${name}`, BUSY))
     })
     for (const name of ['wait_p50', 'wait_p90', 'wait_p99', 'best', 'earned']) set(name, moment[name])
     for (const name of ['queued', 'leased', 'submitted', 'finished', 'busy', 'idle']) set(name, sum(moment[name]))
@@ -93,17 +95,25 @@ export class History {
     set('rival reward', moment.rival?.reward)
     set('rival queued', moment.rival?.queued)
     set('rival wait_p90', moment.rival?.wait_p90)
-    set('rival earned', moment.rival ? this.#overAMinute('rival reward') : null)
+    set('rival earned', moment.rival && this.#perSecond('rival reward'))
   }
 
-  /** Returns the sum of a column over the last minute, per second, with the moment that is just put. */
-  #overAMinute(name) {
+  /** Returns the sum of a column over the last seconds, with the moment that is just put. */
+  #recent(name, seconds) {
+    const column = this.column(name)
+    let total = 0
+    for (let i = this.end; i >= this.start && this.at[this.end] - this.at[i] < seconds; i -= 1) total += column[i]
+    return total
+  }
+
+  /** Returns what came per second in the last minute, as far as it is known; a moment has what came since the one before. */
+  #perSecond(name) {
     const column = this.column(name)
     const now = this.at[this.end]
     let total = 0
     let i = this.end
     for (; i > this.start && now - this.at[i] < MINUTE && !Number.isNaN(column[i]); i -= 1) total += column[i]
-    return now > this.at[i] ? total / (now - this.at[i]) : null
+    return i < this.end ? total / (now - this.at[i]) : null
   }
 
   #moveDown() {
