@@ -12,6 +12,7 @@ const TOP = 8
 const BOTTOM = 20
 const SHORTEST = 30 // seconds shown while there is less
 const BANDS = 5 // most series that get a band; more would be mud
+const MANY = 10 // series from which on drawing takes a frame of its own
 const GRAIN = 2.5 // pixels that are drawn as one point: the mean, and a band from the lowest to the highest
 
 /** A chart in a card.
@@ -37,6 +38,7 @@ export class Chart {
     const { history, theme } = this.shared
     if (!history.size || this.canvas.width < LEFT + RIGHT) return
     const series = this.series()
+    this.heavy = series.length > MANY
     const plot = this.plot = this.#plot(series)
     const pen = this.canvas.clear(theme.font)
     this.#grid(pen, plot)
@@ -96,7 +98,8 @@ export class Chart {
 
   #line(pen, plot, one) {
     const { history, theme } = this.shared
-    const points = grind(history.at, history.column(one.column), plot.first, history.end, GRAIN * plot.pixel, history.gap)
+    const grain = (one.quiet ? 2 * GRAIN : GRAIN) * plot.pixel
+    const points = grind(history.at, history.column(one.column), plot.first, history.end, grain, history.gap)
     pen.strokeStyle = pen.fillStyle = theme[one.colour]
     if (plot.dense && !one.quiet) {
       pen.globalAlpha = 0.16
@@ -106,7 +109,8 @@ export class Chart {
       pen.globalAlpha = 1
     }
     pen.lineWidth = one.quiet ? 0.8 : 1.8
-    pen.lineJoin = pen.lineCap = 'round'
+    pen.lineJoin = one.quiet ? 'bevel' : 'round'
+    pen.lineCap = one.quiet ? 'butt' : 'round'
     pen.setLineDash(one.dashed ? [5, 4] : [])
     pen.beginPath()
     line(pen, points, plot)

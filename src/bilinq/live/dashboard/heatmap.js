@@ -6,6 +6,7 @@ import { short } from './words.js'
 const GAP = 2
 const LOWEST = 12 // pixels of a row's height
 const HIGHEST = 30
+const MANY = 200 // cells from which on drawing takes a frame of its own
 const SMALLEST = 0.22 // side of the square of what is not known at all, as a share of the full one
 
 /** A heat map in a card.
@@ -36,6 +37,7 @@ export class Heatmap {
     this.plot.hidden = this.words.hidden = !some
     write(this.empty, why)
     if (!some) return
+    this.heavy = matrix.rows.length * matrix.columns.length > MANY
     const row = Math.min(HIGHEST, Math.max(LOWEST, 300 / matrix.rows.length))
     this.plot.style.height = `${Math.round(row * matrix.rows.length + 62)}px`
     this.shared.painter.ask(this)
