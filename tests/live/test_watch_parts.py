@@ -77,6 +77,18 @@ def test_a_window_tells_what_came_lately() -> None:
     assert len(window._past) < 65
 
 
+def test_a_window_stays_small_when_moments_are_frequent() -> None:
+    meters = Meters()
+    window = Window(meters, at=0.0)
+    for number in range(1, 2001):
+        meters.submit("a", units=1)
+        window.add(0.05 * number)
+    assert len(window._past) < 125
+    assert window.latest.submitted == {"a": 1}
+    assert window.within().lasted == pytest.approx(60.0, abs=0.6)
+    assert window.within().submitted["a"] == pytest.approx(window.within().lasted / 0.05)
+
+
 def test_a_young_window_says_how_long_it_is() -> None:
     meters = Meters()
     meters.submit("a", 1)

@@ -16,6 +16,8 @@ V = TypeVar("V", int, float)
 
 MINUTE = 60.0
 """Seconds that a window reaches back."""
+STEP = 0.5
+"""Least seconds between totals that are kept for the window."""
 THIN = 50
 """Waits kept of one moment; of more, as many evenly spaced ones, each for its neighbours."""
 
@@ -91,12 +93,15 @@ class Window:
 
     def __init__(self, meters: Meters, at: float) -> None:
         self._meters = meters
-        self._past: deque[Totals] = deque([Totals(at)])
+        self._before = self._now = Totals(at)
+        self._past = deque([self._now])
         self._waits: deque[tuple[float, Array, float]] = deque()
 
     def add(self, at: float) -> None:
         """Take note of how things are now."""
-        self._past.append(Totals.of(self._meters, at))
+        self._before, self._now = self._now, Totals.of(self._meters, at)
+        if at - self._past[-1].at >= STEP:
+            self._past.append(self._now)
         waits = np.sort(np.array(self._meters.take_waits()))
         if waits.size:
             places = np.arange(waits.size) if waits.size <= THIN else ((np.arange(THIN) + 0.5) * waits.size / THIN)
@@ -110,13 +115,12 @@ class Window:
     @property
     def latest(self) -> Span:
         """What came between the last two moments."""
-        return Span(self._past[-2], self._past[-1])
+        return Span(self._before, self._now)
 
     def within(self, seconds: float = MINUTE) -> Span:
         """Return what came within so many seconds, or since the window begins."""
-        now = self._past[-1]
-        then = next((past for past in reversed(self._past) if past.at <= now.at - seconds), self._past[0])
-        return Span(then, now)
+        since = self._now.at - seconds
+        return Span(next((past for past in reversed(self._past) if past.at <= since), self._past[0]), self._now)
 
     def waits(self, *parts: float) -> list[float | None]:
         """Return quantiles of the waits of the last minute; None if there are none."""
