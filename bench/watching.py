@@ -42,7 +42,7 @@ def run() -> list[Report]:
     The bound is on lives per second of computing time: one core decides, so that is the throughput, and other programs on
     the machine disturb it least.
     """
-    turns = measure()
+    turns, alone = measure()
     report = Report(
         f"{VIEWERS} viewers of the live service, {JOBS} x {SERVERS} classes, SQLite",
         ("viewers", "lives per second", "lives per second of computing time"),
@@ -52,7 +52,9 @@ def run() -> list[Report]:
         report.row(viewers, *found)
     costs = [1.0 - with_ / without for without, with_ in zip(rates[0], rates[VIEWERS], strict=True)]
     report.row("cost of the viewers", *costs)
+    report.row("the same of a service without load, part of a core", "", alone)
     report.at_most("part of the throughput that ten viewers cost", costs[1], COST)
+    report.at_most("part of a core that ten viewers of a service without load cost", alone, COST)
     return [report]
 
 
@@ -62,21 +64,45 @@ def _rates(turns: list[Turn]) -> tuple[float, float]:
     return lives / sum(turn.seconds for turn in turns), lives / sum(turn.computing for turn in turns)
 
 
-def measure() -> list[Turn]:
-    """Return turns, without and with viewers by turns, of a service that is kept busy."""
-    turns = []
+def measure() -> tuple[list[Turn], float]:
+    """Return turns, without and with viewers by turns, of a service that is kept busy; and what viewers cost before that.
+
+    The latter is free of noise, and on a core that does nothing else it is the part of the throughput, too.
+    """
     with (
         tempfile.TemporaryDirectory() as folder,
         _service(Path(folder)) as (process, url, key),
-        _load(url, key),
         Client(url, key) as client,
     ):
-        while client.state().counters.get("done", 0) < WARM:
-            time.sleep(0.1)
-        for _ in range(TURNS):
-            turns.append(_turn(client, process.pid, 0))
-            with _viewers(url, key):
-                turns.append(_turn(client, process.pid, VIEWERS))
+        alone = _alone(process.pid, url, key)
+        with _load(url, key):
+            turns = _turns(client, process.pid, url, key)
+    return turns, alone
+
+
+def _alone(pid: int, url: str, key: str) -> float:
+    """Return the computing time per second that viewers cost a service with nothing else to do."""
+    time.sleep(SECONDS)
+    without = _used(pid)
+    with _viewers(url, key):
+        time.sleep(1.0)
+        return _used(pid) - without
+
+
+def _used(pid: int) -> float:
+    before = _cpu_seconds(pid)
+    time.sleep(2 * SECONDS)
+    return (_cpu_seconds(pid) - before) / (2 * SECONDS)
+
+
+def _turns(client: Client, pid: int, url: str, key: str) -> list[Turn]:
+    turns = []
+    while client.state().counters.get("done", 0) < WARM:
+        time.sleep(0.1)
+    for _ in range(TURNS):
+        turns.append(_turn(client, pid, 0))
+        with _viewers(url, key):
+            turns.append(_turn(client, pid, VIEWERS))
     return turns
 
 
