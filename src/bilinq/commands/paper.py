@@ -33,6 +33,10 @@ def paper(
     ] = False,
 ) -> None:
     """Redraw the paper's figures from fresh runs, judge its claims and write a report."""
+    from bilinq.processes import get_ready
+
+    if workers != 1:
+        get_ready("bilinq.lab.paper")
     from bilinq import tables
     from bilinq.lab.options import Options
     from bilinq.lab.paper import redraw

@@ -23,7 +23,8 @@ INK, GREY, FAINT = "#22262b", "#7b828a", "#dfe3e7"
 SETTINGS: dict[Any, Any] = {
     "font.family": "DejaVu Sans",  # shipped with Matplotlib: the same on every machine
     "font.size": 9.5, "axes.titlesize": 10.5, "axes.titleweight": "bold", "axes.titlelocation": "left",
-    "axes.titlepad": 8.0, "axes.labelsize": 9.5, "legend.fontsize": 9.5, "legend.frameon": False,
+    "axes.titlepad": 8.0, "axes.titley": 1.0,  # or it is looked for in every drawing
+    "axes.labelsize": 9.5, "legend.fontsize": 9.5, "legend.frameon": False,
     "legend.handlelength": 1.8, "text.color": INK, "axes.labelcolor": INK, "axes.titlecolor": INK,
     "axes.edgecolor": GREY, "xtick.color": GREY, "ytick.color": GREY, "xtick.labelcolor": INK, "ytick.labelcolor": INK,
     "axes.xmargin": 0.015, "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True, "axes.grid": True,

@@ -82,7 +82,7 @@ class Baseline(Figure):
             mine |= {f"{KNOWN} x{step}": KnownRewards(V=step * case.V) for step in case.steps}
             for name, policy in mine.items():
                 setting = Unstructured(case.setting) if name == ONE_HOT else case.setting
-                run = self.options.run(setting, policy, self.options.pick(case.slots, quick=case.slots // 8))
+                run = self.options.run(setting, policy, self.options.pick(case.slots, quick=case.slots // 16))
                 runs[f"{text}: {name}"] = replace(run, replications=min(run.replications, case.most))
         return runs
 

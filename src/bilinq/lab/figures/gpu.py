@@ -157,7 +157,7 @@ class Gpu(Figure):
         return self.options.pick(LOADS, quick=LOADS[1:2])
 
     def _slots(self) -> int:
-        return self.options.pick(SLOTS, quick=200)
+        return self.options.pick(SLOTS, quick=100)
 
     def _replications(self) -> int:
         return min(self.options.count, self.options.pick(MOST, quick=4))

@@ -171,7 +171,7 @@ class Load(Figure):
     @property
     def slots(self) -> int:
         """The number of slots, T."""
-        return self.options.pick(SLOTS, quick=SLOTS // 3)
+        return self.options.pick(SLOTS, quick=SLOTS // 6)
 
 
 def _setting(load: float) -> Synthetic:

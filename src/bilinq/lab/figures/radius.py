@@ -153,7 +153,7 @@ class Radius(Figure):
         ]  # fmt: skip
 
     def _long(self) -> int:
-        return self.options.pick(LONG, quick=250)
+        return self.options.pick(LONG, quick=125)
 
     def _watch(self, name: str) -> list[dict[str, object]]:
         """Return radius and share of clipped indices over time, of the first replications of the run."""
@@ -173,7 +173,7 @@ class Radius(Figure):
     @property
     def slots(self) -> int:
         """The number of slots, T."""
-        return self.options.pick(SLOTS, quick=SLOTS // 4)
+        return self.options.pick(SLOTS, quick=SLOTS // 8)
 
 
 class _Watched(Policy):

@@ -199,7 +199,7 @@ class Tradeoff(Figure):
     @property
     def slots(self) -> int:
         """The number of slots, T."""
-        return self.options.pick(SLOTS, quick=SLOTS // 4)
+        return self.options.pick(SLOTS, quick=SLOTS // 8)
 
 
 def _name(key: str, policy: str, step: str) -> str:

@@ -185,7 +185,7 @@ class Weights(Figure):
     @property
     def slots(self) -> int:
         """The paper's number of slots, or fewer."""
-        return self.options.pick(500, quick=150)
+        return self.options.pick(500, quick=100)
 
     def _V(self, preset: str, weight: tuple[float, ...] | None = None) -> float:
         return PRESETS[preset].V(SETTING.example, self.slots, weight)
