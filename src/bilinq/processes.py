@@ -12,7 +12,7 @@ _CONTEXT = multiprocessing.get_context("forkserver" if sys.platform == "linux" e
 
 
 def get_ready(*modules: str) -> None:
-    """Let processes of a pool start sooner: a process that they will be copies of begins to load modules, beside this one."""
+    """Let a pool start sooner: a process that its own will be copies of begins to load modules, beside this one."""
     if _CONTEXT.get_start_method() == "forkserver":
         _CONTEXT.set_forkserver_preload(list(modules))
         forkserver.ensure_running()

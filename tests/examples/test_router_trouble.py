@@ -163,7 +163,9 @@ def test_a_client_that_leaves_while_it_waits_is_forgotten(one: Stand, model: str
 def test_too_many_who_wait_are_told_to_come_back(one: Stand) -> None:
     client = one.client()
     with ThreadPoolExecutor() as pool:
-        asked = [pool.submit(client.chat.completions.create, model="auto", messages=SEA) for _ in range(3)]
+        asked = [pool.submit(client.chat.completions.create, model="auto", messages=SEA)]
+        wait_for(lambda: one.fakes["small"].active == 1)
+        asked += [pool.submit(client.chat.completions.create, model="auto", messages=SEA) for _ in range(2)]
         wait_for(lambda: one.router.dispatcher.lines.waiting == 2)
         with pytest.raises(openai.RateLimitError) as caught:
             client.chat.completions.create(model="auto", messages=SEA)

@@ -212,6 +212,7 @@ def test_killing_the_worker_ends_the_command(live: Faulty, client: Client, tmp_p
         until(lambda: (tmp_path / "pid").read_text())
         child = int((tmp_path / "pid").read_text())
         assert alive(child)
+        time.sleep(0.5)  # the guard is told of a command just after it has begun
         process.kill()
         until(lambda: not alive(child))
 

@@ -76,6 +76,7 @@ def test_traces_and_warnings_stay_on_their_lines() -> None:
     before = logging.getLogger().handlers[:], logging.getLogger().level
     try:
         warnings.simplefilter("always")
+        logging.captureWarnings(False)  # another test may have left them captured
         log_to(stream)
         try:
             raise ZeroDivisionError("boom")

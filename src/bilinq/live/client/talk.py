@@ -78,6 +78,7 @@ def talk(limits: Limits, call: Call[T]) -> Flow[T]:
     start = time.monotonic()
     end = start + limits.total + call.wait
     tries, doubt = 0, False
+    told: BilinqError | None = None
     while True:
         left = max(end - time.monotonic(), 0.001)
         reply = yield Ask(call, min(limits.attempt + call.wait, left))
@@ -90,8 +91,10 @@ def talk(limits: Limits, call: Call[T]) -> Flow[T]:
             raise error
         doubt = doubt or isinstance(error, Away)
         pause = _pause(error, tries) if isinstance(reply, Answer) else backoff(tries)
+        told = error if isinstance(reply, Answer) else told
         if time.monotonic() + pause >= end:
-            raise _given_up(error, tries, time.monotonic() - start)
+            cut_short = left < limits.attempt + call.wait  # then what the service said before tells more
+            raise _given_up(told or error if cut_short else error, tries, time.monotonic() - start)
         yield Pause(pause)
 
 
