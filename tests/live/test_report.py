@@ -1,17 +1,16 @@
 """The report in a real browser: light, dark, on a phone and on paper."""
 
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from browser import CHROMIUM, launched
+from playwright.sync_api import Browser, Page
 
 from bilinq.lab.options import Options
 from bilinq.lab.paper import redraw
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs a Chromium or Chrome on the path")
 FIGURES = ["comparison", "weights"]
 
@@ -25,10 +24,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with launched() as browser:
         yield browser
-        browser.close()
 
 
 def opened(browser: Browser, folder: Path, width: int, scheme: str = "light") -> tuple[Page, list[str]]:

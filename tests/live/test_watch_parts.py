@@ -1,6 +1,7 @@
 """The parts of watching by themselves: the ring of moments, the window of totals, and the feed."""
 
 import asyncio
+import time
 
 import msgspec
 import numpy as np
@@ -189,6 +190,7 @@ def test_streams_end_when_they_are_told_to() -> None:
         feed = Feed()
         first = feed.follow(None, lambda seen: b"first")
         await anext(first)
+        began = time.monotonic()
         asyncio.get_running_loop().call_later(0.01, feed.let_go)
         assert [part async for part in first] == []
         second = feed.follow(None, lambda seen: b"second")
@@ -201,6 +203,7 @@ def test_streams_end_when_they_are_told_to() -> None:
         with pytest.raises(Away, match="stopping"):
             await anext(feed.follow(None, lambda seen: b""))
         assert feed.viewers == 0
+        assert time.monotonic() - began < 5.0, "also a stream whose viewer was busy ends at once"
 
     asyncio.run(watch())
 

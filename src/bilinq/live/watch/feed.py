@@ -63,6 +63,8 @@ class Feed:
             while epoch == self._epoch:
                 after = self._id
                 yield news
+                if epoch != self._epoch:  # let go while the news were on their way
+                    break
                 if self._number == seen and not await self._wait():
                     news = COMMENT
                 else:

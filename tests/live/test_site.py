@@ -1,14 +1,13 @@
 """The built pages: complete, linked, searchable, and without anything from outside."""
 
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from browser import CHROMIUM, launched, opened
 
 ROOT = Path(__file__).parents[2]
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
 @pytest.fixture(scope="module")
@@ -72,14 +71,8 @@ def test_docstrings_become_lists(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs a Chromium or Chrome on the path")
 def test_a_reader_finds_things_with_the_keyboard(site: Path) -> None:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 390, "height": 800})
-        errors: list[object] = []
-        page.on("pageerror", lambda error: errors.append(error))
-        page.goto((site / "index.html").as_uri())
+    with launched() as browser:
+        page, trouble = opened(browser, (site / "index.html").as_uri(), viewport={"width": 390, "height": 800})
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
         page.keyboard.press("/")
         page.keyboard.type("safe_gain")
@@ -90,5 +83,5 @@ def test_a_reader_finds_things_with_the_keyboard(site: Path) -> None:
         page.keyboard.type("zyzzyva")
         assert page.locator("#found").inner_text() == "Nothing found."
         page.keyboard.press("Escape")
-        assert page.locator("#menu").is_visible() and not errors
-        browser.close()
+        assert page.locator("#menu").is_visible()
+        assert all(one.startswith(site.as_uri()) for one in trouble), trouble
