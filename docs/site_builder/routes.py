@@ -2,6 +2,8 @@
 
 from itertools import groupby
 
+from bilinq.live.api.route import Route
+
 TITLES = {"work": "Work", "jobs": "Jobs", "state": "State", "admin": "Administration", "open": "Without a key"}
 
 
@@ -23,7 +25,7 @@ def text() -> str:
     return "\n\n".join(parts)
 
 
-def _table(routes: list) -> str:  # type: ignore[type-arg]
+def _table(routes: list[Route]) -> str:
     head = "| call | what it does | scopes | body | answer |\n| --- | --- | --- | --- | --- |"
     rows = [
         f"| `{route.method} {route.path.replace(':path', '')}` | {route.about} | {_scopes(route.scopes)} "

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from browser import CHROMIUM, launched, opened
+from browser import CHROMIUM, hard_to_read, launched, opened
 from playwright.sync_api import Browser, Locator, Page, expect
 from process import Process, make_key, wait_for
 from small_load import SETTINGS, Load
@@ -399,7 +399,7 @@ def test_a_phone_shows_all_without_scrolling_sideways(browser: Browser, live: Li
     page.locator("#leases tbody button").first.click()
     expect(page.locator("dialog[open]")).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    assert page.evaluate(CONTRAST) == []
+    assert hard_to_read(page) == []
     assert trouble == []
     page.close()
 
@@ -424,28 +424,4 @@ BRIGHTNESS = """it => {
   return total / many
 }"""
 """Mean brightness of the numbers at the left of a canvas."""
-
-CONTRAST = """() => {
-  const light = text => {
-    const part = text.match(/[\\d.]+/g).slice(0, 3).map(x => x / 255)
-        .map(x => x <= 0.03928 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4)
-    return 0.2126 * part[0] + 0.7152 * part[1] + 0.0722 * part[2]
-  }
-  const behind = node => {
-    for (; node; node = node.parentElement) {
-      const colour = getComputedStyle(node).backgroundColor
-      if (colour !== 'rgba(0, 0, 0, 0)') return colour
-    }
-    return 'rgb(255, 255, 255)'
-  }
-  const poor = []
-  const all = 'p, td, th, dt, dd, h1, h2, h3, label, summary, button:enabled, li span, li b, caption, .chip, input'
-  for (const node of document.querySelectorAll(all)) {
-    if (!node.checkVisibility() || node.closest('.unseen')) continue
-    const [a, b] = [light(getComputedStyle(node).color), light(behind(node))]
-    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05)
-    if (ratio < 4.5) poor.push([node.textContent, ratio])
-  }
-  return poor
-}"""
 """What has a contrast below 4.5 to 1 (WCAG AA)."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browser import CHROMIUM, launched
+from browser import CHROMIUM, hard_to_read, launched
 from playwright.sync_api import Browser, Page
 
 from bilinq.lab.options import Options
@@ -79,31 +79,7 @@ def test_links_lead_somewhere(browser: Browser, folder: Path) -> None:
 def test_text_can_be_read(browser: Browser, folder: Path, scheme: str) -> None:
     """Contrast of at least 4.5 to 1 (WCAG AA) for words on the page, on chips and in drawings."""
     page, _ = opened(browser, folder, 1200, scheme)
-    assert page.evaluate(CONTRAST) == []
-
-
-CONTRAST = """() => {
-  const light = text => {
-    const part = text.match(/[\\d.]+/g).slice(0, 3).map(x => x / 255)
-        .map(x => x <= 0.03928 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4)
-    return 0.2126 * part[0] + 0.7152 * part[1] + 0.0722 * part[2]
-  }
-  const behind = node => {
-    for (; node; node = node.parentElement) {
-      const colour = getComputedStyle(node).backgroundColor
-      if (colour !== 'rgba(0, 0, 0, 0)') return colour
-    }
-    return 'rgb(255, 255, 255)'
-  }
-  const poor = []
-  for (const node of document.querySelectorAll('p, td, a, h1, h2, dt, dd, .chip, .unit, figcaption, svg text')) {
-    const style = getComputedStyle(node)
-    const [a, b] = [light(node.closest('svg') ? style.fill : style.color), light(behind(node))]
-    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05)
-    if (ratio < 4.5) poor.push([node.textContent, ratio])
-  }
-  return poor
-}"""
+    assert hard_to_read(page) == []
 
 
 def test_report_prints(browser: Browser, folder: Path) -> None:
