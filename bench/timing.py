@@ -1,7 +1,7 @@
 """How the benchmarks take time: the best of several repeats, so that what else the machine does counts little."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 
 def best_seconds(
@@ -21,4 +21,13 @@ def best_seconds(
         for _ in range(number):
             call()
         best = min(best, (clock() - began) / number)
+    return best
+
+
+def side_by_side(calls: Mapping[str, Callable[[], object]], turns: int = 10, budget: float = 0.05) -> dict[str, float]:
+    """Return the least seconds of each call over `turns` in which all take their turn, so that all see the same machine."""
+    best = dict.fromkeys(calls, float("inf"))
+    for _ in range(turns):
+        for name, call in calls.items():
+            best[name] = min(best[name], best_seconds(call, budget, repeats=1))
     return best

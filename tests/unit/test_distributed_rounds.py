@@ -31,6 +31,22 @@ def test_rounds_are_the_equations(nodes: Any, rule: Any, delay: tuple[int, int])
 
 
 @pytest.mark.parametrize("nodes", NODES)
+def test_long_delays_need_larger_tables(nodes: Any) -> None:
+    """One pair of 29,999 rounds each way makes places too large for 16 bits."""
+    short = System.synthetic(3, 4, delay=(0, 3), seed=4, V=20.0)
+    far, back = short.forward.copy(), short.backward.copy()
+    far[0, 0], back[0, 0] = 29_999, 29_999
+    given = {name: getattr(short, name) for name in ("queue", "reward", "capacity", "V", "gamma")}
+    system = System(**given, forward=far, backward=back)
+    start = start_rates(system) * np.linspace(0.2, 2.0, 12).reshape(3, 4)
+    network = Network(system, 0.01, nodes=nodes, start=start)
+    assert {table.dtype for table in network._tables[3:6]} == {np.dtype(np.uint32)}
+    assert {table.dtype for table in Network(short, 0.01)._tables[3:6]} == {np.dtype(np.uint16)}
+    expected = steps(system, np.full((3, 4), 0.01), 40, nodes, "scaled", start, seed_rate(system))[-1]
+    np.testing.assert_allclose(network.advance(40), expected, atol=1e-13)
+
+
+@pytest.mark.parametrize("nodes", NODES)
 def test_without_delay_a_round_is_gradient_ascent(nodes: Any) -> None:
     """Steps are gain times s_i / a_i times the gradient of Eq. (33), here by central differences; scaled: times y_ij."""
     system = System.synthetic(3, 2, delay=(0, 0), seed=1)

@@ -40,12 +40,10 @@ def tables(forward: IntArray, backward: IntArray, nodes: Nodes) -> Tables:
     send, hear = np.ascontiguousarray(send), np.ascontiguousarray(hear)
     columns = send.shape[2]
     place = np.arange(columns)
-    hear_at = (hear.max() + 1 - hear) * columns + place
-    return Tables(
-        send, hear, send + hear,
-        (send * columns + place).astype(np.uint32), hear_at.astype(np.uint32), (send + hear).astype(np.uint16),
-        bool(np.ptp(send) == 0 and np.ptp(hear) == 0),
-    )  # fmt: skip
+    places = (send * columns + place, (hear.max() + 1 - hear) * columns + place, send + hear)
+    small = np.uint16 if max(int(table.max(initial=0)) for table in places) < 1 << 16 else np.uint32
+    send_at, hear_at, back_in = (table.astype(small) for table in places)
+    return Tables(send, hear, send + hear, send_at, hear_at, back_in, bool(np.ptp(send) == 0 and np.ptp(hear) == 0))
 
 
 def collect(table: Array, now: int) -> Array:
