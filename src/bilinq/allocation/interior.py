@@ -8,14 +8,14 @@ converges as fast, relatively, as a big one.
 
 import numpy as np
 
-from bilinq.allocation.linear import factor, solve
+from bilinq.allocation.linear import factor, gram, solve
 from bilinq.arrays import Array, IntArray
 from bilinq.compiled import fast_kernel, inlined_kernel
 
 SAFETY = 0.995
 """How far towards the boundary one step may go."""
 MATRIX_FROM = 48
-"""Rows from which a matrix product beats plain loops."""
+"""Rows from which a blocked matrix product beats plain loops."""
 ROUNDING = 4e-15
 """Violations below this part of the numbers they come from are noise, which the last steps would blow up."""
 
@@ -175,11 +175,7 @@ def price_system(
         for h in range(g):
             schur[g, h] = 0.0
     if every and schur.shape[0] >= MATRIX_FROM:
-        part = np.empty((row.shape[1], col.shape[1]))
-        for i in range(row.shape[1]):
-            for j in range(col.shape[1]):
-                part[i, j] = row[H, i] * row[F, i] * pair[D, i, j]
-        schur[:, :] = -np.dot(part.T, pair[D])
+        gram(pair[D], row[H] * row[F], schur)
         return factor(schur, col[EXCESS])
     for i in range(row.shape[1]):
         weight = row[H, i] * row[F, i]
@@ -215,8 +211,7 @@ def row_system(pair: Array, row: Array, col: Array, schur: Array) -> Array:
             rise += pair[D, i, j] * col[EXCESS, j]
         row[RISE, i] = rise
     if rows >= MATRIX_FROM:
-        part = pair[D] * col[OVER_LOAD]
-        schur[:, :] = -np.dot(part, pair[D].T)
+        gram(pair[D].T.copy(), col[OVER_LOAD], schur)
         return factor(schur, row[RISE])
     for i in range(rows):
         for g in range(i):
