@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from bench.report import Report
-from bench.timing import best_seconds
+from bench.timing import best_seconds, side_by_side
 from bilinq import Allocation, allocate
 from bilinq.arrays import Array
 
 Case = tuple[Array, Array, Array, float]
 GAMMA = 1.2
+CROWDED_V, SEEDS = 34.0, 5
 
 
 def case(rows: int, columns: int, V: float = 30.0, seed: int = 0) -> Case:
@@ -25,6 +26,42 @@ def case(rows: int, columns: int, V: float = 30.0, seed: int = 0) -> Case:
     rng = np.random.default_rng(seed)
     queue = rng.integers(1, 20, rows).astype(float)
     return queue, rng.uniform(0, 1, (rows, columns)), np.full(columns, max(1.0, 0.5 * rows / columns)), V
+
+
+def crowded(rows: int, columns: int, load: float, bilinear: bool, seed: int = 0) -> Case:
+    """Return a program of `load` = sum_i a_i over all servers, with bilinear or independent rewards of the same range.
+
+    With bilinear rewards all job classes want the same servers, which the cheapest pairs of each class cannot tell apart.
+    """
+    rng = np.random.default_rng(seed)
+    u, v = rng.uniform(size=(rows, 3)), rng.uniform(size=(columns, 3))
+    u[:, 0] = v[:, 0] = 1.0
+    reward = u @ rng.normal(0, 0.3, (3, 3)) @ v.T if bilinear else rng.uniform(-1, 1, (rows, columns))
+    capacity = np.full(columns, 10.0)
+    queue = (rng.poisson(load * capacity.sum() * CROWDED_V / rows, rows) + 1).astype(np.float64)
+    return queue, np.clip(reward, -1, 1), capacity, CROWDED_V
+
+
+def measure_crowded(report: Report) -> None:
+    """Add how much longer bilinear rewards take than independent ones, from light load to far beyond capacity."""
+    for rows, columns in ((50, 20), (200, 100), (100, 200), (500, 50)):
+        for load in (0.3, 1.0, 10.0, 100.0):
+            seconds = {True: 0.0, False: 0.0}
+            for seed in range(SEEDS):
+                given = {kind: crowded(rows, columns, load, kind, seed) for kind in (True, False)}
+                answers = {kind: allocate(*given[kind]) for kind in (True, False)}
+                if max(float(answer.residual) for answer in answers.values()) > 1e-9:
+                    raise AssertionError(f"not solved at {rows}x{columns}, load {load:g}")
+                calls = {str(kind): partial(allocate, *given[kind]) for kind in (True, False)}
+                best = side_by_side(calls, turns=3, budget=0.01)
+                for kind in (True, False):
+                    seconds[kind] += best[str(kind)]
+            ratio = seconds[True] / seconds[False]
+            name = f"{rows}x{columns}, bilinear, load {load:g}"
+            report.row(
+                name, CROWDED_V, seconds[True] / SEEDS * 1e3, "", "", answers[True].residual, answers[True].steps
+            )
+            report.at_most(f"{name}, in units of independent rewards", ratio, 5.0)
 
 
 def objective(given: Case, y: Array) -> float:
@@ -115,6 +152,7 @@ def run() -> Report:
         report.row("1000x1000", V, ours * 1e3, "not run", "", answer.residual, answer.steps)
         report.at_most(f"1000x1000 at V = {V:g}, in units of Clarabel at 200x100", ours / slowest, 3.0)
         report.at_most(f"1000x1000 at V = {V:g}, residual", float(answer.residual), 1e-9)
+    measure_crowded(report)
     cold, warm = warm_ratio(case(200, 100))
     report.row("200x100 warm", 30.0, warm * 1e3, "", "", "", "")
     report.at_most("200x100, warm-started slot in units of a cold solve", warm / cold, 1 / 3)

@@ -1,7 +1,8 @@
 """Kernels: which pairs the interior point method works on.
 
 An optimum uses about I + J - 1 of the I J pairs, so large programs start with the cheapest pairs of each row and take in
-others when the prices make them attractive. The certificate always looks at every pair.
+others when the prices make them attractive. Where all rows want the same columns those are the wrong pairs: then the
+first steps see every pair, and pairs leave when prices have ruled them out. The certificate always looks at every pair.
 """
 
 import numpy as np
@@ -16,6 +17,11 @@ STRIDE = 7919
 """Distance between the columns at which two neighbouring rows begin to look; a prime."""
 REACH = 10.0
 """How much dearer than the row's price a pair may be to be taken in, in units of the gap."""
+
+TRACE = 0.1
+"""A pair that carries less than this part of its share, if rows were spread in proportion to capacity, is ruled out."""
+RULED_OUT = 0.75
+"""The part of all pairs that must be ruled out before it pays to leave them out."""
 
 
 @fast_kernel
@@ -104,6 +110,36 @@ def take_in(
             pair[Y, i, k] /= crowding
             pair[Z, i, k] *= crowding
     return lacking
+
+
+@fast_kernel
+def thin(pair: Array, col: Array, cols: IntArray, width: IntArray, member: BoolArray) -> bool:
+    """Leave out the pairs that are ruled out, if they are many; return whether they were. Row sums stay as they are."""
+    part = TRACE / col[N].sum()
+    staying = 0
+    for i in range(width.size):
+        bar = part * pair[Y, i, : width[i]].sum()
+        for k in range(width[i]):
+            staying += pair[Y, i, k] > bar * col[N, cols[i, k]]
+    if staying > (1.0 - RULED_OUT) * width.sum():
+        return False
+    for i in range(width.size):
+        total = pair[Y, i, : width[i]].sum()
+        kept = 0.0
+        size = 0
+        for k in range(width[i]):
+            j = cols[i, k]
+            member[i, j] = pair[Y, i, k] > part * total * col[N, j]
+            if member[i, j]:
+                cols[i, size] = j
+                for f in range(pair.shape[0]):
+                    pair[f, i, size] = pair[f, i, k]
+                kept += pair[Y, i, k]
+                size += 1
+        width[i] = size
+        for k in range(size):
+            pair[Y, i, k] *= total / kept
+    return True
 
 
 @fast_kernel

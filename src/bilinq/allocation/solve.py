@@ -4,6 +4,7 @@ import numpy as np
 
 from bilinq.allocation.interior import (
     FLOW,
+    PRICE,
     RAW,
     SERVED,
     TRUE_A,
@@ -16,7 +17,7 @@ from bilinq.allocation.interior import (
     start_cold,
     start_warm,
 )
-from bilinq.allocation.packing import FEW, pack, take_in, widen
+from bilinq.allocation.packing import FEW, pack, take_in, thin, widen
 from bilinq.allocation.polish import exact_prices, guess, recall, revise
 from bilinq.allocation.residual import residual
 from bilinq.allocation.split import OVER, split
@@ -33,7 +34,7 @@ SMALL = 500
 LATE, ENOUGH = 1e-10, 1e-9
 """From this relative gap on, this residual will do: the extremes of floating point rarely give a better one."""
 TAKE_IN_FROM = 1e-2
-"""Relative gap from which prices are good enough to look for further pairs."""
+"""Gap, relative to the costs, from which prices are good enough to look for further pairs."""
 COLD_PAIRS, WARM_PAIRS = 12, 4
 """Pairs of each row to begin with in large programs, from nothing and from good prices."""
 WARM_STEPS = 10
@@ -106,7 +107,8 @@ def saturated(
 ) -> tuple[int, float]:
     """Solve where prices matter: leave out empty rows and columns, search, put the answer back.
 
-    The search starts from the last solution if there is one, then cold, then with every pair, until an answer certifies.
+    The search starts from the last solution if there is one, then with the cheapest pairs, then with every pair for the
+    first steps, then with every pair for all steps, until an answer certifies. Small programs skip what lies between.
     Returns the steps and the certificate; what was left out has no allocation and obeys every condition.
     """
     rows = np.empty(a.size, np.int64)
@@ -147,10 +149,10 @@ def saturated(
     few = n_columns <= FEW or n_rows < n_columns
     steps = 0
     r = np.inf
-    for attempt in range(0 if usable else 1, 2 if few else 3):
+    for attempt in range(0 if usable else 1, 2 if few else 4):
         if attempt == 1:
             start[0] = np.nan
-        more, r = search(row, col, dense, start, few or attempt == 2, tol, found, prices)
+        more, r = search(row, col, dense, start, few or attempt >= 2, attempt == 2, tol, found, prices)
         steps += more
         if r <= ENOUGH:
             break
@@ -191,12 +193,13 @@ def tame(row: Array, col: Array, c: Array) -> None:
 
 @kernel
 def search(
-    row: Array, col: Array, c: Array, warm: Array, every: bool, tol: float, y: Array, q: Array
+    row: Array, col: Array, c: Array, warm: Array, every: bool, thinning: bool, tol: float, y: Array, q: Array
 ) -> tuple[int, float]:
     """Fill y (I, J) and q (J,): interior point steps until the guessed support certifies; return how many, and how well.
 
-    The steps see row[A], a as `tame` leaves it, and all pairs at once with `every`; the certificate sees row[TRUE_A] and
-    all pairs.
+    The steps see row[A], a as `tame` leaves it, and all pairs at once with `every`, until most are ruled out with
+    `thinning`; the certificate sees row[TRUE_A] and all pairs. When prices call for more further pairs at once than an
+    optimum can use, the search had the wrong ones, and is given up.
     """
     columns = q.size
     member = np.zeros(c.shape, np.bool_)
@@ -216,22 +219,35 @@ def search(
         start_warm(pair, row, col, cols, width, y, warm, WARM_GAP)
         recall(pair, cols, width, y, warm, mark, flag)
         col[RAW, :] = warm
-        r = mend(pair, row, col, cols, width, c, mark, flag, number, POLISH_FROM, y, q)
+        r = mend(pair, row, col, cols, width, c, mark, flag, number, POLISH_FROM, MENDABLE, y, q)
         if r <= tol:
             return 0, r
-    look = TAKE_IN_FROM
+    look = 0.0 if every else first_look(pair, row, col, width)
     for k in range(STEPS if cold else WARM_STEPS):
         mu = advance(pair, row, col, cols, width, every, schur)
         if mu < (EAGER_FROM if cols.size <= SMALL else POLISH_FROM):
             r = polish(pair, row, col, cols, width, c, mark, flag, number, mu, y, q)
             if r <= tol or (r <= ENOUGH and mu < LATE) or not mu > 1e-22:
                 return k + 1, r
-        if not every and (mu < look or tol < r < np.inf):
+        if thinning and thin(pair, col, cols, width, member):
+            every = thinning = False
+            look = 0.1 * mu
+        elif not every and (mu < look or tol < r < np.inf):
             look = min(look, 0.1 * mu)
+            before = width.sum()
             while take_in(pair, row, col, cols, width, c, member, mu) > 0:
                 pair, cols = widen(pair, cols, columns)
                 mark = marks(*cols.shape)
+            if width.sum() - before > width.size + columns:
+                return k + 1, np.inf
     return STEPS if cold else WARM_STEPS, r
+
+
+@kernel
+def first_look(pair: Array, row: Array, col: Array, width: IntArray) -> float:
+    """Return the relative gap at which prices are accurate compared to the costs, also where they are far above these."""
+    level = row[A].sum() / col[N].sum()
+    return float(TAKE_IN_FROM * min(1.0, pair[C].sum() / (width.sum() * level)))
 
 
 @kernel
@@ -252,12 +268,15 @@ def polish(
     """Fill y (I, J) and q with the exact solution on the support that the point suggests; return its certificate.
 
     A support that is no forest while the gap `mu` is wide is taken for unclear, and not worth the work if it is large.
+    Later, ties may be the reason; exchanging one pair for another seldom mends those, so prices must be right at once.
     """
     surplus = guess(pair, row, col, cols, width, mark, flag) - width.size - q.size
-    if surplus > 0 and cols.size > SMALL and mu > CLEAR:
+    tangled = surplus > 0 and cols.size > SMALL
+    if tangled and mu > CLEAR:
         return np.inf
     col[RAW, :] = col[Q]
-    return mend(pair, row, col, cols, width, c, mark, flag, number, mu, y, q)
+    bearable = 0 if tangled and mu > LATE else MENDABLE
+    return mend(pair, row, col, cols, width, c, mark, flag, number, mu, bearable, y, q)
 
 
 @kernel
@@ -272,22 +291,28 @@ def mend(
     flag: BoolArray,
     number: IntArray,
     mu: float,
+    bearable: int,
     y: Array,
     q: Array,
 ) -> float:
     """Fill y (I, J) and q from a guessed support and rough prices col[RAW], mended where it contradicts itself.
 
-    Returns the certificate, or infinity if the guess cannot be mended.
+    Returns the certificate, or infinity if the guess cannot be mended or more than `bearable` rows would rather buy
+    elsewhere, which shows before the flows are known.
     """
     for _ in range(REPAIRS if mu <= POLISH_FROM else EAGER_REPAIRS):
         exact_prices(pair, row, col, cols, width, mark, flag, number)
         for j in range(q.size):
             q[j] = max(col[RAW, j], 0.0)
+        overpaid = 0
         for i in range(width.size):
             least = np.inf
             for k in range(width[i]):
                 least = min(least, q[cols[i, k]] + pair[C, i, k])
             row[SERVED, i] = min(row[TRUE_A, i] / least, row[U, i])
+            overpaid += least < row[PRICE, i] * (1.0 - COARSE_TIE)
+        if overpaid > bearable:
+            return np.inf
         split(pair, row, col, cols, width, q, TIE, mark, flag, number)
         contradictions = revise(pair, row, col, cols, width, mark, flag, TIE)
         if contradictions == 0:

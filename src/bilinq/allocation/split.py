@@ -21,6 +21,9 @@ OVER = 1e-12
 """A column may exceed its capacity by this part: rounding."""
 VANISHED = 1e-5
 """Part of its row and of its column below which a flow counts as vanishing."""
+STALLED, STUCK = 0.9, 3
+"""After so many full Newton steps that change more than this part of the least so far, there is nothing to find: the row
+sums do not fit the columns."""
 
 
 @kernel
@@ -209,6 +212,8 @@ def centre(
     excess = np.empty(size)
     beta = np.empty(size)
     alpha = np.empty(width.size)
+    least = np.inf
+    stuck = 0
     for _ in range(60):
         assemble(col, cols, width, s, full, loose, demand, supply, y, step, schur, excess, alpha, beta)
         solve(factor(schur, excess), beta)
@@ -231,7 +236,11 @@ def centre(
             for k in range(width[i]):
                 if loose[i, k]:
                     y[i, k] += length * step[i, k]
-        if length == 1.0 and change < 1e-13:
+        if length < 1.0:
+            continue
+        stuck = stuck + 1 if change > STALLED * least else 0
+        least = min(least, change)
+        if change < 1e-13 or stuck == STUCK:
             break
     return mismatch(col, cols, width, full, loose, supply, y, excess)
 
