@@ -10,8 +10,8 @@ import numpy as np
 from bilinq.arrays import Array
 from bilinq.compiled import fast_kernel, kernel
 
-LAPACK_FROM = 129
-"""Order from which speed goes before accuracy entry by entry."""
+LAPACK_FROM = 401
+"""Order from which speed goes before accuracy entry by entry, and before doing without threads."""
 
 
 @fast_kernel
