@@ -5,6 +5,7 @@ Times are of the load's own clock, from the moment at which a request is sent to
 
 import asyncio
 import random
+import secrets
 import sys
 import time
 from collections.abc import Awaitable
@@ -34,6 +35,8 @@ class Plan(msgspec.Struct, frozen=True):
     agents: int = 0
     servers: int = 0
     rate: float = 0.0
+    keyed: bool = False
+    """Whether each job has an idempotency key, as the clients of the package give it one."""
     ahead: int = 5000
     """Most jobs that wait when the next batch is submitted."""
 
@@ -87,10 +90,13 @@ class Load:
             await self._submit(line, number, time.perf_counter())
 
     async def _submit(self, line: Line, number: int, at: float) -> None:
-        jobs = [{"class": random.choice(CLASSES), "payload": {"at": at}} for _ in range(number)]
+        jobs = [{"class": random.choice(CLASSES), "payload": {"at": at}, **self._key()} for _ in range(number)]
         answer = await line.ask("POST", "/v1/jobs", {"jobs": jobs})
         assert len(answer["jobs"]) == number
         self.told.submitted += number
+
+    def _key(self) -> dict[str, str]:
+        return {"key": secrets.token_urlsafe(12)} if self.plan.keyed else {}
 
     async def _at_random(self, lines: list[Line]) -> None:
         """Submit batches at random times, each on a line that is free; a job's wait begins when it is due."""

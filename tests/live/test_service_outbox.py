@@ -2,14 +2,16 @@
 
 import asyncio
 import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 from databases import leading
 
-from bilinq.errors import Clash
+from bilinq.errors import Away, Clash
 from bilinq.live.keys import LOCAL
-from bilinq.live.messages import JobClass, Lease, LeasedJob, NewJob, ServerClass, Submitted
+from bilinq.live.messages import JobClass, Lease, LeasedJob, NewJob, NewServer, ServerClass, Submitted
 from bilinq.live.service import Service
 from bilinq.live.service.outbox import Changes, Outbox
 from bilinq.live.service.polls import Poll
@@ -30,7 +32,11 @@ def prepare(tx: Transaction) -> None:
     classes.put(tx, ClassRow(1, "job", "a", (1.0,), 1.0, 1.0, None))
     classes.put(tx, ClassRow(2, "server", "x", (1.0,)))
     servers.put(tx, ServerRow(1, "x", None, "key", 0.0, 0.0))
-    jobs.insert(tx, [JobRow(id, "default", "a", "queued", None, None, f'"{id}"', 1, 1, 0, 1.0) for id in JOBS])
+    jobs.insert(tx, [row(id) for id in JOBS])
+
+
+def row(id: int) -> JobRow:
+    return JobRow(id, "default", "a", "queued", None, None, f'"{id}"', 1, 1, 0, 1.0)
 
 
 def grant(lease: int, job: int) -> LeaseRow:
@@ -72,6 +78,43 @@ def test_changes_of_one_moment_share_an_operation(database_url: str) -> None:
             await asyncio.gather(*(outbox.put(finish(id, id)) for id in JOBS))
             assert len(operations) <= 20  # how many were taken up while more came depends on the writer's pace
             assert await states(store, *JOBS) == [["done", "finished"]] * len(JOBS)
+
+    asyncio.run(run())
+
+
+def test_a_new_job_and_its_lease_share_a_commit(database_url: str) -> None:
+    async def run() -> None:
+        async with leading(database_url) as store:
+            await store.write(prepare)
+            operations: list[Any] = []
+            outbox, before = counted(store, operations), store.commits
+            put = [outbox.put(Changes(new=[row(id)])) for id in (201, 202)] + [outbox.put(Changes(), [grant(1, 202)])]
+            assert not operations  # they wait for others
+            outbox.flush()
+            assert len(operations) == 1
+            assert (await asyncio.gather(*put))[2] == {202: '"202"'}
+            assert store.commits == before + 1
+            assert await states(store, 201, 202) == [["queued"], ["leased", "active"]]
+
+    asyncio.run(run())
+
+
+def test_changes_wait_for_others_but_not_for_long(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first goes after a millisecond, what comes right after it only when PAUSE has passed, both without help."""
+    monkeypatch.setattr("bilinq.live.service.outbox.PAUSE", 0.2)
+
+    async def run() -> None:
+        async with leading(sqlite_url) as store:
+            await store.write(prepare)
+            operations: list[Any] = []
+            outbox = counted(store, operations)
+            await outbox.put(Changes(new=[row(201)]))
+            later = [outbox.put(Changes(new=[row(202)]))]
+            await asyncio.sleep(0.05)
+            later.append(outbox.put(Changes(new=[row(203)])))
+            assert len(operations) == 1
+            await asyncio.gather(*later)
+            assert len(operations) == 2
 
     asyncio.run(run())
 
@@ -121,16 +164,22 @@ def test_after_a_failure_changes_start_anew(sqlite_url: str) -> None:
     asyncio.run(run())
 
 
+@asynccontextmanager
+async def serving(url: str, **options: Any) -> AsyncIterator[Service]:
+    classes = {"job_class": (JobClass("a", [1.0]),), "server_class": (ServerClass("x", [1.0]),)}
+    service = Service(Settings(database=url, **(classes | options)), open_store(url))
+    await service.start()
+    try:
+        yield service
+    finally:
+        await service.stop()
+
+
 def test_submits_at_once_are_all_or_none_each(database_url: str) -> None:
     """Of two calls that use a key for different jobs one is refused as a whole; small and large calls alike."""
-    settings = Settings(
-        database=database_url, job_class=(JobClass("a", [1.0]),), server_class=(ServerClass("x", [1.0]),), slot=60.0
-    )
 
     async def run() -> None:
-        service = Service(settings, open_store(database_url))
-        await service.start()
-        try:
+        async with serving(database_url, slot=60.0) as service:
             calls = [[NewJob("a", 0, key="k"), NewJob("a", n, key=f"own{n}")] for n in range(9)]
             calls[4] = [NewJob("a", 4, key="own4"), NewJob("a", "other", key="k")]
             calls += [[NewJob("a", key="k", payload=0)] * 200, [NewJob("a")] * 60 + [NewJob("a", 5, key="k")]]
@@ -142,8 +191,63 @@ def test_submits_at_once_are_all_or_none_each(database_url: str) -> None:
             listed = (await service.jobs(LOCAL, None, None, None, 1000)).jobs
             assert {one.key for one in listed} == {"k"} | {f"own{n}" for n in range(9) if n != 4}
             assert service.core.memory.queued["a"] == len(listed) == 9
-        finally:
-            await service.stop()
+
+    asyncio.run(run())
+
+
+def test_a_submit_and_its_lease_wait_for_one_commit(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as nothing else makes it hurry: the pause between two groups is made longer than a slot takes."""
+    monkeypatch.setattr("bilinq.live.service.outbox.LEAST", 0.5)
+
+    async def run() -> None:
+        async with serving(database_url, work_conserving=True) as service:
+            server = await service.register(LOCAL, NewServer("x"))
+            asked = asyncio.create_task(service.lease(LOCAL, [server.id], 5.0))
+            await asyncio.sleep(0.1)
+            before = service.core.store.commits
+            submitted = await service.submit(LOCAL, [NewJob("a", {"n": 1})])
+            [lease] = await asked
+            assert (lease.job.id, lease.job.payload) == (submitted.jobs[0].id, {"n": 1})
+            assert service.core.store.commits == before + 1
+
+    asyncio.run(run())
+
+
+def test_a_key_stays_taken_until_its_job_is_stored(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who hangs up early and asks again gets the job of the first call: the second waits for what becomes of the first."""
+    monkeypatch.setattr("bilinq.live.service.outbox.LEAST", 0.3)
+
+    async def run() -> None:
+        async with serving(database_url, slot=60.0) as service:
+            first = asyncio.create_task(service.submit(LOCAL, [NewJob("a", key="k")]))
+            await asyncio.sleep(0.1)
+            first.cancel()
+            again = await service.submit(LOCAL, [NewJob("a", key="k"), NewJob("a", key="other")])
+            with pytest.raises(Clash, match="key 'k' was used"):
+                await service.submit(LOCAL, [NewJob("a", "other payload", key="k")])
+            assert [one.id for one in again.jobs] == ["j1", "j3"]
+            assert (service.core.memory.queued["a"], service.core.meters.recoveries) == (2, 0)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_what_memory_changed_before_it_was_lost_is_not_written_after_it_was_loaded_again(
+    database_url: str, early: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A group that waits is handed over when memory is given up, and so is all that comes until memory is there again."""
+    monkeypatch.setattr("bilinq.live.service.outbox.LEAST", 1.0)
+
+    async def run() -> None:
+        async with serving(database_url, slot=60.0) as service:
+            core = service.core
+            saved = [core.save(Changes(new=[row(500)]))] if early else []
+            core._recover("a test")
+            saved += [] if early else [core.save(Changes(new=[row(500)]))]
+            while not core.ready:
+                await asyncio.sleep(0.01)
+            [told] = await asyncio.gather(*saved, return_exceptions=True)
+            assert set(core.memory.jobs) == (set() if isinstance(told, Away) else {500})
 
     asyncio.run(run())
 

@@ -33,7 +33,8 @@ async def main(url):
         jobs.insert(tx, [JobRow(id, "default", "short", "queued", f"key {id}", "digest", "[1, 2]", 1, 1, 0, 1.0)])
 
     def finish(tx, id):
-        assert leases.end(tx, [LeaseEnd(id, "finished", 3.0, 0.5)]) == 1
+        assert leases.get(tx, id).state == "active"
+        leases.end(tx, [LeaseEnd(id, "finished", 3.0, 0.5)])
         jobs.set_ended(tx, [Ended(id, "done", 3.0, 0, 0, "[3]", 0.5)])
         rewards.add(tx, [RewardRow(id, id, 1, 1, id / 7)])
 

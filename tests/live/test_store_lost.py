@@ -259,6 +259,18 @@ asyncio.run(main(sys.argv[1]))
 """
 
 
+def test_who_stops_leaves_the_lead_at_once(database_url: str) -> None:
+    """The next one need not wait for the lock, as it would if the database found out later that the first is gone."""
+
+    async def run() -> None:
+        for _ in range(20):
+            store = open_store(database_url)
+            await store.start(wait=False)
+            await store.stop()
+
+    asyncio.run(run())
+
+
 def test_a_frozen_leader_loses_the_lead_and_cannot_write_when_it_wakes(postgres_url: str) -> None:
     frozen = subprocess.Popen(
         [sys.executable, "-c", FREEZE, postgres_url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -54,6 +54,23 @@ def test_one_write_needs_one_commit(database_url: str) -> None:
     asyncio.run(run())
 
 
+def test_long_texts_pass_in_every_way(database_url: str) -> None:
+    """Far more than a socket takes at once: as a row among others, as a parameter, and as an answer."""
+    text = '"' + "x" * 5_000_000 + '"'
+
+    def long(tx: Transaction) -> tuple[list[str], str | None]:
+        jobs.insert(tx, [job(id)._replace(payload=text) for id in (1, 2)])
+        meta.put(tx, "long", text)
+        return [row.payload for row in jobs.page(tx, None, None, None, None, 10)], meta.get(tx, "long")
+
+    async def run() -> None:
+        async with leading(database_url) as store, asyncio.timeout(60.0):
+            for back in (await asyncio.gather(store.write(long), store.write(insert(3))))[:1]:
+                assert back == ([text, text], text)
+
+    asyncio.run(run())
+
+
 def test_writes_keep_their_order(database_url: str) -> None:
     async def run() -> None:
         async with leading(database_url) as store:

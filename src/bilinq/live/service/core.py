@@ -32,8 +32,8 @@ from bilinq.live.store.leases import LeaseRow
 T = TypeVar("T")
 log = logging.getLogger("bilinq.live")
 
-GAP = 0.001
-"""Least seconds between two slots."""
+GAP = 0.005
+"""Least seconds between two slots: what comes meanwhile shares a slot, a commit and an answer."""
 SHARE = 3.0
 """Slots that run early leave at least as many times what they spend to everything else: CPU, not time, in which other
 processes may have had their turn."""
@@ -103,6 +103,7 @@ class Core:
         """End polls and slots, finish what is being written, save what was learnt, and let others lead."""
         self.stopping = True
         memory, self.ready = self._memory, False
+        self._outbox.close()
         self.end_polls()
         for task in list(self._tasks):
             task.cancel()
@@ -147,18 +148,24 @@ class Core:
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 
-    async def write(self, operation: Callable[[Transaction], T], *, in_order: bool = True) -> T:
-        """Return what an operation returns, once it is on disk; if it fails, memory is loaded again.
-
-        An operation that has nothing to do with what memory knows of need not be `in_order` with what is saved.
-        """
-        if in_order:
-            self._outbox.close()
+    async def write(self, operation: Callable[[Transaction], T]) -> T:
+        """Return what an operation returns, once it is on disk; if it fails, memory is loaded again."""
+        self._outbox.close()
         return await asyncio.shield(self._submit(operation))
 
-    def save(self, changes: Changes, granted: Sequence[LeaseRow] = ()) -> Payloads:
-        """Hand on what memory has changed, now; wait for what is returned until that is on disk."""
-        return asyncio.shield(self._outbox.put(changes, granted))
+    def save(
+        self, changes: Changes, granted: Sequence[LeaseRow] = (), then: Callable[[], None] | None = None
+    ) -> Payloads:
+        """Hand on what memory has changed, now; wait for what is returned until that is on disk.
+
+        `then` is called when it is on disk or has failed, whether or not somebody waits.
+        """
+        written = self._outbox.put(changes, granted)
+        if then is not None:
+            written.add_done_callback(lambda _: then())
+        if not self.ready:  # memory may be loaded again any moment, and must find this or nothing
+            self._outbox.close()
+        return asyncio.shield(written)
 
     def _submit(self, operation: Callable[[Transaction], T]) -> asyncio.Future[T]:
         """Hand over an operation now, so that the database changes in the order in which memory did."""
@@ -179,8 +186,10 @@ class Core:
             self._recover(str(error) or type(error).__name__)
 
     def hurry(self) -> None:
-        """Run the next slot early."""
-        self._hurry.set()
+        """Run the next slot early, if it can bring a job and a server together."""
+        memory = self._memory
+        if memory is not None and any(memory.queued.values()) and (memory.anyone_idle() or not self.options.learns):
+            self._hurry.set()
 
     def run_slot(self) -> None:
         """Run one slot now: expire leases, let the scheduler choose, and write the leases."""
@@ -191,7 +200,7 @@ class Core:
         if changes:
             self.spawn(_in_time(self.save(changes)))
         idle = memory.idle()
-        if memory.scheduler is None or not sum(memory.queued.values()):
+        if memory.scheduler is None or not any(memory.queued.values()):
             return
         if not idle and self.options.learns:  # first come, first served, wants to see who came when all the same
             return
@@ -263,6 +272,7 @@ class Core:
         except Exception as error:
             log.exception("a slot failed")
             self._recover(f"a slot failed: {error}")
+        self._outbox.flush()
 
     async def _keep_checkpoints(self) -> None:
         while True:
@@ -302,6 +312,7 @@ class Core:
             return
         log.error("the database is away: %s", reason)
         self._recovering, self.ready = True, False
+        self._outbox.close()
         self.meters.recoveries += 1
         self.end_polls()
         self.spawn(self._come_back())

@@ -45,20 +45,16 @@ class Labour:
         if ("server", new.server_class) not in memory.classes:
             known = ", ".join(sorted(key[1] for key in memory.classes if key[0] == "server")) or "none yet"
             raise NotKnown(f"there is no server class {new.server_class!r}; known are {known}")
-        same = [
-            one
-            for one in memory.servers.values()
-            if new.name and (one.row.owner, one.row.name) == (who.prefix, new.name)
-        ]
-        if same and same[0].row.server_class == new.server_class:
+        same = memory.server_named(who.prefix, new.name) if new.name else None
+        if same is not None and same.row.server_class == new.server_class:
             await self._core.write(lambda tx: None)  # the first call may not be on disk yet
-            return _message(same[0])
+            return _message(same)
         changes = Changes()
-        for other in same:
-            self._let_go(other, "the server was registered anew", changes)
-        id = same[0].row.id if same else next(memory.ids.server)
+        if same is not None:
+            self._let_go(same, "the server was registered anew", changes)
+        id = next(memory.ids.server) if same is None else same.row.id
         row = ServerRow(id, new.server_class, new.name, who.prefix, now, now)
-        memory.servers[id] = LiveServer(row, now)
+        memory.enrol(LiveServer(row, now))
 
         def store(tx: Transaction) -> None:
             changes.write(tx)
@@ -78,7 +74,7 @@ class Labour:
         if server.lease is not None:
             memory.return_unused(memory.leases[server.lease], time.time(), changes)
         self._let_go(server, "the server was unregistered", changes)
-        del memory.servers[server.row.id]
+        memory.dismiss(server.row.id)
 
         def store(tx: Transaction) -> None:
             changes.write(tx)

@@ -20,7 +20,8 @@ def load(tx: Transaction, settings: Settings, ids: Ids, seed: int, now: float) -
     memory = Memory(ids, scheduler_from(tx, options), settings.max_attempts)
     memory.classes = {(row.kind, row.name): row for row in classes.current(tx)}
     memory.keys = {row.prefix: row for row in keys.all(tx)}
-    memory.servers = {row.id: LiveServer(row, row.seen) for row in servers.all(tx)}
+    for server in servers.all(tx):
+        memory.enrol(LiveServer(server, server.seen))
     for job in jobs.waiting(tx):
         memory.add(job)
     memory.dead = jobs.count_dead(tx)

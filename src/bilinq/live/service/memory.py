@@ -97,6 +97,7 @@ class Memory:
         self.meters = Meters()
         self._deadlines: list[tuple[float, int]] = []
         self._idle: dict[str, dict[int, None]] = {}
+        self._named: dict[tuple[str, str], int] = {}
 
     def add(self, job: Waiting) -> None:
         """Let a job wait."""
@@ -113,6 +114,23 @@ class Memory:
         self.scheduler.place(job.job_class, server_class, job.id)
         self.leased[job.job_class] += 1
         self._hold(LiveLease(lease.id, *lease[1:5], deadline, lease.granted, job.job_class, server_class))
+
+    def enrol(self, server: LiveServer) -> None:
+        """Know a server from now on, in the place of one with the same id."""
+        self.servers[server.row.id] = server
+        if server.row.name is not None:
+            self._named[server.row.owner, server.row.name] = server.row.id
+
+    def dismiss(self, id: int) -> None:
+        """Forget a server."""
+        row = self.servers.pop(id).row
+        if row.name is not None:
+            del self._named[row.owner, row.name]
+
+    def server_named(self, owner: str, name: str) -> LiveServer | None:
+        """Return the server that a key has registered under a name, if there is one."""
+        id = self._named.get((owner, name))
+        return None if id is None else self.servers[id]
 
     def await_work(self, id: int, poll: Poll) -> None:
         """Let a server wait for work in a call; a call in which it waited before does so no longer."""
@@ -136,6 +154,10 @@ class Memory:
     def idle(self) -> dict[str, list[int]]:
         """Return the servers that wait for work, by class."""
         return {name: list(some) for name, some in self._idle.items() if some}
+
+    def anyone_idle(self) -> bool:
+        """Tell whether a server waits for work."""
+        return any(self._idle.values())
 
     def idle_servers(self, server_class: str) -> int:
         """Return how many servers of a class wait for work."""

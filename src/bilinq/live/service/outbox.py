@@ -6,9 +6,10 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from bilinq.live.store import jobs, leases, rewards
-from bilinq.live.store.jobs import Ended, Queued
+from bilinq.live.store.jobs import Ended, JobRow, Queued
 from bilinq.live.store.leases import LeaseEnd, LeaseRow
 from bilinq.live.store.rewards import RewardRow
 from bilinq.live.store.transaction import Transaction
@@ -19,32 +20,38 @@ Payloads = asyncio.Future[dict[int, str]]
 
 @dataclass
 class Changes:
-    """Rows to write together, none of which needs another to be written before it."""
+    """Rows to write together: new jobs first, and of the others none needs another to be written before it."""
 
     leases: list[LeaseEnd] = field(default_factory=list)
     queued: list[Queued] = field(default_factory=list)
     ended: list[Ended] = field(default_factory=list)
     rewards: list[RewardRow] = field(default_factory=list)
+    new: list[JobRow] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.leases or self.queued or self.ended)
+        return bool(self.new or self.leases or self.queued or self.ended)
 
     def write(self, tx: Transaction) -> None:
         """Write all rows."""
+        jobs.insert(tx, self.new)
         leases.end(tx, self.leases)
         jobs.set_queued(tx, self.queued)
         jobs.set_ended(tx, self.ended)
         rewards.add(tx, self.rewards)
 
 
+PAUSE, LEAST = 0.003, 0.001
+"""Seconds between two groups, and those for which a group waits for more in any case; a slot ends both."""
+
+
 class Group:
     """Changes and new leases that become one operation, until the writer begins with it.
 
-    No job is in it twice, so that the order inside does not matter.
+    Besides being new, no job is in it twice, so that the order inside does not matter.
     """
 
-    def __init__(self) -> None:
-        self.written: Payloads
+    def __init__(self, written: Payloads) -> None:
+        self.written = written
         self._changes = Changes()
         self._granted: list[LeaseRow] = []
         self._jobs: set[int] = set()
@@ -72,11 +79,16 @@ class Group:
 
 
 class Outbox:
-    """The way of changes to `Store.submit`, in order: what was handed in first is never written after what came later."""
+    """The way of changes to `Store.submit`, in order: what was handed in first is never written after what came later.
+
+    Changes wait a moment for others, so that one commit serves them all.
+    """
 
     def __init__(self, submit: Callable[[Callable[[Transaction], dict[int, str]]], Payloads]) -> None:
         self._submit = submit
         self._last: Group | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._flushed = 0.0
 
     def put(self, changes: Changes, granted: Sequence[LeaseRow] = ()) -> Payloads:
         """Hand changes in; return a future of payloads by job, at least of those in `granted`, once all is on disk.
@@ -84,12 +96,32 @@ class Outbox:
         The future is shared: shield it from being cancelled.
         """
         if self._last is None or self._last.written.done() or not self._last.add(changes, granted):
-            group = Group()
-            group.add(changes, granted)
-            group.written = self._submit(group.write)
-            self._last = group
+            self.flush()
+            loop = asyncio.get_running_loop()
+            self._last = Group(loop.create_future())
+            self._last.add(changes, granted)
+            self._timer = loop.call_later(max(self._flushed + PAUSE - loop.time(), LEAST), self.flush)
         return self._last.written
+
+    def flush(self) -> None:
+        """Let nothing wait any longer."""
+        group = self._last
+        if self._timer is None or group is None:
+            return
+        self._timer.cancel()
+        self._timer, self._flushed = None, asyncio.get_running_loop().time()
+        self._submit(group.write).add_done_callback(partial(_pass_on, group.written))
 
     def close(self) -> None:
         """Let what comes from now on be written after what is handed to the store in between."""
+        self.flush()
         self._last = None
+
+
+def _pass_on(waiting: Payloads, written: Payloads) -> None:
+    """Let those who wait know what came of it."""
+    error = written.exception()
+    if error is None:
+        waiting.set_result(written.result())
+    else:
+        waiting.set_exception(error)

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from bilinq.errors import Away, Busy, Clash, NotKnown
 from bilinq.live.keys import Identity
 from bilinq.live.messages import Event, Job, JobRef, Jobs, JobState, NewJob, Retried, Submitted
+from bilinq.live.service.claims import Claims, Key
 from bilinq.live.service.core import Core
 from bilinq.live.service.ids import number
-from bilinq.live.service.outbox import Changes
+from bilinq.live.service.memory import Memory
+from bilinq.live.service.outbox import Changes, Payloads
 from bilinq.live.service.payloads import digest, from_text, to_text
 from bilinq.live.store import Transaction, audit, jobs
 from bilinq.live.store.gather import Gather
 from bilinq.live.store.jobs import JobRow, Known, Queued, Waiting
 from bilinq.live.store.leases import LeaseRow
-
-SMALL = 50
-"""Jobs of a call that is stored together with other calls."""
 
 
 class Stored(NamedTuple):
@@ -37,30 +36,53 @@ class Submissions:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._coming: Counter[str] = Counter()
-        self._gather = Gather(partial(core.write, in_order=False), _insert)
+        self._claims = Claims()
+        self._look_up = Gather(core.store.read, _known)
 
     async def submit(self, who: Identity, new: Sequence[NewJob]) -> Submitted:
-        """Store jobs, all or none; a job with a key that was used before is the job of then."""
+        """Store jobs, all or none; a job with a key that was used before is the job of then.
+
+        Jobs wait for servers before they are on disk, so that one commit can store them with their leases; nobody is told
+        of either before that.
+        """
         memory = self._core.memory
-        coming = Counter(job.job_class for job in new)
-        self._check_room(coming)
+        self._check_room(job.job_class for job in new)
         rows = [self._row(who, job, next(memory.ids.job)) for job in new]
-        self._coming += coming
+        keys = {(row.namespace, row.key) for row in rows if row.key is not None}
+        if keys:
+            return await self._submit_once(memory, rows, keys)
+        await self._take(rows)
+        return Submitted([JobRef(f"j{row.id}", "queued") for row in rows])
+
+    async def _submit_once(self, memory: Memory, rows: Sequence[JobRow], keys: set[Key]) -> Submitted:
+        """Store those jobs whose keys are new, once it is certain which they are."""
+        release = await self._claims.take(keys)
         try:
-            stored = await self._store(who.namespace, rows)
-        finally:
-            self._coming -= coming
-        if memory is not self._core.memory:  # it was loaded again meanwhile, with these jobs in it
-            return Submitted([JobRef(f"j{id}", state) for id, state, _ in stored])
-        for (_, _, is_new), row in zip(stored, rows, strict=True):
-            if is_new:
-                memory.add(Waiting(row.id, row.job_class, row.units_left, 0, row.submitted))
-                memory.counters["submitted"] += 1
-                memory.meters.submit(row.job_class, row.units)
+            stored = _settle(rows, await self._look_up(keys))
+            if memory is not self._core.memory:
+                raise Away("the service has lost its database meanwhile; ask again", retry_after=1.0)
+            fresh = [row for row, (_, _, is_new) in zip(rows, stored, strict=True) if is_new]
+            self._check_room(row.job_class for row in fresh)
+            saved = self._take(fresh, release) if fresh else None
+        except BaseException:
+            release()
+            raise
+        if saved is None:
+            release()
+        else:
+            await saved
+        return Submitted([JobRef(f"j{id}", state) for id, state, _ in stored])
+
+    def _take(self, rows: Sequence[JobRow], then: Callable[[], None] | None = None) -> Payloads:
+        """Let jobs wait, and store them; wait for what is returned until they are on disk."""
+        memory = self._core.memory
+        for row in rows:
+            memory.add(Waiting(row.id, row.job_class, row.units_left, 0, row.submitted))
+            memory.counters["submitted"] += 1
+            memory.meters.submit(row.job_class, row.units)
         if self._core.options.eager:
             self._core.hurry()
-        return Submitted([JobRef(f"j{id}", state) for id, state, _ in stored])
+        return self._core.save(Changes(new=list(rows)), then=then)
 
     async def job(self, who: Identity, id: str) -> Job:
         """Return a job with what happened to it, as far as it is on disk: nobody was told more."""
@@ -122,25 +144,16 @@ class Submissions:
             self._core.hurry()
         return Retried(id, "queued")
 
-    def _check_room(self, coming: Counter[str]) -> None:
+    def _check_room(self, coming: Iterable[str]) -> None:
         memory = self._core.memory
-        for name, many in coming.items():
+        for name, many in Counter(coming).items():
             row = memory.classes.get(("job", name))
             if row is None or memory.scheduler is None:
                 known = ", ".join(sorted(key[1] for key in memory.classes if key[0] == "job")) or "none yet"
                 raise NotKnown(f"there is no job class {name!r}; known are {known}")
-            room = (row.backlog or self._core.settings.backlog) - memory.queued[name] - self._coming[name]
+            room = (row.backlog or self._core.settings.backlog) - memory.queued[name]
             if many > room:
                 raise Busy(f"class {name!r} has room for {max(room, 0)} more jobs; got {many}", retry_after=1.0)
-
-    async def _store(self, namespace: str, rows: Sequence[JobRow]) -> list[Stored]:
-        """Insert the rows of one call, small ones together with those of others."""
-        if len(rows) <= SMALL:
-            return await self._gather((namespace, rows))
-        [answer] = await self._core.write(lambda tx: _insert(tx, [(namespace, rows)]), in_order=False)
-        if isinstance(answer, Clash):
-            raise answer
-        return answer
 
     def _row(self, who: Identity, job: NewJob, id: int) -> JobRow:
         payload = to_text(job.payload)
@@ -158,29 +171,20 @@ class Submissions:
         return row, jobs.history(tx, row.id)
 
 
-def _insert(tx: Transaction, asked: Sequence[tuple[str, Sequence[JobRow]]]) -> list[list[Stored] | Clash]:
-    """Insert the rows of several calls whose key is new; return what became of the rows of each, or why all are refused."""
-    known: dict[tuple[str, str], Known] = {}
-    for namespace in {namespace for namespace, _ in asked}:
-        keys = [row.key for space, rows in asked if space == namespace for row in rows if row.key is not None]
-        known |= {(namespace, key): job for key, job in jobs.by_key(tx, namespace, keys).items()}
-    answers: list[list[Stored] | Clash] = []
-    fresh: list[JobRow] = []
-    for _, rows in asked:
-        try:
-            answer = _settle(rows, known)
-        except Clash as error:
-            answers.append(error)
-            continue
-        answers.append(answer)
-        new = [row for row, stored in zip(rows, answer, strict=True) if stored.is_new]
-        known |= {(row.namespace, row.key): Known(row.id, "queued", row.digest) for row in new if row.key is not None}
-        fresh += new
-    jobs.insert(tx, fresh)
-    return answers
+def _known(tx: Transaction, asked: Sequence[Collection[Key]]) -> list[dict[Key, Known]]:
+    """Return, for each of several calls, the jobs that were stored under its keys."""
+    keys = defaultdict[str, set[str]](set)
+    for namespace, key in itertools.chain.from_iterable(asked):
+        keys[namespace].add(key)
+    known = {
+        (namespace, key): job
+        for namespace in keys
+        for key, job in jobs.by_key(tx, namespace, [*keys[namespace]]).items()
+    }
+    return [{key: known[key] for key in some if key in known} for some in asked]
 
 
-def _settle(rows: Sequence[JobRow], known: Mapping[tuple[str, str], Known]) -> list[Stored]:
+def _settle(rows: Sequence[JobRow], known: Mapping[Key, Known]) -> list[Stored]:
     """Return what becomes of the rows of one call, where `known` jobs have their keys already; or refuse all."""
     answer: list[Stored] = []
     own: dict[str, Known] = {}

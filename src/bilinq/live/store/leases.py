@@ -88,11 +88,13 @@ def of_job(tx: Transaction, job: int, limit: int = 1000) -> list[LeaseRow]:
     return [LeaseRow._make(row) for row in reversed(found)]
 
 
-def end(tx: Transaction, rows: Sequence[LeaseEnd]) -> int:
-    """End active leases; return how many of them were active."""
-    return tx.each(END, rows) if rows else 0
+def end(tx: Transaction, rows: Sequence[LeaseEnd]) -> None:
+    """End leases; those that have ended stay as they are."""
+    if rows:
+        tx.each(END, rows)
 
 
-def extend(tx: Transaction, rows: Sequence[Extension]) -> int:
-    """Give active leases a later deadline; return how many of them were active."""
-    return tx.each(EXTEND, rows) if rows else 0
+def extend(tx: Transaction, rows: Sequence[Extension]) -> None:
+    """Give leases a later deadline; those that have ended stay as they are."""
+    if rows:
+        tx.each(EXTEND, rows)

@@ -1,6 +1,7 @@
 """A connection to PostgreSQL. Many rows travel as one JSON text, which costs the least on both sides."""
 
 import contextlib
+import select
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -32,7 +33,11 @@ STANDBY = "25006"
 
 
 class PostgresConnection(Connection):
-    """A connection, for writing or for reading only."""
+    """A connection, for writing or for reading only.
+
+    Who writes does not wait for the answer to a statement before the next is sent, unless it reads something: an error may
+    come up later than its statement, at the latest with the commit.
+    """
 
     dialect = "postgresql"
 
@@ -48,6 +53,8 @@ class PostgresConnection(Connection):
             self._db.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
             self._db.read_only = True
         self._cursor = self._db.cursor(binary=True)
+        self._life = contextlib.ExitStack()  # leaving a pipeline earlier would stop the clock of idle_session_timeout
+        self._pipeline = self._life.enter_context(self._db.pipeline()) if writes else None
 
     def begin(self) -> None:
         """Do nothing: the first statement begins a transaction."""
@@ -60,8 +67,12 @@ class PostgresConnection(Connection):
 
     def rollback(self) -> None:
         """Undo."""
-        if not self.lost:
-            self._db.rollback()
+        if self.lost:
+            return
+        if self._pipeline is not None:
+            with contextlib.suppress(psycopg.Error):  # the answers that nobody has waited for
+                self._pipeline.sync()
+        self._db.rollback()
 
     def check(self) -> None:
         """Ask for a sign of life."""
@@ -75,16 +86,26 @@ class PostgresConnection(Connection):
             return f"the connection to the database was lost: {first_line(error)}"
         if not self._writes and isinstance(error, psycopg.errors.UndefinedTable):
             return f"the database has no tables yet: {first_line(error)}"
+        if isinstance(error, psycopg.errors.PipelineAborted):  # an error before it that an operation hid
+            return None
         return f"the database fails: {first_line(error)}" if isinstance(error, psycopg.OperationalError) else None
 
     def close(self) -> None:
-        """Close, which undoes what is under way."""
+        """Undo what is under way and close; the lock is free when this returns, not some time later."""
+        with contextlib.suppress(psycopg.Error):
+            self.rollback()
+            if self._writes and not self.lost:
+                self.rows("SELECT pg_advisory_unlock_all()")
+                self._db.commit()
+        with contextlib.suppress(psycopg.Error):
+            self._life.close()
         with contextlib.suppress(psycopg.Error):
             self._db.close()
 
     def rows(self, sql: str, /, **params: Any) -> list[Row]:
         """Return the rows that a query finds."""
-        return self._cursor.execute(_named(sql), params).fetchall()
+        self._send(_named(sql), params)
+        return self._cursor.fetchall()
 
     def among(self, sql: str, values: Sequence[int] | Sequence[str], /, **params: Any) -> list[Row]:
         """Return the rows whose column is one of `values`, handed over as an array."""
@@ -93,19 +114,28 @@ class PostgresConnection(Connection):
     def run(self, sql: str, /, **params: Any) -> int:
         """Carry out a statement; return how many rows it changed."""
         self.wrote = True
-        return self._cursor.execute(_named(sql), params).rowcount
+        self._send(_named(sql), params)
+        if self._pipeline is not None:
+            self._pipeline.sync()
+        return self._cursor.rowcount
 
     def many(self, sql: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Carry out a statement for each set of parameters."""
         self.wrote = True
         self._cursor.executemany(_named(sql), rows)
 
-    def each(self, bulk: Bulk, rows: Sequence[Row]) -> int:
+    def each(self, bulk: Bulk, rows: Sequence[Row]) -> None:
         """Carry out `bulk` for all rows in one statement."""
         self.wrote = True
         sql, names = _at_once(bulk)
         texts = msgspec.json.encode([dict(zip(names, row, strict=True)) for row in rows]).decode()
-        return self._cursor.execute(sql, {"rows": texts}).rowcount
+        self._send(sql, {"rows": texts})
+
+    def _send(self, sql: bytes, params: Mapping[str, Any]) -> None:
+        """Send a statement, all of it: psycopg sends what the socket takes at once, and then waits for an answer."""
+        self._cursor.execute(sql, params)
+        while self._pipeline is not None and self._db.pgconn.flush():
+            select.select([], [self._db.fileno()], [])
 
 
 def first_line(error: Exception) -> str:

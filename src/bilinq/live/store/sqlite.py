@@ -106,10 +106,10 @@ class SqliteConnection(Connection):
         self.wrote = True
         self._db.executemany(sql, rows)
 
-    def each(self, bulk: Bulk, rows: Sequence[Row]) -> int:
+    def each(self, bulk: Bulk, rows: Sequence[Row]) -> None:
         """Carry out `bulk` row by row, with parameters by number: faster than by name."""
         self.wrote = True
-        return self._db.executemany(_numbered(bulk), rows).rowcount
+        self._db.executemany(_numbered(bulk), rows)
 
 
 class SqliteStore(Store):

@@ -49,8 +49,8 @@ class Transaction(ABC):
         """Carry out a statement once for each set of parameters."""
 
     @abstractmethod
-    def each(self, bulk: Bulk, rows: Sequence[Row]) -> int:
-        """Carry out `bulk` for all `rows`, of which no two may concern the same row; return how many rows it changed."""
+    def each(self, bulk: Bulk, rows: Sequence[Row]) -> None:
+        """Carry out `bulk` for all `rows`, of which no two may concern the same row."""
 
 
 def _type(hint: Any) -> str:
