@@ -21,6 +21,8 @@ MIX: dict[str, Any] = {"batch": 20, "submitters": 4, "agents": 16, "servers": 16
 """Lives: jobs come in batches of 20, sixteen agents drive 16 servers each."""
 SINGLE = MIX | {"batch": 1, "submitters": 32}
 """The same with each job submitted alone, by 32 lines at once."""
+KEYED = SINGLE | {"keyed": True}
+"""The same with keys, as the clients of the package submit."""
 RIVAL: dict[str, Any] = {"batch": 100, "workers": 2, "concurrency": 10}
 """The best that was found for procrastinate on two cores; one worker does a third less."""
 ROUNDS = 3
@@ -102,7 +104,7 @@ def memory(url: str, jobs: int, steps: int = 20) -> Report:
 def _lives_and_waits(report: Report, service: Serving) -> float:
     """Measure lives in batches and alone, and the waits at half of each; return the lives in batches each second."""
     rates = {}
-    for name, mix in (("batches", MIX), ("single submits", SINGLE)):
+    for name, mix in (("batches", MIX), ("single submits", SINGLE), ("single submits with keys", KEYED)):
         rates[name] = _row(report, f"lives, {name}", service.load(jobs=5000, **mix))
         _waits(report, f"lives at half of that, {name}", service, rates[name] / 2, mix)
     return rates["batches"]

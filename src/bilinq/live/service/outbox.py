@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from bilinq.live.store import jobs, leases, rewards
@@ -74,8 +74,17 @@ class Group:
         """Write everything; return the payloads of the jobs that were leased."""
         with self._lock:
             self._begun = True
-        self._changes.write(tx)
-        return leases.grant(tx, self._granted)
+        changes, payloads = _born_leased(self._changes, self._granted)
+        changes.write(tx)
+        return payloads | leases.grant(tx, self._granted, payloads)
+
+
+def _born_leased(changes: Changes, granted: Sequence[LeaseRow]) -> tuple[Changes, dict[int, str]]:
+    """Return the changes with new jobs that are leased at once stored as such, and the payloads of these."""
+    starts = {lease.job: lease.granted for lease in granted}
+    leased = {row.id: row._replace(state="leased", started=starts[row.id]) for row in changes.new if row.id in starts}
+    new = [leased.get(row.id, row) for row in changes.new]
+    return replace(changes, new=new), {id: row.payload for id, row in leased.items()}
 
 
 class Outbox:

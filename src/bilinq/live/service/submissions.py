@@ -37,7 +37,7 @@ class Submissions:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._claims = Claims()
-        self._look_up = Gather(core.store.read, _known)
+        self._look_up = Gather(core.store.look_up, _known)
 
     async def submit(self, who: Identity, new: Sequence[NewJob]) -> Submitted:
         """Store jobs, all or none; a job with a key that was used before is the job of then.

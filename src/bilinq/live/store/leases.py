@@ -1,6 +1,6 @@
 """Leases: who may serve which job until when, and how that ended."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 from bilinq.live.store.transaction import Bulk, Transaction
@@ -62,13 +62,15 @@ START = Bulk(
 )
 
 
-def grant(tx: Transaction, rows: Sequence[LeaseRow]) -> dict[int, str]:
-    """Store leases, mark their jobs as leased, and return the payloads by job id."""
-    if not rows:
+def grant(tx: Transaction, rows: Sequence[LeaseRow], stored: Container[int] = ()) -> dict[int, str]:
+    """Store leases, mark their jobs as leased, and return the payloads by job id; jobs `stored` as leased need neither."""
+    if rows:
+        tx.each(INSERT, rows)
+    waiting = [row for row in rows if row.job not in stored]
+    if not waiting:
         return {}
-    tx.each(INSERT, rows)
-    tx.each(START, [(row.job, row.granted) for row in rows])
-    return dict(tx.among("SELECT id, payload FROM job WHERE id {among}", [row.job for row in rows]))
+    tx.each(START, [(row.job, row.granted) for row in waiting])
+    return dict(tx.among("SELECT id, payload FROM job WHERE id {among}", [row.job for row in waiting]))
 
 
 def get(tx: Transaction, id: int) -> LeaseRow | None:

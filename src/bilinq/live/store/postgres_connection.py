@@ -52,7 +52,6 @@ class PostgresConnection(Connection):
         else:
             self._db.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
             self._db.read_only = True
-        self._cursor = self._db.cursor(binary=True)
         self._life = contextlib.ExitStack()  # leaving a pipeline earlier would stop the clock of idle_session_timeout
         self._pipeline = self._life.enter_context(self._db.pipeline()) if writes else None
 
@@ -70,13 +69,13 @@ class PostgresConnection(Connection):
         if self.lost:
             return
         if self._pipeline is not None:
-            with contextlib.suppress(psycopg.Error):  # the answers that nobody has waited for
+            with contextlib.suppress(psycopg.Error):  # of answers that nobody has waited for
                 self._pipeline.sync()
         self._db.rollback()
 
     def check(self) -> None:
         """Ask for a sign of life."""
-        self._cursor.execute("SELECT 1")
+        self.rows("SELECT 1")
         self._db.commit()
 
     def fault(self, error: Exception) -> str | None:
@@ -104,8 +103,7 @@ class PostgresConnection(Connection):
 
     def rows(self, sql: str, /, **params: Any) -> list[Row]:
         """Return the rows that a query finds."""
-        self._send(_named(sql), params)
-        return self._cursor.fetchall()
+        return self._send(_named(sql), params).fetchall()
 
     def among(self, sql: str, values: Sequence[int] | Sequence[str], /, **params: Any) -> list[Row]:
         """Return the rows whose column is one of `values`, handed over as an array."""
@@ -114,15 +112,15 @@ class PostgresConnection(Connection):
     def run(self, sql: str, /, **params: Any) -> int:
         """Carry out a statement; return how many rows it changed."""
         self.wrote = True
-        self._send(_named(sql), params)
+        sent = self._send(_named(sql), params)
         if self._pipeline is not None:
             self._pipeline.sync()
-        return self._cursor.rowcount
+        return sent.rowcount
 
     def many(self, sql: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Carry out a statement for each set of parameters."""
         self.wrote = True
-        self._cursor.executemany(_named(sql), rows)
+        self._db.cursor().executemany(_named(sql), rows)
 
     def each(self, bulk: Bulk, rows: Sequence[Row]) -> None:
         """Carry out `bulk` for all rows in one statement."""
@@ -131,11 +129,16 @@ class PostgresConnection(Connection):
         texts = msgspec.json.encode([dict(zip(names, row, strict=True)) for row in rows]).decode()
         self._send(sql, {"rows": texts})
 
-    def _send(self, sql: bytes, params: Mapping[str, Any]) -> None:
-        """Send a statement, all of it: psycopg sends what the socket takes at once, and then waits for an answer."""
-        self._cursor.execute(sql, params)
+    def _send(self, sql: bytes, params: Mapping[str, Any] | None = None) -> psycopg.Cursor[Row]:
+        """Send a statement, all of it, on a cursor of its own, so that its answer is not taken for that of another.
+
+        What a socket does not take at once psycopg would leave for later, and wait for an answer to what was never sent.
+        """
+        cursor = self._db.cursor(binary=True)
+        cursor.execute(sql, params)
         while self._pipeline is not None and self._db.pgconn.flush():
             select.select([], [self._db.fileno()], [])
+        return cursor
 
 
 def first_line(error: Exception) -> str:

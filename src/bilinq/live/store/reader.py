@@ -28,6 +28,12 @@ class Reader:
             raise Away("the store is stopped")
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._run, operation)
 
+    def read_now(self, operation: Callable[[Transaction], T]) -> T:
+        """Return the operation's result, while this thread waits."""
+        if self._closed:
+            raise Away("the store is stopped")
+        return self._run(operation)
+
     async def stop(self) -> None:
         """Finish what is being read and close the connections."""
         self._closed = True
