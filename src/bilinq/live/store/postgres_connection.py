@@ -137,7 +137,9 @@ class PostgresConnection(Connection):
         cursor = self._db.cursor(binary=True)
         cursor.execute(sql, params)
         while self._pipeline is not None and self._db.pgconn.flush():
-            select.select([], [self._db.fileno()], [])
+            writable = select.poll()
+            writable.register(self._db.fileno(), select.POLLOUT)
+            writable.poll()
         return cursor
 
 
