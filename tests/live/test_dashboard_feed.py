@@ -67,9 +67,8 @@ def test_no_task_takes_longer_than_a_tenth_of_a_second(browser: Browser) -> None
         page.locator("#window label").nth(0).click()
         page.wait_for_timeout(500)
         found = tasks(browser.stop_tracing(), feed.address)
-        rows = page.locator("#queues tbody tr").count()
+        expect(page.locator("#queues tbody tr")).to_have_count(20)  # while moments come it may have one fewer for a frame
         page.close()
-    assert rows == 20
     assert len(found) > 500, "the trace must have the page's work in it"
     longest = max(found)
     assert longest.cost < LONGEST, longest
