@@ -67,7 +67,7 @@ def test_no_task_takes_longer_than_a_tenth_of_a_second(browser: Browser) -> None
         page.locator("#window label").nth(0).click()
         page.wait_for_timeout(500)
         found = tasks(browser.stop_tracing(), feed.address)
-        expect(page.locator("#queues tbody tr")).to_have_count(20)  # while moments come it may have one fewer for a frame
+        expect(page.locator("#queues tbody tr")).to_have_count(20)  # one fewer for a frame at times
         page.close()
     assert len(found) > 500, "the trace must have the page's work in it"
     longest = max(found)
