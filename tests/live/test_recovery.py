@@ -185,7 +185,7 @@ def test_an_end_that_cannot_be_written_is_forgotten_by_memory(sqlite_url: str, m
 
 
 def test_a_write_that_fails_is_noticed_although_nobody_waits_for_it(
-    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def work() -> None:
         async with serving(sqlite_url) as service:
@@ -196,10 +196,11 @@ def test_a_write_that_fails_is_noticed_although_nobody_waits_for_it(
                 memory.cancel(int(id[1:]), time.time(), changes)
                 service.core.save(changes).cancel()  # who asked is gone
                 async with asyncio.timeout(10.0):
-                    while service.ready:
+                    while not service.core.meters.recoveries:
                         await asyncio.sleep(0.01)
             await ready(service)
             assert list(service.core.memory.jobs) == [int(id[1:])]
+        assert "never retrieved" not in caplog.text
 
     run(work())
 

@@ -134,3 +134,4 @@ def _pass_on(waiting: Payloads, written: Payloads) -> None:
         waiting.set_result(written.result())
     else:
         waiting.set_exception(error)
+        waiting.exception()  # seen, even if nobody waits any more; memory is loaded again in any case
