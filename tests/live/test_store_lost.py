@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+import psycopg
 import pytest
 from databases import Postgres, leading
 
@@ -259,16 +260,23 @@ asyncio.run(main(sys.argv[1]))
 """
 
 
-def test_who_stops_leaves_the_lead_at_once(database_url: str) -> None:
-    """The next one need not wait for the lock, as it would if the database found out later that the first is gone."""
+def test_who_stops_leaves_the_lead_at_once(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lock is given back, and does not wait until the database finds out that the connection is gone."""
+    kept: list[psycopg.Connection] = []
 
     async def run() -> None:
-        for _ in range(20):
-            store = open_store(database_url)
-            await store.start(wait=False)
-            await store.stop()
+        first = open_store(postgres_url)
+        await first.start(wait=False)
+        with monkeypatch.context() as patch:
+            patch.setattr(psycopg.Connection, "close", lambda connection: kept.append(connection))
+            await first.stop()
+        async with leading(postgres_url) as second:
+            await second.write(insert(1))
+        assert any(not connection.closed for connection in kept)
 
-    asyncio.run(run())
+    asyncio.run(asyncio.wait_for(run(), 4.0))
+    for connection in kept:
+        connection.close()
 
 
 def test_a_frozen_leader_loses_the_lead_and_cannot_write_when_it_wakes(postgres_url: str) -> None:
