@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bilinq.arrays import Array, IntArray, non_negative, one_of, require
+from bilinq.arrays import Array, IntArray, as_floats, non_negative, one_of, require
 from bilinq.errors import BadInput
 
 METHODS = ("independent", "distinct")
@@ -39,16 +39,17 @@ def assign(
     >>> assign([[0.5, 0.5]], queue=[1], servers=[1, 1], rng=np.random.default_rng(7), method="distinct").sum()
     np.int64(1)
     """
-    from bilinq.assignment_kernels import draw_distinct, draw_independent
+    from bilinq.assignment_kernels import draw_distinct, draw_independent, is_sound
 
     one_of("method", method, METHODS)
-    y, Q, n = non_negative("expected", expected), non_negative("queue", queue), non_negative("servers", servers)
+    y, Q, n = as_floats("expected", expected), as_floats("queue", queue), as_floats("servers", servers)
     if y.ndim < 2 or Q.shape != y.shape[:-1] or n.shape != (*y.shape[:-2], y.shape[-1]):
         raise BadInput(f"expected (..., I, J), queue (..., I) and servers (..., J) must fit; "
                        f"got {y.shape}, {Q.shape}, {n.shape}")  # fmt: skip
     shape = y.shape
     y, Q, n = y.reshape(-1, *shape[-2:]), Q.reshape(-1, shape[-2]), n.reshape(-1, shape[-1])
-    check_load(y, n)
+    if not is_sound(y, Q, n, SLACK):
+        _explain(y.reshape(shape), Q.reshape(shape[:-1]), n.reshape(*shape[:-2], shape[-1]))
     draw = draw_independent if method == "independent" else draw_distinct
     limit = n if method == "independent" else Q
     tape = rng.random((len(y), 64))
@@ -58,7 +59,9 @@ def assign(
     return count.reshape(shape)
 
 
-def check_load(y: Array, n: Array) -> None:
-    """Raise if a column of y (R, rows, J) exceeds its capacity n (R, J)."""
-    excess = y.sum(axis=1) - n * (1.0 + SLACK)
+def _explain(y: Array, Q: Array, n: Array) -> None:
+    """Raise an error that says what is wrong."""
+    for name, value in (("expected", y), ("queue", Q), ("servers", n)):
+        non_negative(name, value)
+    excess = y.sum(axis=-2) - n * (1.0 + SLACK)
     require("expected - servers", excess, lambda x: x <= SLACK, "at most zero in each server class")

@@ -15,6 +15,24 @@ ZERO = 1e-12
 
 
 @kernel
+def is_sound(y: Array, jobs: Array, servers: Array, slack: float) -> bool:
+    """Tell whether y (R, rows, J) fits `servers` (R, J), and both and `jobs` (R, rows) are finite and at least zero."""
+    for r in range(y.shape[0]):
+        for i in range(y.shape[1]):
+            if not 0.0 <= jobs[r, i] < np.inf:
+                return False
+        for j in range(y.shape[2]):
+            total = 0.0
+            for i in range(y.shape[1]):
+                if not y[r, i, j] >= 0.0:
+                    return False
+                total += y[r, i, j]
+            if not (servers[r, j] < np.inf and total <= servers[r, j] * (1.0 + slack) + slack and servers[r, j] >= 0.0):
+                return False
+    return True
+
+
+@kernel
 def draw_independent(y: Array, n: Array, tape: Array, cursor: IntArray, count: IntArray) -> int:
     """Fill `count` (R, rows, J): every server picks row i with probability y_ij / n_j or nobody, Eq. (29).
 

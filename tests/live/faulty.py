@@ -2,15 +2,14 @@
 
 import asyncio
 import socket
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self, cast
 
-import uvicorn
 from fake_service import FakeWatch
 from plain_service import PlainService
+from server_thread import ServerThread
 
 from bilinq.live.api.app import make_app
 from bilinq.live.settings import Settings
@@ -52,20 +51,15 @@ class Faulty:
         return sum(path in one for _, one in self.requests)
 
     def __enter__(self) -> Self:
-        config = uvicorn.Config(
-            self, log_level="critical", lifespan="off", loop="asyncio", timeout_graceful_shutdown=1, access_log=False
-        )
-        self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._listening]})
-        self._thread.start()
-        until(lambda: self._server.started)
+        self._serving = ServerThread(self, self._listening)
+        self._serving.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.should_exit = True
-        while self._thread.is_alive():
+        self._serving.close()
+        while self._serving.is_alive():
             self.service.drain()
-            self._thread.join(0.01)
+            self._serving.join(0.01)
         self._listening.close()
 
     def restart(self, pause: float = 0.0) -> None:
@@ -94,7 +88,9 @@ class Faulty:
             await asyncio.sleep(fault.seconds)
         if fault.kind == "lose":
             await self._app(scope, receive, _nowhere)
-        send.__self__.transport.abort()
+        send.__self__._line._transport.abort()
+        while (await receive())["type"] != "http.disconnect":
+            pass
 
 
 async def _nowhere(message: Any) -> None:

@@ -7,12 +7,11 @@ import asyncio
 import json
 import socket
 import sys
-import threading
 import time
 from typing import Any, Self
 
 import numpy as np
-import uvicorn
+from server_thread import ServerThread
 
 from bilinq.live.api.asgi import Receive, Scope, Send
 from bilinq.live.api.pages import Pages
@@ -87,16 +86,16 @@ class Feed:
         self.source = source
         self.listening = socket.create_server(("127.0.0.1", 0))
         self.address = f"http://127.0.0.1:{self.listening.getsockname()[1]}"
-        config = uvicorn.Config(Pages(self._answer), lifespan="off", log_config=None, timeout_graceful_shutdown=1)
-        self.server = uvicorn.Server(config)
-        self.thread = threading.Thread(target=lambda: asyncio.run(self.server.serve([self.listening])))
+        self.ends = False
+        self.thread = ServerThread(Pages(self._answer), self.listening)
 
     def __enter__(self) -> Self:
         self.thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.server.should_exit = self.server.force_exit = True
+        self.ends = True
+        self.thread.close()
         self.thread.join()
         self.listening.close()
 
@@ -120,7 +119,7 @@ class Feed:
             past = [_event("moment", source.moment(k, now - source.moments + k), f"made-{k}") for k in numbers]
             await _send(send, b"".join(past))
         number = source.moments
-        while not self.server.should_exit:
+        while not self.ends:
             news = [_event("moment", source.moment(number, time.time()), f"made-{number}")]
             news += [_event("state", source.state(number)), _event("leases", source.leases(number))]
             await _send(send, b"".join(news))

@@ -162,6 +162,28 @@ def test_purged_jobs_leave_their_rewards_and_their_ids(database_url: str) -> Non
     assert ids == (6, 16, 0, 6, 0)
 
 
+@pytest.mark.parametrize("number", [1, 2, 3, 63, 64, 65, 200])
+def test_many_rows_at_once_are_as_good_as_one_by_one(database_url: str, number: int) -> None:
+    ids = range(1, number + 1)
+    ends = [Ended(id, "done" if id % 3 else "dead", 0.1 * id, id, 2 * id, None, id / 7, f"e{id}") for id in ids]
+    over = [LeaseEnd(id, "finished", 0.3 * id, id / 7, f"d{id}") for id in ids[::2]]
+    *_, found, past, log = stored(
+        database_url,
+        lambda tx: jobs.insert(tx, [job(id, started=id / 3) for id in ids]),
+        lambda tx: leases.grant(tx, [lease(id, id) for id in ids], ids),
+        lambda tx: jobs.set_ended(tx, ends),
+        lambda tx: leases.end(tx, over),
+        lambda tx: rewards.add(tx, [RewardRow(id, id, 1, 2, id / 7) for id in ids]),
+        lambda tx: [jobs.get(tx, id) for id in ids],
+        lambda tx: [leases.get(tx, id) for id in ids],
+        lambda tx: rewards.since(tx, 0),
+    )
+    assert found == [job(one.id, started=one.id / 3)._replace(**one._asdict()) for one in ends]
+    ended = {one.id: one._asdict() for one in over}
+    assert past == [lease(id, id)._replace(**ended.get(id, {})) for id in ids]
+    assert log == [RewardRow(id, id, 1, 2, id / 7) for id in ids]
+
+
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
 VALUE = st.floats(allow_nan=False, allow_infinity=False).map(
     lambda value: value + 0.0

@@ -51,7 +51,6 @@ def log_to(stream: TextIO = sys.stderr, level: int = logging.INFO, form: Format 
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     logging.captureWarnings(True)
     logging.getLogger("bilinq").setLevel(level)
-    logging.getLogger("uvicorn").setLevel(logging.ERROR)
 
 
 def _pairs(record: logging.LogRecord, formatter: logging.Formatter) -> dict[str, Any]:

@@ -52,7 +52,7 @@ async def run(settings: Settings, ready: Callable[[str], None]) -> None:
             ready(address(listening))
             await serving
         finally:
-            server.should_exit = True
+            server.close()
             await serving
             draining.cancel()
             await watch.stop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
+from math import inf
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -13,6 +14,7 @@ from bilinq.assignment import assign as draw
 from bilinq.errors import BadInput, BadState
 from bilinq.learning import Outcome
 from bilinq.live.classes import Class, JobClass, RewardRange, ServerClass
+from bilinq.live.draws import Draws
 from bilinq.live.health import Health, health_of
 from bilinq.live.knobs import Exploration, Knobs
 from bilinq.live.ledger import Ledger
@@ -106,6 +108,7 @@ class Scheduler:
         self._range = reward if isinstance(reward, RewardRange) else RewardRange(*reward)
         self._seed, self._slot, self._next = count("seed", seed, least=0), 0, 1
         self._jobs = Ledger(by_job=self.policy.rows == "job", classes=len(job_classes))
+        self._draws = Draws(self._seed)
         rng = np.random.default_rng((self._seed, 0))
         self._state = self.policy.start(self._roster.instances, HORIZON, [rng])
         self._seen: list[tuple[int, int, float]] = []
@@ -133,7 +136,7 @@ class Scheduler:
             Slots since the last call, where the caller does not keep to a clock: a short slot offers fewer services.
         """
         servers = self._idle(idle)
-        time = scalar("elapsed", elapsed, positive)
+        time = elapsed if type(elapsed) is float and 0.0 < elapsed < inf else scalar("elapsed", elapsed, positive)
         capacity = np.array([float(len(some)) for some in servers])
         self._learn()
         queue = self._jobs.waiting()
@@ -144,7 +147,7 @@ class Scheduler:
             return []
         y = self.policy.decide(self.policy.paced(self._state, time), queue[None], capacity[None])[0]
         self._expected = y
-        picks = draw(y, queue, capacity, np.random.default_rng((self._seed, self._slot)), "distinct")
+        picks = draw(y, queue, capacity, self._draws.of_slot(self._slot), "distinct")
         return self._take(picks, servers)
 
     def report(self, job: Job, reward: float | None = None, done: bool | None = None) -> bool:
@@ -381,12 +384,11 @@ class Scheduler:
         if not self._slot and not self._seen:
             return
         shape = (1, self._shown.size, len(self.server_classes))
-        number, total, squares = np.zeros(shape, np.int64), np.zeros(shape), np.zeros(shape)
-        if self._seen:
-            rows, columns, rewards = zip(*self._seen, strict=True)
-            value = np.array(rewards)
-            for sums, what in ((number, 1), (total, value), (squares, value * value)):
-                np.add.at(sums[0], (rows, columns), what)
+        rows, columns, rewards = zip(*self._seen, strict=True) if self._seen else ((), (), ())
+        pairs, value = np.array(rows, np.int64) * shape[2] + np.array(columns, np.int64), np.array(rewards, np.float64)
+        size = shape[1] * shape[2]
+        number = np.bincount(pairs, minlength=size).reshape(shape)
+        total, squares = (np.bincount(pairs, one, size).astype(float).reshape(shape) for one in (value, value * value))
         left = np.zeros(shape[:2], np.bool_)
         left[0, [row for row in self._jobs.gone() if row < shape[1]]] = True
         outcome = Outcome(self._slot, number, total, squares, left, self._shown[None], self._idle_servers[None])

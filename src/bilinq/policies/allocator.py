@@ -37,7 +37,7 @@ class Allocator(ABC):
     ) -> tuple[Array, Memory]:
         """Return a slot's expected allocation (R, rows, J) and the memory after it; the old one stays as it is.
 
-        Called with the same arguments it returns the same.
+        The allocation is a new array, which the caller may change. Called with the same arguments it returns the same.
 
         Parameters
         ----------

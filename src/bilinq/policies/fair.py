@@ -66,8 +66,13 @@ class FairPolicy(Policy):
 
     def decide(self, state: FairState, queue: Array, capacity: Array) -> Array:
         """Return the solution of Eq. (5), or what the allocator has instead; with `work_conserving` nobody idles."""
-        y = self._share(state, queue, capacity)[0]
-        return self._filled(y, self.learner().index(state.learnt), queue, capacity) if self.work_conserving else y
+        from bilinq.policies.kernels import fill_idle
+
+        index = self.learner().index(state.learnt)
+        y, _ = self._share(state, index, queue, capacity)
+        if self.work_conserving:
+            fill_idle(index, queue, capacity, y)
+        return y
 
     def learn(self, state: FairState, outcome: Outcome) -> FairState:
         """Return the state with what the learner and the allocator know after the slot."""
@@ -77,11 +82,11 @@ class FairPolicy(Policy):
         if outcome.queue is None or outcome.capacity is None:
             missing = "queue" if outcome.queue is None else "capacity"
             raise BadInput(f"outcome.{missing} must say what the policy was shown, for {self.allocation}; got None")
-        return state._replace(learnt=learnt, shared=self._share(state, outcome.queue, outcome.capacity)[1])
+        index = self.learner().index(state.learnt)
+        return state._replace(learnt=learnt, shared=self._share(state, index, outcome.queue, outcome.capacity)[1])
 
-    def _share(self, state: FairState, queue: Array, capacity: Array) -> tuple[Array, Memory]:
-        index, capped = self.learner().index(state.learnt), self.limit == "queue"
-        V = self._V(state, index)
+    def _share(self, state: FairState, index: Array, queue: Array, capacity: Array) -> tuple[Array, Memory]:
+        V, capped = self._V(state, index), self.limit == "queue"
         return self.allocation.share(state.shared, queue, index, capacity, V, state.weight, self.gamma, capped)
 
     def adapt(self, state: FairState, instances: Instances) -> FairState:
@@ -108,14 +113,6 @@ class FairPolicy(Policy):
         weight = np.ones(instances.arrival_rate.shape[1]) if self.weight is None else positive("weight", self.weight)
         return shaped("weight", weight, instances.arrival_rate.shape).copy()
 
-    def _filled(self, y: Array, index: Array, queue: Array, capacity: Array) -> Array:
-        """Return y with the servers that it leaves idle given to jobs that still wait, highest index first."""
-        from bilinq.policies.kernels import fill_by_rank
-
-        rest = np.empty_like(y)
-        fill_by_rank(index, np.maximum(queue - y.sum(axis=2), 0.0), np.maximum(capacity - y.sum(axis=1), 0.0), rest)
-        return np.asarray(y + rest)
-
     def current_V(self, state: FairState) -> Array:
         """Return V of the next slot (R,)."""
         return self._V(state, self.learner().index(state.learnt))
@@ -124,7 +121,7 @@ class FairPolicy(Policy):
         """Return V (R,): as given, or what the wait to aim at asks for, Eq. (22)."""
         if self.target_wait is None:
             return state.V
-        cost = ((self.gamma - index.max(axis=2)) / state.weight).mean(axis=1)
+        cost = ((self.gamma - index.max(axis=2)) / state.weight).sum(axis=1) / index.shape[1]
         return np.asarray(self.target_wait * state.service_rate / cost)
 
     def _check(self) -> None:

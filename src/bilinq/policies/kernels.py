@@ -12,20 +12,38 @@ def fill_by_rank(score: Array, queue: Array, capacity: Array, y: Array) -> None:
 
     A score of minus infinity is never served.
     """
+    for r in range(score.shape[0]):
+        y[r] = 0.0
+        fill_pairs(score[r], queue[r].copy(), capacity[r].copy(), y[r])
+
+
+@kernel
+def fill_idle(score: Array, queue: Array, capacity: Array, y: Array) -> None:
+    """Add to y (R, I, J) the servers that it leaves idle, for jobs that it leaves waiting, in the same way."""
     rows, columns = score.shape[1:]
     for r in range(score.shape[0]):
         waiting = queue[r].copy()
         idle = capacity[r].copy()
-        y[r] = 0.0
-        for _ in range(rows + columns):
-            best = -np.inf
-            for i in range(rows):
-                for j in range(columns):
-                    if waiting[i] > 0.0 and idle[j] > 0.0:
-                        best = max(best, score[r, i, j])
-            if best == -np.inf:
-                break
-            fill_tied(score[r], best, waiting, idle, y[r])
+        for i in range(rows):
+            for j in range(columns):
+                waiting[i] -= y[r, i, j]
+                idle[j] -= y[r, i, j]
+        fill_pairs(score[r], np.maximum(waiting, 0.0), np.maximum(idle, 0.0), y[r])
+
+
+@kernel
+def fill_pairs(score: Array, waiting: Array, idle: Array, y: Array) -> None:
+    """Add to y (I, J) the pairs of highest score first, until no jobs wait or no servers are idle; both are used up."""
+    rows, columns = score.shape
+    for _ in range(rows + columns):
+        best = -np.inf
+        for i in range(rows):
+            for j in range(columns):
+                if waiting[i] > 0.0 and idle[j] > 0.0:
+                    best = max(best, score[i, j])
+        if best == -np.inf:
+            break
+        fill_tied(score, best, waiting, idle, y)
 
 
 @kernel

@@ -42,16 +42,18 @@ class Call(Generic[B, Q]):
 
 async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
     """Return what `work` returns; if the client goes away first, `work` is cancelled and `Gone` raised."""
-    working, gone = asyncio.ensure_future(work), asyncio.ensure_future(_disconnected(receive))
+    task = asyncio.current_task()
+    assert task is not None
+    gone = asyncio.ensure_future(_disconnected(receive))
+    gone.add_done_callback(lambda done: None if done.cancelled() else task.cancel())
     try:
-        await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            return working.result()
-        raise Gone
+        return await work
+    except asyncio.CancelledError:
+        if gone.done() and not task.uncancel():
+            raise Gone from None
+        raise
     finally:
         gone.cancel()
-        working.cancel()
-        await asyncio.gather(working, return_exceptions=True)
 
 
 async def _disconnected(receive: Receive) -> None:

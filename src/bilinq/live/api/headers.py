@@ -18,6 +18,8 @@ SECURITY = (
 )
 """Added where an answer does not set them itself."""
 
+_NAMES = frozenset(name for name, _ in SECURITY)
+
 REQUEST_ID = b"x-request-id"
 
 OTHER = "other"
@@ -52,8 +54,8 @@ class Headers:
             if message["type"] == "http.response.start":
                 headers = message["headers"]
                 present = {name for name, _ in headers}
-                headers += [header for header in SECURITY if header[0] not in present]
-                headers.append((REQUEST_ID, request))
+                more = SECURITY if _NAMES.isdisjoint(present) else [one for one in SECURITY if one[0] not in present]
+                message["headers"] = [*headers, *more, (REQUEST_ID, request)]
                 self.answers[_method(scope), scope.get("route", OTHER), message["status"]] += 1
             await send(message)
 

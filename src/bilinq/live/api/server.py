@@ -1,10 +1,9 @@
-"""Listening: a socket, uvicorn on it, and an orderly end."""
+"""Listening: a socket, connections from it, and an orderly end."""
 
+import asyncio
 import contextlib
 import socket
-from collections.abc import Callable, Iterator
-
-import uvicorn
+from collections.abc import Callable, Sequence
 
 from bilinq.errors import BadInput
 from bilinq.live.api.asgi import App
@@ -15,6 +14,9 @@ GRACE = 30
 
 BACKLOG = 2048
 """Connections that may wait to be accepted."""
+
+LOOK_EVERY = 0.02
+"""Seconds between two looks whether all connections are closed."""
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -39,29 +41,41 @@ def reachable(listening: socket.socket) -> str:
     return f"http://{socket.getfqdn()}:{port}" if host in ("0.0.0.0", "::") else address(listening)
 
 
-class Server(uvicorn.Server):
-    """Uvicorn that calls `ready` when it answers, and ends by `stop` instead of signals."""
+class Server:
+    """Answers at sockets by `app`; calls `ready` when it does, and ends by `stop`."""
 
     def __init__(self, app: App, ready: Callable[[], None]) -> None:
-        super().__init__(
-            uvicorn.Config(
-                app, http=Connection, ws="none", lifespan="off", log_config=None, access_log=False, proxy_headers=False,
-                server_header=False, timeout_graceful_shutdown=GRACE, timeout_keep_alive=75,
-            )
-        )  # fmt: skip
-        self.ready = ready
+        self._app, self._ready = app, ready
+        self._connections: set[Connection] = set()
+        self._stopping, self._forced = asyncio.Event(), asyncio.Event()
 
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave signals to whoever runs the server."""
-        yield
+    async def serve(self, sockets: Sequence[socket.socket]) -> None:
+        """Answer until told to stop, and then for as long as requests take to end."""
+        loop = asyncio.get_running_loop()
+        servers = [await loop.create_server(self.connection, sock=one, backlog=BACKLOG) for one in sockets]
+        self._ready()
+        await self._stopping.wait()
+        for server in servers:
+            server.close()
+        for connection in list(self._connections):
+            connection.end()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(GRACE):
+                while self._connections and not self._forced.is_set():
+                    await asyncio.sleep(LOOK_EVERY)
+        tasks = [task for connection in list(self._connections) for task in connection.abort()]
+        await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to answer."""
-        await super().startup(sockets)
-        self.ready()
+    def connection(self) -> Connection:
+        """Return the protocol for a new connection."""
+        return Connection(self._app, self._connections)
+
+    def close(self) -> None:
+        """Stop accepting, let requests end, and then return from `serve`."""
+        self._stopping.set()
 
     def stop(self) -> None:
-        """Stop accepting, let requests end, and then return from `serve`; said twice, wait for nothing."""
-        self.force_exit = self.should_exit
-        self.should_exit = True
+        """Do the same; said twice, wait for nothing."""
+        if self._stopping.is_set():
+            self._forced.set()
+        self.close()

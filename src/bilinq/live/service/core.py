@@ -211,7 +211,7 @@ class Core:
         solver = time.monotonic() - asked
         self.slots += 1
         if tasks:
-            polls = {id: memory.poll_of(id) for id in (int(str(task.server)) for task in tasks)}
+            polls = memory.polls_of(tasks)
             rows = memory.grant(tasks, time.time(), began, self.settings.lease)
             for poll in polls.values():
                 poll.expect()

@@ -89,18 +89,17 @@ class Labour:
         A server that asks for work holds none: a lease that it still has, because it broke down or the answer was
         lost, counts as failed.
         """
-        memory, changes, poll = self._core.memory, Changes(), Poll()
-        found = {server.row.id: server for server in [self._server(who, id) for id in ids]}
-        for server in found.values():
-            self._let_go(server, "the server asked for other work", changes)
-            server.seen = time.time()
+        memory, changes, poll, now = self._core.memory, Changes(), Poll(), time.time()
+        servers = [self._server(who, id) for id in dict.fromkeys(ids)]
+        for server in servers:
+            if server.poll is not None or server.lease is not None:
+                self._let_go(server, "the server asked for other work", changes)
+            server.seen = now
         if changes:
             await self._core.save(changes)
             if memory is not self._core.memory:
                 return []
-        for id in found:
-            if id in memory.servers:
-                memory.await_work(id, poll)
+        memory.await_work(servers, poll)
         try:
             if wait:
                 self._core.hurry()
@@ -112,8 +111,7 @@ class Labour:
             poll.abandoned = True
             raise
         finally:
-            for id in found:
-                memory.withdraw(id, poll)
+            memory.withdraw(servers, poll)
         return poll.leases
 
     async def finish(self, who: Identity, ends: Sequence[WorkFinish]) -> list[Outcome]:
@@ -161,10 +159,11 @@ class Labour:
     async def work(self, who: Identity, body: Work) -> Worked:
         """End leases and ask for others in one call."""
         done = await self.finish(who, body.finish) if body.finish else []
-        held = {
-            self._core.memory.leases[id].server for id in map(_number, body.finish) if id in self._core.memory.leases
-        }
-        free = [id for id in body.lease if number("s", id) not in held]  # a refused finish leaves its server busy
+        free = body.lease
+        if any(outcome.refused is not None for outcome in done):  # which leaves the server busy
+            leases = self._core.memory.leases
+            held = {f"s{leases[id].server}" for id in map(_number, body.finish) if id in leases}
+            free = [id for id in free if id not in held]
         return Worked(done, await self.lease(who, free, body.wait) if free else [])
 
     def _end(self, who: Identity, end: WorkFinish, changes: Changes) -> Outcome | None:
@@ -217,8 +216,7 @@ class Labour:
 
     def _server(self, who: Identity, id: str) -> LiveServer:
         """Return a server that `who` has registered."""
-        place = number("s", id)
-        server = None if place is None else self._core.memory.servers.get(place)
+        server = self._core.memory.server_called(id)
         if server is None:
             raise NotKnown(f"there is no server {id!r}; register it first")
         if not _may_use(who, server):
@@ -230,7 +228,7 @@ class Labour:
         memory = self._core.memory
         if server.poll is not None:
             poll = server.poll
-            memory.withdraw(server.row.id, poll)
+            memory.withdraw([server], poll)
             poll.close()
         if server.lease is not None:
             memory.fail(memory.leases[server.lease], "failed", why, time.time(), changes)

@@ -10,7 +10,7 @@ import heapq
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 from bilinq.live.messages import JobState
 from bilinq.live.metrics import Meters
@@ -98,6 +98,7 @@ class Memory:
         self._deadlines: list[tuple[float, int]] = []
         self._idle: dict[str, dict[int, None]] = {}
         self._named: dict[tuple[str, str], int] = {}
+        self._called: dict[str, LiveServer] = {}
 
     def add(self, job: Waiting) -> None:
         """Let a job wait."""
@@ -117,13 +118,14 @@ class Memory:
 
     def enrol(self, server: LiveServer) -> None:
         """Know a server from now on, in the place of one with the same id."""
-        self.servers[server.row.id] = server
+        self.servers[server.row.id] = self._called[f"s{server.row.id}"] = server
         if server.row.name is not None:
             self._named[server.row.owner, server.row.name] = server.row.id
 
     def dismiss(self, id: int) -> None:
         """Forget a server."""
         row = self.servers.pop(id).row
+        del self._called[f"s{id}"]
         if row.name is not None:
             del self._named[row.owner, row.name]
 
@@ -132,24 +134,24 @@ class Memory:
         id = self._named.get((owner, name))
         return None if id is None else self.servers[id]
 
-    def await_work(self, id: int, poll: Poll) -> None:
-        """Let a server wait for work in a call; a call in which it waited before does so no longer."""
-        server = self.servers[id]
-        server.poll = poll
-        self._idle.setdefault(server.row.server_class, {})[id] = None
+    def server_called(self, id: str) -> LiveServer | None:
+        """Return the server that users know as `id`, if there is one."""
+        return self._called.get(id)
 
-    def withdraw(self, id: int, poll: Poll) -> None:
-        """Let a server no longer wait in a call."""
-        server = self.servers.get(id)
-        if server is not None and server.poll is poll:
-            server.poll = None
-            del self._idle[server.row.server_class][id]
+    def await_work(self, servers: Iterable[LiveServer], poll: Poll) -> None:
+        """Let those of the servers that are still enrolled wait for work in a call, and no longer in another."""
+        for server in servers:
+            id = server.row.id
+            if self.servers.get(id) is server:
+                server.poll = poll
+                self._idle.setdefault(server.row.server_class, {})[id] = None
 
-    def poll_of(self, id: int) -> Poll:
-        """Return the call in which a server waits."""
-        poll = self.servers[id].poll
-        assert poll is not None
-        return poll
+    def withdraw(self, servers: Iterable[LiveServer], poll: Poll) -> None:
+        """Let servers no longer wait in a call."""
+        for server in servers:
+            if server.poll is poll:
+                server.poll = None
+                del self._idle[server.row.server_class][server.row.id]
 
     def idle(self) -> dict[str, list[int]]:
         """Return the servers that wait for work, by class."""
@@ -167,16 +169,15 @@ class Memory:
         """Give servers the jobs that the scheduler chose for them; return the leases to write."""
         rows = []
         for task in tasks:
-            id, job_id, server_id = next(self.ids.lease), int(str(task.job)), int(str(task.server))
-            classes = self.classes["job", task.job_class].id, self.classes["server", task.server_class].id
-            self._hold(
-                LiveLease(id, job_id, server_id, *classes, now + seconds, wall, task.job_class, task.server_class)
-            )
-            self.queued[task.job_class] -= 1
-            self.leased[task.job_class] += 1
-            self.meters.granted[task.job_class, task.server_class] += 1
-            self._note_wait(self.jobs[job_id], wall)
-            rows.append(LeaseRow(id, job_id, server_id, *classes, wall, wall + seconds))
+            job, job_class, server_class, server = cast(tuple[int, str, str, int], task)
+            id = next(self.ids.lease)
+            classes = self.classes["job", job_class].id, self.classes["server", server_class].id
+            self._hold(LiveLease(id, job, server, *classes, now + seconds, wall, job_class, server_class))
+            self.queued[job_class] -= 1
+            self.leased[job_class] += 1
+            self.meters.granted[job_class, server_class] += 1
+            self._note_wait(self.jobs[job], wall)
+            rows.append(LeaseRow(id, job, server, *classes, wall, wall + seconds))
         self.counters["leased"] += len(rows)
         return rows
 
@@ -273,6 +274,11 @@ class Memory:
             if lease is not None and lease.deadline <= now:
                 yield lease
 
+    def polls_of(self, tasks: Iterable[Assignment]) -> dict[int, Poll]:
+        """Return the calls in which the servers of tasks wait, by server."""
+        found = ((server, self.servers[server].poll) for server in (cast(int, task.server) for task in tasks))
+        return {server: poll for server, poll in found if poll is not None}
+
     def polls(self) -> set[Poll]:
         """Return the calls that wait for work."""
         return {server.poll for server in self.servers.values() if server.poll is not None}
@@ -282,7 +288,7 @@ class Memory:
         self.jobs[lease.job].lease = lease.id
         server = self.servers[lease.server]
         if server.poll is not None:
-            self.withdraw(lease.server, server.poll)
+            self.withdraw([server], server.poll)
         server.lease = lease.id
         self._note_deadline(lease)
         self.busy[lease.server_class] += 1

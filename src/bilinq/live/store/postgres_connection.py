@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 import psycopg
-from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import Int8Dumper
 
 from bilinq.live.store.connection import Connection
@@ -28,6 +27,8 @@ WRITING = """
 """
 """A leader that froze or is cut off loses its lock. The writer finds rows by key: plans made while a table was empty, and
 kept, must not read all of it once it is full."""
+ENDING = ("FATAL", "PANIC")
+"""Errors after which PostgreSQL hangs up."""
 STANDBY = "25006"
 """The code of a write to a server that became read-only: it is no more the one to write to."""
 
@@ -36,19 +37,19 @@ class PostgresConnection(Connection):
     """A connection, for writing or for reading only.
 
     Who writes does not wait for the answer to a statement before the next is sent, unless it reads something: an error may
-    come up later than its statement, at the latest with the commit.
+    come up later than its statement, at the latest with the commit. Nothing says BEGIN or COMMIT: what is sent up to a
+    Sync is one transaction to PostgreSQL, and so a transaction is one journey there and back.
     """
 
     dialect = "postgresql"
 
     def __init__(self, conninfo: str, *, writes: bool) -> None:
         super().__init__()
-        self._writes = writes
-        self._db = psycopg.connect(conninfo)
+        self._writes, self._failed = writes, False
+        self._db = psycopg.connect(conninfo, autocommit=writes)
         self._db.adapters.register_dumper(int, Int8Dumper)  # one type for all numbers: one prepared statement
         if writes:
             self._db.execute(WRITING)
-            self._db.commit()
         else:
             self._db.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
             self._db.read_only = True
@@ -59,28 +60,35 @@ class PostgresConnection(Connection):
         """Do nothing: the first statement begins a transaction."""
 
     def commit(self) -> None:
-        """Commit; raise if a statement failed and nobody minded, for then PostgreSQL would undo all and not say so."""
-        if self._db.info.transaction_status == TransactionStatus.INERROR:
+        """Commit; raise if a statement failed and nobody minded, for then PostgreSQL has undone all."""
+        if self._failed:
             raise RuntimeError("a statement failed, and the operation hid the error")
-        self._db.commit()
+        if self._pipeline is None:
+            self._db.commit()
+        else:
+            self._pipeline.sync()
 
     def rollback(self) -> None:
         """Undo."""
         if self.lost:
             return
         if self._pipeline is not None:
-            with contextlib.suppress(psycopg.Error):  # of answers that nobody has waited for
+            with contextlib.suppress(psycopg.Error):
+                self._send(b"ROLLBACK")
                 self._pipeline.sync()
+            self._db.execute("BEGIN")  # so that psycopg forgets statements which were to be prepared and are not
         self._db.rollback()
+        self._failed = False
 
     def check(self) -> None:
         """Ask for a sign of life."""
         self.rows("SELECT 1")
-        self._db.commit()
+        self.commit()
 
     def fault(self, error: Exception) -> str | None:
         """Tell when the connection is gone, the server cannot serve, or it has become a standby."""
-        if self._db.closed or getattr(error, "sqlstate", None) == STANDBY:
+        told = error.diag.severity_nonlocalized if isinstance(error, psycopg.Error) else None
+        if self._db.closed or told in ENDING or getattr(error, "sqlstate", None) == STANDBY:
             self.lost = True
             return f"the connection to the database was lost: {first_line(error)}"
         if not self._writes and isinstance(error, psycopg.errors.UndefinedTable):
@@ -95,7 +103,7 @@ class PostgresConnection(Connection):
             self.rollback()
             if self._writes and not self.lost:
                 self.rows("SELECT pg_advisory_unlock_all()")
-                self._db.commit()
+                self.commit()
         with contextlib.suppress(psycopg.Error):
             self._life.close()
         with contextlib.suppress(psycopg.Error):
@@ -103,7 +111,7 @@ class PostgresConnection(Connection):
 
     def rows(self, sql: str, /, **params: Any) -> list[Row]:
         """Return the rows that a query finds."""
-        return self._send(_named(sql), params).fetchall()
+        return self._fetched(self._send(_named(sql), params))
 
     def among(self, sql: str, values: Sequence[int] | Sequence[str], /, **params: Any) -> list[Row]:
         """Return the rows whose column is one of `values`, handed over as an array."""
@@ -113,14 +121,14 @@ class PostgresConnection(Connection):
         """Carry out a statement; return how many rows it changed."""
         self.wrote = True
         sent = self._send(_named(sql), params)
-        if self._pipeline is not None:
-            self._pipeline.sync()
+        self._fetched(sent)
         return sent.rowcount
 
     def many(self, sql: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Carry out a statement for each set of parameters."""
         self.wrote = True
-        self._db.cursor().executemany(_named(sql), rows)
+        for row in rows:
+            self._send(_named(sql), row)
 
     def each(self, bulk: Bulk, rows: Sequence[Row]) -> None:
         """Carry out `bulk` for all rows in one statement."""
@@ -135,12 +143,28 @@ class PostgresConnection(Connection):
         What a socket does not take at once psycopg would leave for later, and wait for an answer to what was never sent.
         """
         cursor = self._db.cursor(binary=True)
-        cursor.execute(sql, params)
+        try:
+            cursor.execute(sql, params)
+        except psycopg.Error:  # of this statement or one before
+            self._failed = True
+            raise
         while self._pipeline is not None and self._db.pgconn.flush():
             writable = select.poll()
             writable.register(self._db.fileno(), select.POLLOUT)
             writable.poll()
         return cursor
+
+    def _fetched(self, cursor: psycopg.Cursor[Row]) -> list[Row]:
+        """Wait for the answer to a statement and return its rows, none if it is of a kind that has none."""
+        try:
+            return cursor.fetchall()
+        except psycopg.Error as error:
+            if (
+                isinstance(error, psycopg.ProgrammingError) and error.sqlstate is None
+            ):  # psycopg's own: there are no rows
+                return []
+            self._failed = True
+            raise
 
 
 def first_line(error: Exception) -> str:

@@ -7,6 +7,7 @@ import os
 import sqlite3
 from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
+from itertools import chain
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,10 @@ from bilinq.live.store.connection import Connection
 from bilinq.live.store.store import Store
 from bilinq.live.store.transaction import PARAMETER, Bulk, Row
 
+AT_ONCE = 64
+"""Most rows that one statement takes; it takes 1, 2, 4, ... so that few statements are kept."""
+STATEMENTS = 256
+"""Statements that are kept, ready to be carried out."""
 AMONG = "IN (SELECT value FROM json_each(:among))"
 FAULTS = {
     sqlite3.SQLITE_FULL,
@@ -53,7 +58,9 @@ class SqliteConnection(Connection):
         self._path = path
         self._writes = writes
         uri = f"{path.as_uri()}?mode={'rw' if writes else 'ro'}"
-        self._db = sqlite3.connect(uri, uri=True, timeout=5.0, isolation_level=None, check_same_thread=False)
+        self._db = sqlite3.connect(
+            uri, uri=True, timeout=5.0, isolation_level=None, check_same_thread=False, cached_statements=STATEMENTS
+        )
         for pragma in WRITING if writes else ("PRAGMA query_only = ON",):
             self._db.execute(pragma)
 
@@ -107,9 +114,13 @@ class SqliteConnection(Connection):
         self._db.executemany(sql, rows)
 
     def each(self, bulk: Bulk, rows: Sequence[Row]) -> None:
-        """Carry out `bulk` row by row, with parameters by number: faster than by name."""
+        """Carry out `bulk` for many rows at a time; for each statement other threads get, and may keep, their turn."""
         self.wrote = True
-        self._db.executemany(_numbered(bulk), rows)
+        done = 0
+        while done < len(rows):
+            some = min(1 << (len(rows) - done).bit_length() - 1, AT_ONCE)
+            self._db.execute(_at_once(bulk, some), list(chain.from_iterable(rows[done : done + some])))
+            done += some
 
 
 class SqliteStore(Store):
@@ -174,8 +185,12 @@ class SqliteStore(Store):
             self._lock = None
 
 
-@lru_cache
-def _numbered(bulk: Bulk) -> str:
-    """Return the statement with ?1, ?2, ... for the fields of a row."""
-    number = {name: index for index, name in enumerate(bulk.types(), 1)}
-    return PARAMETER.sub(lambda match: f"?{number[match[1]]}", bulk.sql.replace("{rows}", ""))
+@lru_cache(STATEMENTS)
+def _at_once(bulk: Bulk, rows: int) -> str:
+    """Return the statement that takes so many rows, with their fields as parameters one after the other."""
+    names = list(bulk.types())
+    if rows == 1:
+        return PARAMETER.sub(lambda match: f"?{names.index(match[1]) + 1}", bulk.sql.replace("{rows}", ""))
+    row = f"({', '.join('?' * len(names))})"
+    statement = PARAMETER.sub(r"given.\1", bulk.sql).replace("{rows}", "FROM given")
+    return f"WITH given({', '.join(names)}) AS (VALUES {', '.join([row] * rows)}) {statement}"

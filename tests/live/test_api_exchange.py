@@ -1,0 +1,350 @@
+"""HTTP as it goes over the wire: requests in every legal form, answers in every form, and what is not HTTP at all."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+import uvloop
+
+from bilinq.live.api.asgi import App, Receive, Scope, Send
+from bilinq.live.api.exchange import ENOUGH
+from bilinq.live.api.server import Server, address, listen
+
+Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+RUNNERS = {"asyncio": asyncio.run, "uvloop": uvloop.run}
+
+
+@contextlib.asynccontextmanager
+async def serving(app: App) -> AsyncIterator[tuple[Server, int]]:
+    started = asyncio.Event()
+    with listen("127.0.0.1", 0) as listening:
+        server = Server(app, started.set)
+        task = asyncio.create_task(server.serve([listening]))
+        await started.wait()
+        try:
+            yield server, int(address(listening).rpartition(":")[2])
+        finally:
+            server.stop()
+            await asyncio.wait_for(task, 5.0)
+
+
+@pytest.fixture(params=RUNNERS)
+def talks(request: pytest.FixtureRequest) -> Callable[[App, Talk], None]:
+    """A function that runs a talk on a connection to an application, on either event loop."""
+
+    def run(app: App, talk: Talk) -> None:
+        async def both() -> None:
+            async with serving(app) as (_, port):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                try:
+                    await asyncio.wait_for(talk(reader, writer), 10.0)
+                finally:
+                    writer.close()
+
+        RUNNERS[request.param](both())
+
+    return run
+
+
+async def answer(send: Send, body: bytes = b"", status: int = 200, *more: tuple[bytes, bytes]) -> None:
+    await send(
+        {"type": "http.response.start", "status": status, "headers": [(b"content-length", b"%d" % len(body)), *more]}
+    )
+    await send({"type": "http.response.body", "body": body})
+
+
+async def whole(receive: Receive) -> bytes:
+    body, more = b"", True
+    while more:
+        message = await receive()
+        assert message["type"] == "http.request"
+        body, more = body + message["body"], message["more_body"]
+    return body
+
+
+async def echo(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer with method, path, query and body, and with the headers that begin with x."""
+    body = await whole(receive)
+    own = [(name, value) for name, value in scope["headers"] if name.startswith(b"x")]
+    told = f"{scope['method']} {scope['path']} ".encode() + scope["query_string"] + b" " + body
+    await answer(send, told, 200, *own)
+
+
+async def stream(scope: Scope, receive: Receive, send: Send) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    for part in (b"one", b"", b"two"):
+        await send({"type": "http.response.body", "body": part, "more_body": True})
+    await send({"type": "http.response.body"})
+
+
+async def read_answer(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
+    """Return the head and the body of an answer that says how long it is."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = [line for line in head.split(b"\r\n") if line.startswith(b"content-length:")]
+    return head, await reader.readexactly(int(length[0].split()[1]))
+
+
+def test_requests_that_come_together_are_answered_in_order(talks: Any) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        ask = [b"POST /%d?q=%d HTTP/1.1\r\nX-A: %d\r\nContent-Length: 2\r\n\r\nb%d" % (k, k, k, k) for k in range(5)]
+        writer.write(b"".join(ask))
+        for k in range(5):
+            head, body = await read_answer(reader)
+            assert body == b"POST /%d q=%d b%d" % (k, k, k) and b"x-a: %d\r\n" % k in head
+            assert head.startswith(b"HTTP/1.1 200 OK\r\ndate: ") and b"connection" not in head
+
+    talks(echo, talk)
+
+
+def test_a_request_that_comes_byte_by_byte(talks: Any) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for byte in b"POST /a%20b HTTP/1.1\r\nX-Long: 12\r\nContent-Length: 3\r\n\r\nxyz":
+            writer.write(bytes([byte]))
+            await asyncio.sleep(0.001)
+        head, body = await read_answer(reader)
+        assert body == b"POST /a b  xyz" and b"x-long: 12\r\n" in head
+
+    talks(echo, talk)
+
+
+def test_a_body_in_chunks_and_what_follows_it(talks: Any) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(
+            b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\nX-Late: 1\r\n\r\n"
+        )
+        head, body = await read_answer(reader)
+        assert body == b"POST /  abcde" and b"x-late" not in head
+        writer.write(b"GET /next HTTP/1.1\r\n\r\n")
+        assert (await read_answer(reader))[1] == b"GET /next  "
+
+    talks(echo, talk)
+
+
+@pytest.mark.parametrize("asks", [b"HTTP/1.1\r\nConnection: close\r\n", b"HTTP/1.0\r\n"])
+def test_the_last_request_ends_the_connection(talks: Any, asks: bytes) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"GET / " + asks + b"\r\nGET /ignored HTTP/1.1\r\n\r\n")
+        told = await reader.read()
+        assert b"connection: close\r\n" in told and told.endswith(b"GET /  ") and told.count(b"HTTP/1.1 200") == 1
+
+    talks(echo, talk)
+
+
+def test_an_upgrade_is_answered_as_if_it_had_not_been_asked_for(talks: Any) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"GET /up HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n")
+        assert (await reader.read()).endswith(b"GET /up  ")
+
+    talks(echo, talk)
+
+
+def test_who_expects_to_be_told_to_continue_is_told(talks: Any) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"POST / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n")
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        writer.write(b"ok")
+        assert (await read_answer(reader))[1] == b"POST /  ok"
+
+    talks(echo, talk)
+
+
+def test_an_answer_without_a_body_says_how_long_it_would_be(talks: Any) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HEAD /h HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\nConnection: close\r\n\r\n")
+        told = await reader.read()
+        assert (
+            b"content-length: 9\r\n" in told and told.count(b"HTTP/1.1 200") == 2 and told.endswith(b"\r\n\r\nGET /  ")
+        )
+
+    talks(echo, talk)
+
+
+@pytest.mark.parametrize(("version", "body"), [(b"1.1", b"3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n"), (b"1.0", b"onetwo")])
+def test_a_stream_has_chunks_or_ends_with_the_connection(talks: Any, version: bytes, body: bytes) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"GET / HTTP/" + version + b"\r\nConnection: close\r\n\r\n")
+        head, _, told = (await reader.read()).partition(b"\r\n\r\n")
+        assert told == body and (b"chunked" in head) == (version == b"1.1")
+
+    talks(stream, talk)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        b"nonsense\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET /\xff HTTP/1.1\r\n\r\n",
+        b"CONNECT a:1 HTTP/1.1\r\n\r\n",
+        b"POST / HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"POST / HTTP/1.1\r\nContent-Length: x\r\n\r\n",
+        b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    ],
+)
+def test_what_is_not_http_is_refused(talks: Any, wrong: bytes) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(wrong)
+        told = await reader.read()
+        assert told.startswith(b"HTTP/1.1 400 Bad Request\r\n") and told.endswith(b"The request is not HTTP.")
+
+    talks(echo, talk)
+
+
+def test_no_more_of_a_body_is_read_than_somebody_asks_for(talks: Any) -> None:
+    size, go = 8 << 20, asyncio.Event()
+
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        await go.wait()
+        await answer(send, b"%d" % len(await whole(receive)))
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.set_write_buffer_limits(high=ENOUGH)
+        writer.write(b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % size + bytes(size))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(writer.drain(), 0.3)
+        go.set()
+        assert (await read_answer(reader))[1] == b"%d" % size
+
+    talks(slow, talk)
+
+
+def test_no_more_is_sent_than_the_client_takes(talks: Any) -> None:
+    sent = [0]
+
+    async def endless(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for _ in range(1000):
+            await send({"type": "http.response.body", "body": bytes(1 << 16), "more_body": True})
+            sent[0] += 1
+        await send({"type": "http.response.body"})
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")
+        await asyncio.sleep(0.3)
+        assert 0 < sent[0] < 900
+        assert len(await reader.read()) > 1000 << 16
+
+    talks(endless, talk)
+
+
+async def raises(scope: Scope, receive: Receive, send: Send) -> None:
+    raise ZeroDivisionError("secret")
+
+
+async def says_nothing(scope: Scope, receive: Receive, send: Send) -> None:
+    await whole(receive)
+
+
+async def says_no_status(scope: Scope, receive: Receive, send: Send) -> None:
+    await send({"type": "http.response.body", "body": b"x"})
+
+
+@pytest.mark.parametrize("app", [raises, says_nothing, says_no_status])
+def test_an_application_that_fails_is_told_of_but_not_how(
+    talks: Any, app: App, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        told = await reader.read()
+        assert told.startswith(b"HTTP/1.1 500 ") and told.endswith(b"The service failed.")
+
+    talks(app, talk)
+    assert "request failed" in caplog.text
+
+
+async def says_too_much(scope: Scope, receive: Receive, send: Send) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"abc"})
+
+
+async def says_too_little(scope: Scope, receive: Receive, send: Send) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"a"})
+
+
+async def stops_in_the_middle(scope: Scope, receive: Receive, send: Send) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"a", "more_body": True})
+    raise ZeroDivisionError
+
+
+async def begins_twice(scope: Scope, receive: Receive, send: Send) -> None:
+    for _ in range(2):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+
+@pytest.mark.parametrize("app", [says_too_much, says_too_little, stops_in_the_middle, begins_twice])
+def test_an_answer_that_goes_wrong_is_cut_off(talks: Any, app: App) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        assert not (await reader.read()).endswith(b"0\r\n\r\n")
+
+    talks(app, talk)
+
+
+def test_an_answer_before_the_body_is_there_leaves_the_connection_usable(talks: Any) -> None:
+    async def hasty(scope: Scope, receive: Receive, send: Send) -> None:
+        await answer(send, scope["path"].encode())
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"POST /a HTTP/1.1\r\nContent-Length: 5\r\n\r\n12")
+        assert (await read_answer(reader))[1] == b"/a"
+        writer.write(b"345GET /b HTTP/1.1\r\n\r\n")
+        assert (await read_answer(reader))[1] == b"/b"
+
+    talks(hasty, talk)
+
+
+def test_who_waits_hears_that_the_client_is_gone(talks: Any) -> None:
+    heard = asyncio.Event()
+
+    async def waits(scope: Scope, receive: Receive, send: Send) -> None:
+        await whole(receive)
+        assert (await receive())["type"] == "http.disconnect"
+        await answer(send, b"to nobody")
+        heard.set()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        await asyncio.sleep(0.05)
+        writer.close()
+        await heard.wait()
+
+    talks(waits, talk)
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_a_server_that_stops_lets_requests_end_unless_told_twice(runner: str) -> None:
+    go, cancelled = asyncio.Event(), asyncio.Event()
+
+    async def waits(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await go.wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+        await answer(send, b"done")
+
+    async def run() -> None:
+        async with serving(waits) as (server, port):
+            idle, asks = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+            asks[1].write(b"GET / HTTP/1.1\r\n\r\n")
+            await asyncio.sleep(0.05)
+            server.stop()
+            assert await asyncio.wait_for(idle[0].read(), 1.0) == b""
+            go.set()
+            assert (await asyncio.wait_for(asks[0].read(), 1.0)).endswith(b"done")
+            for _, writer in (idle, asks):
+                writer.close()
+        go.clear()
+        async with serving(waits) as (server, port):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET / HTTP/1.1\r\n\r\n")
+            await asyncio.sleep(0.05)
+            server.stop()  # and leaving the block says it again
+        assert cancelled.is_set() and await reader.read() == b""
+        writer.close()
+
+    RUNNERS[runner](run())
