@@ -75,8 +75,8 @@ def beside_rival(url: str, others: Sequence[str]) -> Report:
             other.append(lives(schema, 600, **RIVAL))
         rate = _row(report, "bilinq, lives", *own)
         rival = _row(report, "procrastinate, lives", *other)
-        _wait_at_half(report, "bilinq, lives at half of that", service, rate, MIX)
-        _bounded_wait(report, service, TIMES * PROCRASTINATE / 2)
+        _bounded_wait(report, "lives at half of that", service, rate / 2, MIX)
+        _bounded_wait(report, f"lives at {TIMES * PROCRASTINATE / 2:.0f}/s", service, TIMES * PROCRASTINATE / 2, MIX)
     calm = lives(others[0], 200, **(RIVAL | {"batch": 1}), rate=min(50.0, rival / 4))
     _row(report, "procrastinate at light load", calm)
     report.at_least("whole lives each second, times those of procrastinate", rate / rival, TIMES)
@@ -111,8 +111,8 @@ def _lives_and_waits(report: Report, service: Serving) -> float:
     rates = {}
     for name, mix in (("batches", MIX), ("single submits", SINGLE), ("single submits with keys", KEYED)):
         rates[name] = _row(report, f"lives, {name}", service.load(jobs=5000, **mix))
-        _wait_at_half(report, f"lives at half of that, {name}", service, rates[name], mix)
-    _bounded_wait(report, service, LIVES / 2)
+        _bounded_wait(report, f"lives at half of that, {name}", service, rates[name] / 2, mix)
+    _bounded_wait(report, f"lives at {LIVES / 2:.0f}/s, batches", service, LIVES / 2, MIX)
     return rates["batches"]
 
 
@@ -123,16 +123,12 @@ def _waits(report: Report, name: str, service: Serving, rate: float, mix: dict[s
     return 1e3 * float(np.percentile(told.waits, 99))
 
 
-def _wait_at_half(report: Report, name: str, service: Serving, rate: float, mix: dict[str, Any]) -> None:
-    """Measure and bound the wait at half of a rate that was just measured, which asks for more the faster the service is."""
-    report.at_most(f"milliseconds from submit to lease, p99, {name}", _waits(report, name, service, rate / 2, mix), 25)
-
-
-def _bounded_wait(report: Report, service: Serving, rate: float) -> None:
-    """Measure the wait at half of the lives that are asked for: several spells, since one bad moment makes a percentile."""
-    spells = [_waits(report, f"lives at {rate:.0f}/s, batches", service, rate, MIX) for _ in range(SPELLS)]
-    name = f"milliseconds from submit to lease at {rate:.0f}/s, p99, median of {SPELLS} spells"
-    report.at_most(name, float(np.median(spells)), 25)
+def _bounded_wait(report: Report, name: str, service: Serving, rate: float, mix: dict[str, Any]) -> None:
+    """Measure and bound the wait at a rate: several spells, since one pause of the machine makes a percentile."""
+    spells = [_waits(report, name, service, rate, mix) for _ in range(SPELLS)]
+    report.at_most(
+        f"milliseconds from submit to lease, p99, median of {SPELLS} spells, {name}", float(np.median(spells)), 25
+    )
 
 
 def _row(report: Report, name: str, *told: Told) -> float:

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from bilinq.errors import BadInput, Busy, Clash, NoKey, NotKnown, Stale
 from bilinq.live import messages as m
+from bilinq.live import watch_messages as w
 from bilinq.live.api.app import make_app
 from bilinq.live.keys import Identity, check_scopes, hash_key, make_key, matches, prefix_of
 from bilinq.live.metrics import Meters
@@ -215,19 +216,19 @@ class FakeWatch:
         self.asked: list[tuple[str | None, int | None]] = []
         self.part = b"event: layout\ndata: {}\n\n"
 
-    def history(self, after: str | None, limit: int | None) -> m.History:
+    def history(self, after: str | None, limit: int | None) -> w.History:
         self.asked.append((after, limit))
-        return m.History(m.Layout(1, [], [], None, 0.0, 1.0), [], 1.0)
+        return w.History(w.Layout(1, [], [], None, 0.0, 1.0), [], 1.0)
 
-    def leases(self, limit: int) -> m.Leases:
-        return m.Leases([])
+    def leases(self, limit: int) -> w.Leases:
+        return w.Leases([])
 
     async def events(self, after: str | None, limit: int | None) -> AsyncGenerator[bytes, None]:
         self.asked.append((after, limit))
         yield self.part
 
-    async def preview(self, turn: m.TurnKnobs) -> m.Prediction:
-        return m.Prediction(None, None, [], None, None, "nothing")
+    async def preview(self, turn: m.TurnKnobs) -> w.Prediction:
+        return w.Prediction(None, None, [], None, None, "nothing")
 
     async def until_drained(self, work: Coroutine[Any, Any, None]) -> None:
         await work

@@ -184,6 +184,34 @@ def test_many_rows_at_once_are_as_good_as_one_by_one(database_url: str, number: 
     assert log == [RewardRow(id, id, 1, 2, id / 7) for id in ids]
 
 
+def test_a_plan_that_was_made_for_a_small_table_does_not_read_a_large_one(postgres_url: str) -> None:
+    """PostgreSQL keeps the plan of the sixth run; one that reads all rows must not be among its choices."""
+    rounds, rows = 60, 20
+
+    def live(ids: range) -> Callable[[Transaction], None]:
+        def write(tx: Transaction) -> None:
+            jobs.insert(tx, [job(id) for id in ids])
+            leases.grant(tx, [lease(id, id) for id in ids])
+            leases.extend(tx, [Extension(id, 500.0) for id in ids])
+            leases.end(tx, [LeaseEnd(id, "finished", 300.0) for id in ids])
+            jobs.set_queued(tx, [Queued(id, 1, 0) for id in ids])
+            jobs.set_ended(tx, [Ended(id, "done", 300.0, 0, 0) for id in ids])
+
+        return write
+
+    def read(tx: Transaction) -> list[tuple[str, int]]:
+        sql = """SELECT relname, sum(idx_tup_read) FROM pg_stat_user_indexes
+            WHERE schemaname = current_schema() AND relname IN ('job', 'lease') GROUP BY 1 ORDER BY 1"""
+        return [(name, int(number)) for name, number in tx.rows(sql)]
+
+    starts = range(1, rounds * rows, rows)
+    lives = [live(range(start, start + rows)) for start in starts]
+    *_, found = stored(postgres_url, *lives, lambda tx: tx.rows("SELECT pg_stat_force_next_flush()"), read)
+    assert [name for name, _ in found] == ["job", "lease"]
+    for _, number in found:
+        assert rounds * rows <= number <= 10 * rounds * rows  # all rows in each round would be 30 times as many
+
+
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
 VALUE = st.floats(allow_nan=False, allow_infinity=False).map(
     lambda value: value + 0.0

@@ -8,7 +8,7 @@ from databases import stored
 from bilinq.live.store import Transaction, audit, checkpoints, classes, keys, knobs, meta, servers
 from bilinq.live.store.classes import ClassRow
 from bilinq.live.store.keys import KeyRow
-from bilinq.live.store.servers import Seen, ServerRow
+from bilinq.live.store.servers import ServerRow
 
 pytest_plugins = ("databases",)
 
@@ -62,7 +62,6 @@ def test_servers_have_names_of_their_own_and_ids_for_ever(database_url: str) -> 
     *_, known, removed, unknown, left, ids = stored(
         database_url,
         *[lambda tx, row=row: servers.put(tx, row) for row in rows],
-        lambda tx: servers.touch(tx, [Seen(1, 5.0), Seen(4, 6.0)]),
         lambda tx: servers.put(tx, bare._replace(server_class="cpu")),
         servers.all,
         lambda tx: servers.remove(tx, 4),
@@ -70,7 +69,7 @@ def test_servers_have_names_of_their_own_and_ids_for_ever(database_url: str) -> 
         servers.all,
         meta.largest_ids,
     )
-    expected = [named._replace(seen=5.0), bare._replace(server_class="cpu"), rows[2], rows[3]._replace(seen=6.0)]
+    expected = [named, bare._replace(server_class="cpu"), rows[2], rows[3]]
     assert known == expected
     assert (removed, unknown) == (1, 0)
     assert left == expected[:3]

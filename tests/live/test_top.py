@@ -26,6 +26,7 @@ from typer.testing import CliRunner
 from bilinq import cli
 from bilinq.errors import Away, NoKey
 from bilinq.live import messages as m
+from bilinq.live import watch_messages as w
 from bilinq.live.client.events import Interrupted, Told, follow, parse
 from bilinq.live.client.link import Link
 from bilinq.live.top.marks import bar, cell, seconds, short, sparkline
@@ -42,20 +43,20 @@ def told(event: str, data: msgspec.Struct, id: str | None = None) -> Told:
 def view_of(jobs: int, servers: int, moments: int = 60) -> View:
     view = View("http://127.0.0.1:8000")
     names = [f"job [bold]{i}" for i in range(jobs)], [f"server {j}" for j in range(servers)]
-    view.take(told("layout", m.Layout(1, *names, 2.0, 0.0, 1.0)))
+    view.take(told("layout", w.Layout(1, *names, 2.0, 0.0, 1.0)))
     for k in range(moments):
-        view.take(told("moment", m.Moment(
+        view.take(told("moment", w.Moment(
             id=f"a-{k}", at=1000.0 + k, slots=20, slot_seconds=0.0004, queued=[k * i for i in range(jobs)],
             leased=[1] * jobs,
             submitted=[3] * jobs, finished=[2] * jobs, reward=[0.5] * jobs, wait_p50=1.5, wait_p90=3.0, wait_p99=5.0,
-            idle=[1] * servers, busy=[3] * servers, best=10.0, earned=8.0, rival=m.Rival("first-come", 7, 0.25, 1.0, 2.0),
+            idle=[1] * servers, busy=[3] * servers, best=10.0, earned=8.0, rival=w.Rival("first-come", 7, 0.25, 1.0, 2.0),
         )))  # fmt: skip
     means = [[(i + j) / (jobs + servers) for j in range(servers)] for i in range(jobs)]
     view.take(
-        told("state", m.StateView(0.0, 9, 50.0, KNOBS, [1.0] * jobs, means, means, means, means, {"done": 1234}, 5.0))
+        told("state", w.StateView(0.0, 9, 50.0, KNOBS, [1.0] * jobs, means, means, means, means, {"done": 1234}, 5.0))
     )
-    lease = m.RecentLease("l1", "j77", "job [bold]0", "s3", "server 0", 1000.0, 1001.5, "finished", 0.8)
-    view.take(told("leases", m.Leases([lease] * 20)))
+    lease = w.RecentLease("l1", "j77", "job [bold]0", "s3", "server 0", 1000.0, 1001.5, "finished", 0.8)
+    view.take(told("leases", w.Leases([lease] * 20)))
     return view
 
 
@@ -123,16 +124,16 @@ def test_before_anything_is_known() -> None:
     assert "waiting for the first moment" in drawn(view, 80, 24)
     view.take(Interrupted("cannot reach http://x"))
     assert "cannot reach http://x; trying again" in drawn(view, 80, 24)
-    view.take(told("something new", m.Layout(1, [], [], None, 0.0, 1.0)))
+    view.take(told("something new", w.Layout(1, [], [], None, 0.0, 1.0)))
     assert view.problem is None
     assert drawn(view_of(0, 0, moments=1), 80, 24)
 
 
 def test_other_classes_begin_anew() -> None:
     view = view_of(2, 2)
-    view.take(told("layout", m.Layout(2, ["job [bold]0", "job [bold]1"], ["server 0", "server 1"], 9.0, 0.0, 1.0)))
+    view.take(told("layout", w.Layout(2, ["job [bold]0", "job [bold]1"], ["server 0", "server 1"], 9.0, 0.0, 1.0)))
     assert len(view.moments) == 60
-    view.take(told("layout", m.Layout(3, ["a"], ["b"], 9.0, 0.0, 1.0)))
+    view.take(told("layout", w.Layout(3, ["a"], ["b"], 9.0, 0.0, 1.0)))
     assert (len(view.moments), view.state) == (0, None)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import isfinite
 from typing import TypeVar
 
@@ -80,12 +81,12 @@ class RewardRange:
         """Return means in [-1, 1] in the user's units."""
         return np.asarray(self.middle + self.unit * value)
 
-    @property
+    @cached_property
     def middle(self) -> float:
         """The reward that policies see as zero."""
         return 0.5 * (self.low + self.high)
 
-    @property
+    @cached_property
     def unit(self) -> float:
         """How much of the user's units one is."""
         return 0.5 * (self.high - self.low)

@@ -14,6 +14,7 @@ from bilinq.errors import (
     Stale,
 )
 from bilinq.live import messages as m
+from bilinq.live import watch_messages as w
 from bilinq.live.api import bodies, problems
 from bilinq.live.fields import BadField
 
@@ -39,13 +40,13 @@ _DEAD = m.Job(
     "j99", "short", "dead", "default", None, 1, 1, 5, _AT, _AT + 1.0, _AT + 9.0, None, None, None, "exit code 1"
 )
 
-_LAYOUT = m.Layout(1, ["short"], ["gpu"], 2.0, 0.0, 1.0)
-_MOMENT = m.Moment(
+_LAYOUT = w.Layout(1, ["short"], ["gpu"], 2.0, 0.0, 1.0)
+_MOMENT = w.Moment(
     id="5f0c2a11-42", at=_AT, slots=20, slot_seconds=0.0004, queued=[12], leased=[1], submitted=[3], finished=[2],
     reward=[1.6], wait_p50=1.8, wait_p90=2.6, wait_p99=3.1, idle=[0], busy=[1], best=1.7, earned=1.6,
-    rival=m.Rival("first-come", 15, 1.3, 2.2, 3.0),
+    rival=w.Rival("first-come", 15, 1.3, 2.2, 3.0),
 )  # fmt: skip
-_RECENT = m.RecentLease("l45", "j123", "short", "s6", "gpu", _AT, _AT + 1.5, "finished", 0.8)
+_RECENT = w.RecentLease("l45", "j123", "short", "s6", "gpu", _AT, _AT + 1.5, "finished", 0.8)
 
 BODIES: dict[Any, Any] = {
     m.Submit: m.Submit([m.NewJob("short", _PAYLOAD, "order 77"), m.NewJob("short")]),
@@ -85,10 +86,10 @@ BODIES: dict[Any, Any] = {
     m.Audit: m.Audit([m.AuditEntry(_AT, "a2c4e6g8", "create key", "k7m2x9qa: submit, read")]),
     bodies.Me: bodies.Me("k7m2x9qa", "default", ["submit", "read"]),
     bodies.Health: bodies.Health("ok"),
-    m.History: m.History(_LAYOUT, [_MOMENT], 1.0),
-    m.Leases: m.Leases([_RECENT]),
-    m.Prediction: m.Prediction(
-        50.0, 125.0, [m.ClassPrediction("short", 6.0, 15.0, 2.0, 5.0, 1.9)], 1.6, 1.66, "Holds once queues have settled."
+    w.History: w.History(_LAYOUT, [_MOMENT], 1.0),
+    w.Leases: w.Leases([_RECENT]),
+    w.Prediction: w.Prediction(
+        50.0, 125.0, [w.ClassPrediction("short", 6.0, 15.0, 2.0, 5.0, 1.9)], 1.6, 1.66, "Holds once queues have settled."
     ),
     bodies.News: bodies.News("moment", msgspec.json.encode(_MOMENT).decode(), "5f0c2a11-42"),
     dict: {"openapi": "3.1.0"},

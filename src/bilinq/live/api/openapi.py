@@ -9,7 +9,8 @@ import msgspec
 from bilinq.live.api import examples
 from bilinq.live.api.problems import describe
 from bilinq.live.api.route import Route
-from bilinq.live.messages import Layout, Leases, Moment, Problem, StateView
+from bilinq.live.messages import Problem
+from bilinq.live.watch_messages import Layout, Leases, Moment, StateView
 
 TAGS = {
     "jobs": "Submit jobs and look after them.",

@@ -13,7 +13,8 @@ from bilinq.live.api.bodies import EventsQuery, HistoryQuery, LeasesQuery, News,
 from bilinq.live.api.call import Call
 from bilinq.live.api.route import EVENTS, Route
 from bilinq.live.api.stream import Stream
-from bilinq.live.messages import History, Leases, Prediction, TurnKnobs
+from bilinq.live.messages import TurnKnobs
+from bilinq.live.watch_messages import History, Leases, Prediction
 
 READ = ("read",)
 Parts: TypeAlias = AsyncGenerator[bytes, None]

@@ -13,6 +13,7 @@ import msgspec
 
 from bilinq.errors import BadInput, Clash
 from bilinq.live import messages as m
+from bilinq.live import watch_messages as w
 from bilinq.live.client.bodies import as_json, as_reason, as_reward, new_key
 from bilinq.live.client.talk import Call, Flow, Limits, Pause, talk
 
@@ -171,19 +172,19 @@ def knobs(limits: Limits) -> Flow[m.Knobs]:
     return _get(limits, "/v1/knobs", m.Knobs)
 
 
-def preview(limits: Limits, knobs: m.TurnKnobs) -> Flow[m.Prediction]:
+def preview(limits: Limits, knobs: m.TurnKnobs) -> Flow[w.Prediction]:
     """Return what the theory expects of knobs before they are turned; nothing changes."""
-    return _post(limits, "/v1/knobs/preview", knobs, m.Prediction)
+    return _post(limits, "/v1/knobs/preview", knobs, w.Prediction)
 
 
-def history(limits: Limits, *, after: str | None = None, limit: int | None = None) -> Flow[m.History]:
+def history(limits: Limits, *, after: str | None = None, limit: int | None = None) -> Flow[w.History]:
     """Return moments of the last hour, those after the one of id `after`, or the newest `limit` of them."""
-    return _get(limits, "/v1/history", m.History, {"after": after, "limit": limit})
+    return _get(limits, "/v1/history", w.History, {"after": after, "limit": limit})
 
 
-def leases(limits: Limits, *, limit: int | None = None) -> Flow[list[m.RecentLease]]:
+def leases(limits: Limits, *, limit: int | None = None) -> Flow[list[w.RecentLease]]:
     """Return recent leases, newest first."""
-    answer = yield from _get(limits, "/v1/leases", m.Leases, {"limit": limit})
+    answer = yield from _get(limits, "/v1/leases", w.Leases, {"limit": limit})
     return answer.leases
 
 

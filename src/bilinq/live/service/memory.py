@@ -19,7 +19,7 @@ from bilinq.live.service.ids import Ids
 from bilinq.live.service.outbox import Changes
 from bilinq.live.service.polls import Poll
 from bilinq.live.store.classes import ClassRow
-from bilinq.live.store.jobs import Ended, Queued, Waiting
+from bilinq.live.store.jobs import Ended, JobRow, Queued, Waiting
 from bilinq.live.store.keys import KeyRow
 from bilinq.live.store.leases import LeaseEnd, LeaseRow
 from bilinq.live.store.rewards import RewardRow
@@ -100,7 +100,7 @@ class Memory:
         self._named: dict[tuple[str, str], int] = {}
         self._called: dict[str, LiveServer] = {}
 
-    def add(self, job: Waiting) -> None:
+    def add(self, job: Waiting | JobRow) -> None:
         """Let a job wait."""
         assert self.scheduler is not None
         self.jobs[job.id] = LiveJob(job.job_class, job.units_left, job.attempts, job.submitted)

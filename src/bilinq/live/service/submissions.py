@@ -37,7 +37,7 @@ class Submissions:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._claims = Claims()
-        self._look_up = Gather(core.store.look_up, _known)
+        self._gathered = Gather(core.store.read, _known)
 
     async def submit(self, who: Identity, new: Sequence[NewJob]) -> Submitted:
         """Store jobs, all or none; a job with a key that was used before is the job of then.
@@ -73,13 +73,18 @@ class Submissions:
             await saved
         return Submitted([JobRef(f"j{id}", state) for id, state, _ in stored])
 
+    async def _look_up(self, keys: set[Key]) -> dict[Key, Known]:
+        """Return the jobs that were stored under some of `keys`; a server is asked for those of many calls at a time."""
+        store = self._core.store
+        return await self._gathered(keys) if store.shared else store.look_up(lambda tx: _known(tx, [keys]))[0]
+
     def _take(self, rows: Sequence[JobRow], then: Callable[[], None] | None = None) -> Payloads:
         """Let jobs wait, and store them; wait for what is returned until they are on disk."""
         memory = self._core.memory
         for row in rows:
-            memory.add(Waiting(row.id, row.job_class, row.units_left, 0, row.submitted))
-            memory.counters["submitted"] += 1
+            memory.add(row)
             memory.meters.submit(row.job_class, row.units)
+        memory.counters["submitted"] += len(rows)
         if self._core.options.eager:
             self._core.hurry()
         return self._core.save(Changes(new=list(rows)), then=then)

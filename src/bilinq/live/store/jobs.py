@@ -73,13 +73,15 @@ COLUMNS = ", ".join("class" if name == "job_class" else name for name in JobRow.
 INSERT = Bulk(f"INSERT INTO job ({COLUMNS}) SELECT :{', :'.join(JobRow._fields)} {{rows}}", JobRow)
 QUEUE = Bulk(
     """UPDATE job SET state = 'queued', units_left = :units_left, attempts = :attempts, error = :error, ended = NULL {rows}
-        WHERE job.id = :id""",
+        WHERE {key}""",
     Queued,
+    "job.id = :id",
 )
 END = Bulk(
     """UPDATE job SET state = :state, ended = :ended, units_left = :units_left, attempts = :attempts, result = :result,
-        reward = :reward, error = :error {rows} WHERE job.id = :id""",
+        reward = :reward, error = :error {rows} WHERE {key}""",
     Ended,
+    "job.id = :id",
 )
 STATES = {state: f"state = '{state}'" for state in ("queued", "leased", "done", "dead", "cancelled")}
 """Tests of the state, as texts that make partial indexes usable."""

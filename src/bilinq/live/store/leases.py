@@ -46,10 +46,13 @@ COLUMNS = ", ".join(LeaseRow._fields)
 INSERT = Bulk(f"INSERT INTO lease ({COLUMNS}) SELECT :{', :'.join(LeaseRow._fields)} {{rows}}", LeaseRow)
 END = Bulk(
     """UPDATE lease SET state = :state, ended = :ended, reward = :reward, digest = :digest, detail = :detail {rows}
-        WHERE lease.id = :id AND lease.ended IS NULL""",
+        WHERE {key} AND lease.ended IS NULL""",
     LeaseEnd,
+    "lease.id = :id",
 )
-EXTEND = Bulk("UPDATE lease SET deadline = :deadline {rows} WHERE lease.id = :id AND lease.ended IS NULL", Extension)
+EXTEND = Bulk(
+    "UPDATE lease SET deadline = :deadline {rows} WHERE {key} AND lease.ended IS NULL", Extension, "lease.id = :id"
+)
 
 
 class _Start(NamedTuple):
@@ -58,7 +61,9 @@ class _Start(NamedTuple):
 
 
 START = Bulk(
-    "UPDATE job SET state = 'leased', started = coalesce(job.started, :granted) {rows} WHERE job.id = :job", _Start
+    "UPDATE job SET state = 'leased', started = coalesce(job.started, :granted) {rows} WHERE {key}",
+    _Start,
+    "job.id = :job",
 )
 
 

@@ -27,6 +27,8 @@ WRITING = """
 """
 """A leader that froze or is cut off loses its lock. The writer finds rows by key: plans made while a table was empty, and
 kept, must not read all of it once it is full."""
+READING = "SET plan_cache_mode = force_custom_plan"
+"""Who reads asks for all kinds of rows, and plans anew each time."""
 ENDING = ("FATAL", "PANIC")
 """Errors after which PostgreSQL hangs up."""
 STANDBY = "25006"
@@ -51,6 +53,8 @@ class PostgresConnection(Connection):
         if writes:
             self._db.execute(WRITING)
         else:
+            self._db.execute(READING)
+            self._db.commit()
             self._db.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
             self._db.read_only = True
         self._life = contextlib.ExitStack()  # leaving a pipeline earlier would stop the clock of idle_session_timeout
@@ -118,9 +122,9 @@ class PostgresConnection(Connection):
         return self.rows(sql.replace("{among}", "= ANY(:among)"), among=list(values), **params)
 
     def run(self, sql: str, /, **params: Any) -> int:
-        """Carry out a statement; return how many rows it changed."""
+        """Carry out a statement, by a plan for the tables as they are now; return how many rows it changed."""
         self.wrote = True
-        sent = self._send(_named(sql), params)
+        sent = self._send(_named(sql), params, keep_plan=False)
         self._fetched(sent)
         return sent.rowcount
 
@@ -133,18 +137,18 @@ class PostgresConnection(Connection):
     def each(self, bulk: Bulk, rows: Sequence[Row]) -> None:
         """Carry out `bulk` for all rows in one statement."""
         self.wrote = True
-        sql, names = _at_once(bulk)
+        sql, names, key = _at_once(bulk)
         texts = msgspec.json.encode([dict(zip(names, row, strict=True)) for row in rows]).decode()
-        self._send(sql, {"rows": texts})
+        self._send(sql, {"rows": texts} if key is None else {"rows": texts, "keys": [row[key] for row in rows]})
 
-    def _send(self, sql: bytes, params: Mapping[str, Any] | None = None) -> psycopg.Cursor[Row]:
+    def _send(self, sql: bytes, params: Mapping[str, Any] | None = None, keep_plan: bool = True) -> psycopg.Cursor[Row]:
         """Send a statement, all of it, on a cursor of its own, so that its answer is not taken for that of another.
 
         What a socket does not take at once psycopg would leave for later, and wait for an answer to what was never sent.
         """
         cursor = self._db.cursor(binary=True)
         try:
-            cursor.execute(sql, params)
+            cursor.execute(sql, params, prepare=None if keep_plan else False)
         except psycopg.Error:  # of this statement or one before
             self._failed = True
             raise
@@ -179,9 +183,15 @@ def _named(sql: str) -> bytes:
 
 
 @lru_cache
-def _at_once(bulk: Bulk) -> tuple[bytes, tuple[str, ...]]:
-    """Return the statement that takes rows from a JSON text, and the names by which it knows their fields."""
+def _at_once(bulk: Bulk) -> tuple[bytes, tuple[str, ...], int | None]:
+    """Return the statement that takes rows from a JSON text, the names by which it knows their fields, and the key's place.
+
+    An update is told the keys besides: a plan that was made while the table was small, and is kept, could read all of it.
+    """
     types = bulk.types()
     columns = ", ".join(f"{name} {kind}" for name, kind in types.items())
     source = f"FROM json_to_recordset(%(rows)s::json) AS given({columns})"
-    return PARAMETER.sub(r"given.\1", bulk.sql).replace("{rows}", source).encode(), tuple(types)
+    column, _, field = bulk.key.partition(" = :")
+    sql = bulk.sql.replace("{key}", f"{bulk.key} AND {column} = ANY(%(keys)s)")
+    place = list(types).index(field) if field else None
+    return PARAMETER.sub(r"given.\1", sql).replace("{rows}", source).encode(), tuple(types), place

@@ -29,10 +29,10 @@ class Reader:
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._run, operation)
 
     def read_now(self, operation: Callable[[Transaction], T]) -> T:
-        """Return the operation's result, while this thread waits."""
+        """Return the operation's result, while this thread waits; each query of it sees a moment of its own."""
         if self._closed:
             raise Away("the store is stopped")
-        return self._run(operation)
+        return self._run(operation, together=False)
 
     async def stop(self) -> None:
         """Finish what is being read and close the connections."""
@@ -41,20 +41,21 @@ class Reader:
         while self._idle:
             self._idle.pop().close()
 
-    def _run(self, operation: Callable[[Transaction], T]) -> T:
+    def _run(self, operation: Callable[[Transaction], T], together: bool = True) -> T:
         while self._idle:
             try:
-                return self._with(self._idle.pop(), operation)
+                return self._with(self._idle.pop(), operation, together)
             except (IndexError, _Lost):  # another thread was faster, or the database was away meanwhile
                 continue
         try:
-            return self._with(self._connect(), operation)
+            return self._with(self._connect(), operation, together)
         except _Lost as error:
             raise Away(str(error)) from error
 
-    def _with(self, connection: Connection, operation: Callable[[Transaction], T]) -> T:
+    def _with(self, connection: Connection, operation: Callable[[Transaction], T], together: bool) -> T:
         try:
-            connection.begin()
+            if together:
+                connection.begin()
             return operation(connection)
         except StopIteration as error:  # which no future can carry
             raise RuntimeError("the operation raised StopIteration") from error

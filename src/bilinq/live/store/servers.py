@@ -1,10 +1,9 @@
 """Servers: who asks for work."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from bilinq.live.store import meta
-from bilinq.live.store.transaction import Bulk, Transaction
+from bilinq.live.store.transaction import Transaction
 
 
 class ServerRow(NamedTuple):
@@ -18,15 +17,7 @@ class ServerRow(NamedTuple):
     seen: float
 
 
-class Seen(NamedTuple):
-    """When a server last asked for something."""
-
-    id: int
-    seen: float
-
-
 COLUMNS = ", ".join("class" if name == "server_class" else name for name in ServerRow._fields)
-TOUCH = Bulk("UPDATE server SET seen = :seen {rows} WHERE server.id = :id", Seen)
 
 
 def all(tx: Transaction) -> list[ServerRow]:
@@ -42,12 +33,6 @@ def put(tx: Transaction, row: ServerRow) -> None:
             registered = excluded.registered, seen = excluded.seen""",
         **row._asdict(),
     )
-
-
-def touch(tx: Transaction, rows: Sequence[Seen]) -> None:
-    """Note when servers were last seen."""
-    if rows:
-        tx.each(TOUCH, rows)
 
 
 def remove(tx: Transaction, id: int) -> int:

@@ -100,7 +100,9 @@ class SqliteConnection(Connection):
         return self._db.execute(sql, params).fetchall()
 
     def among(self, sql: str, values: Sequence[int] | Sequence[str], /, **params: Any) -> list[Row]:
-        """Return the rows whose column is one of `values`, handed over as a JSON list."""
+        """Return the rows whose column is one of `values`, handed over as a JSON list if they are several."""
+        if len(values) == 1:
+            return self.rows(sql.replace("{among}", "= :among"), among=values[0], **params)
         return self.rows(sql.replace("{among}", AMONG), among=msgspec.json.encode(values).decode(), **params)
 
     def run(self, sql: str, /, **params: Any) -> int:
@@ -188,9 +190,9 @@ class SqliteStore(Store):
 @lru_cache(STATEMENTS)
 def _at_once(bulk: Bulk, rows: int) -> str:
     """Return the statement that takes so many rows, with their fields as parameters one after the other."""
-    names = list(bulk.types())
+    names, sql = list(bulk.types()), bulk.sql.replace("{key}", bulk.key)
     if rows == 1:
-        return PARAMETER.sub(lambda match: f"?{names.index(match[1]) + 1}", bulk.sql.replace("{rows}", ""))
+        return PARAMETER.sub(lambda match: f"?{names.index(match[1]) + 1}", sql.replace("{rows}", ""))
     row = f"({', '.join('?' * len(names))})"
-    statement = PARAMETER.sub(r"given.\1", bulk.sql).replace("{rows}", "FROM given")
+    statement = PARAMETER.sub(r"given.\1", sql).replace("{rows}", "FROM given")
     return f"WITH given({', '.join(names)}) AS (VALUES {', '.join([row] * rows)}) {statement}"

@@ -16,11 +16,13 @@ class Bulk(NamedTuple):
     """A statement to carry out for each of many rows, faster than one by one.
 
     Its parameters are the fields of `row`, a NamedTuple class; it inserts with `SELECT :name, ... {rows}` and updates with
-    `UPDATE ... SET ... {rows} WHERE ...`. A database that takes all rows at once puts their source where `{rows}` stands.
+    `UPDATE ... SET ... {rows} WHERE {key}`, where `key` is like "job.id = :id". A database that takes all rows at once puts
+    their source where `{rows}` stands.
     """
 
     sql: str
     row: type[Row]
+    key: str = ""
 
     def types(self) -> dict[str, str]:
         """Return the SQL type of each field of a row, in order."""

@@ -8,9 +8,9 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
-from bilinq.live.messages import Layout, Moment
 from bilinq.live.top.marks import bar, cell, seconds, short, sparkline
 from bilinq.live.top.view import View
+from bilinq.live.watch_messages import Layout, Moment
 
 WIDE = 110
 """Columns from which on tables stand side by side."""

@@ -7,7 +7,7 @@ from threading import Lock
 import msgspec
 
 from bilinq.live.client.events import Interrupted, Told
-from bilinq.live.messages import Layout, Leases, Moment, RecentLease, StateView
+from bilinq.live.watch_messages import Layout, Leases, Moment, RecentLease, StateView
 
 KEPT = 240
 """Moments kept: as many as a wide terminal has columns."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from bilinq.live.messages import Layout, Moment
+from bilinq.live.watch_messages import Layout, Moment
 
 BY_JOB = ("queued", "leased", "submitted", "finished", "reward")
 BY_SERVER = ("idle", "busy")

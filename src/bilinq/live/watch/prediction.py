@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from bilinq.arrays import Array
-from bilinq.live.messages import ClassPrediction, Prediction
 from bilinq.live.service.options import Options
 from bilinq.live.watch.equilibrium import Equilibrium, equilibrium, waiting
 from bilinq.live.watch.load import Load
+from bilinq.live.watch_messages import ClassPrediction, Prediction
 
 FULL = "More jobs came than the servers can serve: queues grow, and no knob changes that."
 PAPER = (

@@ -9,8 +9,9 @@ from typing import Any
 import httpx
 import msgspec
 
-from bilinq.live.messages import History, Knobs, Moment
-from bilinq.live.messages import Rival as Shown
+from bilinq.live.messages import Knobs
+from bilinq.live.watch_messages import History, Moment
+from bilinq.live.watch_messages import Rival as Shown
 
 log = logging.getLogger("bilinq.live")
 

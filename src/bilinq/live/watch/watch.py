@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from bilinq.live.messages import Layout, Leases, Prediction, TurnKnobs
+from bilinq.live.messages import TurnKnobs
 from bilinq.live.service.administration import check_turn
 from bilinq.live.service.core import Core
 from bilinq.live.watch.best import Best
@@ -23,6 +23,7 @@ from bilinq.live.watch.history import Ring
 from bilinq.live.watch.prediction import Turned, predict
 from bilinq.live.watch.rival import Rival
 from bilinq.live.watch.sampler import Sampler
+from bilinq.live.watch_messages import Layout, Leases, Prediction
 
 log = logging.getLogger("bilinq.live")
 
