@@ -49,6 +49,8 @@ class Told(msgspec.Struct):
     seconds: float = 0.0
     service: float = 0.0
     """Seconds of CPU that the service spent, which do not depend on who else uses the machine as much as time does."""
+    stolen: float = 0.0
+    """Share of the machine's time that other machines on the same host took from it meanwhile."""
     waits: list[float] = []
 
 

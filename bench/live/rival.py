@@ -42,7 +42,7 @@ def lives(url: str, jobs: int, *, batch: int, workers: int, concurrency: int, ra
         began = time.perf_counter()
         asyncio.run(_defer(url, jobs, batch, rate))
         _until(watch, "SELECT count(*) FROM procrastinate_jobs WHERE status = 'succeeded'", jobs)
-        return Told(jobs, jobs, time.perf_counter() - began, 0.0, _waits(watch))
+        return Told(jobs, jobs, time.perf_counter() - began, waits=_waits(watch))
 
 
 async def _prepare(url: str) -> None:

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from bench.live.load import Plan, Told
+from bilinq.arrays import IntArray
 
 CONFIG = """
 work_conserving = true
@@ -22,6 +24,9 @@ rate = 0
     for k in range(number)
 )
 """Four classes of jobs and two of servers; everything else as it comes, but no limit on the rate of a key."""
+
+STEAL = 7
+"""The place of stolen time in the first line of /proc/stat."""
 
 LOAD = "from bench.live.load import main; main()"
 
@@ -36,12 +41,14 @@ class Serving:
     def load(self, **plan: Any) -> Told:
         """Put load on the service and return what came of it, after checks that all was done."""
         made = Plan(self.host, self.port, self.key, **plan)
-        before = self._cpu()
+        before, machine = self._cpu(), _machine()
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "told.json"
             subprocess.run([sys.executable, "-c", LOAD, msgspec.json.encode(made).decode(), str(file)], check=True)
             told = msgspec.json.decode(file.read_bytes(), type=Told)
         told.service = self._cpu() - before
+        spent = _machine() - machine
+        told.stolen = float(spent[STEAL] / max(spent.sum(), 1))
         if told.submitted != made.jobs or (made.agents and told.done != made.jobs):
             raise AssertionError(f"{made.jobs} jobs were to be done; {told.submitted} submitted, {told.done} done")
         return told
@@ -55,6 +62,11 @@ class Serving:
         """Return how many seconds of CPU the service has used."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _machine() -> IntArray:
+    """Return what the machine has done with its time so far, in ticks: work of several kinds, nothing, and time stolen."""
+    return np.array(Path("/proc/stat").read_text().partition("\n")[0].split()[1:9], np.int64)
 
 
 @contextmanager
