@@ -41,11 +41,17 @@ def talks(request: pytest.FixtureRequest) -> Callable[[App, Talk], None]:
                 try:
                     await asyncio.wait_for(talk(reader, writer), 10.0)
                 finally:
-                    writer.close()
+                    await close(writer)
 
         RUNNERS[request.param](both())
 
     return run
+
+
+async def close(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
 
 
 async def answer(send: Send, body: bytes = b"", status: int = 200, *more: tuple[bytes, bytes]) -> None:
@@ -337,7 +343,7 @@ def test_a_server_that_stops_lets_requests_end_unless_told_twice(runner: str) ->
             go.set()
             assert (await asyncio.wait_for(asks[0].read(), 1.0)).endswith(b"done")
             for _, writer in (idle, asks):
-                writer.close()
+                await close(writer)
         go.clear()
         async with serving(waits) as (server, port):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -345,6 +351,6 @@ def test_a_server_that_stops_lets_requests_end_unless_told_twice(runner: str) ->
             await asyncio.sleep(0.05)
             server.stop()  # and leaving the block says it again
         assert cancelled.is_set() and await reader.read() == b""
-        writer.close()
+        await close(writer)
 
     RUNNERS[runner](run())
