@@ -42,17 +42,24 @@ class Call(Generic[B, Q]):
 
 async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
     """Return what `work` returns; if the client goes away first, `work` is cancelled and `Gone` raised."""
-    task = asyncio.current_task()
+    task, working, left = asyncio.current_task(), True, False
     assert task is not None
+
+    def leave(done: asyncio.Future[None]) -> None:
+        nonlocal left
+        if working and not done.cancelled():  # what comes after `work` is not to be cancelled
+            left = task.cancel()
+
     gone = asyncio.ensure_future(_disconnected(receive))
-    gone.add_done_callback(lambda done: None if done.cancelled() else task.cancel())
+    gone.add_done_callback(leave)
     try:
         return await work
     except asyncio.CancelledError:
-        if gone.done() and not task.uncancel():
+        if left and not task.uncancel():
             raise Gone from None
         raise
     finally:
+        working = False
         gone.cancel()
 
 

@@ -163,9 +163,7 @@ class PostgresConnection(Connection):
         try:
             return cursor.fetchall()
         except psycopg.Error as error:
-            if (
-                isinstance(error, psycopg.ProgrammingError) and error.sqlstate is None
-            ):  # psycopg's own: there are no rows
+            if isinstance(error, psycopg.ProgrammingError) and error.sqlstate is None:  # not PostgreSQL's: no rows
                 return []
             self._failed = True
             raise

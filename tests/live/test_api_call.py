@@ -1,0 +1,93 @@
+"""Work for a client ends when the client goes away, and nothing else ends because of that."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from bilinq.live.api.asgi import Message
+from bilinq.live.api.call import while_connected
+from bilinq.live.api.problems import Gone
+
+
+class Client:
+    """A client that goes away when told."""
+
+    def __init__(self) -> None:
+        self.gone = asyncio.Event()
+
+    async def receive(self) -> Message:
+        await self.gone.wait()
+        return {"type": "http.disconnect"}
+
+
+def run(talk: Callable[[Client], Awaitable[None]]) -> None:
+    async def with_client() -> None:
+        await asyncio.wait_for(talk(Client()), 5.0)
+
+    asyncio.run(with_client())
+
+
+def test_work_is_cancelled_when_the_client_goes() -> None:
+    ended = []
+
+    async def work(client: Client) -> None:
+        client.gone.set()
+        try:
+            await asyncio.sleep(60.0)
+        finally:
+            ended.append(True)
+
+    async def talk(client: Client) -> None:
+        with pytest.raises(Gone):
+            await while_connected(client.receive, work(client))
+        assert ended == [True]
+        await asyncio.sleep(0.01)  # is not cancelled
+
+    run(talk)
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_what_follows_the_work_is_not_cancelled_however_late_the_client_went(turns: int) -> None:
+    async def work(client: Client) -> str:
+        client.gone.set()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        return "done"
+
+    async def talk(client: Client) -> None:
+        try:
+            assert await while_connected(client.receive, work(client)) == "done"
+        except Gone:
+            assert turns > 1
+        for _ in range(10):
+            await asyncio.sleep(0)
+        current = asyncio.current_task()
+        assert current is not None and not current.cancelling()
+
+    run(talk)
+
+
+@pytest.mark.parametrize("goes", [False, True])
+def test_who_is_cancelled_from_outside_stays_cancelled(goes: bool) -> None:
+    async def talk(client: Client) -> None:
+        task = asyncio.create_task(while_connected(client.receive, asyncio.sleep(60.0)))
+        await asyncio.sleep(0.01)
+        if goes:
+            client.gone.set()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    run(talk)
+
+
+def test_errors_of_the_work_come_through() -> None:
+    async def work() -> None:
+        raise ValueError("mine")
+
+    async def talk(client: Client) -> None:
+        with pytest.raises(ValueError, match="mine"):
+            await while_connected(client.receive, work())
+
+    run(talk)
