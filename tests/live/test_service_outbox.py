@@ -2,7 +2,7 @@
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -59,12 +59,12 @@ async def states(store: Store, *ids: int) -> list[Any]:
     return await store.write(look)
 
 
-def counted(store: Store, operations: list[Any]) -> Outbox:
+def counted(store: Store, operations: list[Any], slot_is_due: Callable[[], bool] = lambda: False) -> Outbox:
     def noting(operation: Any) -> Any:
         operations.append(operation)
         return store.submit(operation)
 
-    return Outbox(noting)
+    return Outbox(noting, slot_is_due)
 
 
 def test_changes_of_one_moment_share_an_operation(database_url: str) -> None:
@@ -115,6 +115,30 @@ def test_changes_wait_for_others_but_not_for_long(sqlite_url: str, monkeypatch: 
             assert len(operations) == 1
             await asyncio.gather(*later)
             assert len(operations) == 2
+
+    asyncio.run(run())
+
+
+def test_changes_wait_for_a_slot_that_is_due_but_not_for_long(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        async with leading(sqlite_url) as store:
+            await store.write(prepare)
+            due, operations = asyncio.Event(), list[Any]()
+            due.set()
+            outbox = counted(store, operations, due.is_set)
+            monkeypatch.setattr("bilinq.live.service.outbox.MOST", 60.0)
+            put = [outbox.put(Changes(new=[row(201)]))]
+            await asyncio.sleep(0.05)
+            assert not operations
+            due.clear()
+            put.append(outbox.put(Changes(), [grant(1, 201)]))
+            outbox.flush()  # as a slot does
+            await asyncio.gather(*put)
+            assert len(operations) == 1
+            due.set()
+            monkeypatch.setattr("bilinq.live.service.outbox.MOST", 0.01)
+            await asyncio.wait_for(outbox.put(Changes(new=[row(202)])), 5.0)
+            assert await states(store, 201, 202) == [["leased", "active"], ["queued"]]
 
     asyncio.run(run())
 

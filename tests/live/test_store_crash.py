@@ -74,12 +74,12 @@ def audited(tx: Transaction, said: dict[str, set[int]]) -> None:
     """Assert that all that was said is so, and that what was not said is consistent."""
     found = {row.id: row for row in jobs.page(tx, None, None, None, None, 10**6)}
     log = rewards.since(tx, 0)
-    active = {row.id for row in leases.active(tx)}
+    active = {id for (id,) in tx.rows("SELECT id FROM lease WHERE state = 'active' AND ended IS NULL")}
     assert said["submitted"] <= found.keys()
     assert all(found[id].state in ("leased", "done") for id in said["leased"])
     assert all(found[id].state == "done" for id in said["finished"])
     assert {row.lease for row in log} == {id for id, row in found.items() if row.state == "done"}
-    assert active == {id for id, row in found.items() if row.state == "leased"}
+    assert active == {id for id, row in found.items() if row.state == "leased"} == {row.id for row in leases.active(tx)}
     assert all(row.value == row.lease / 7 for row in log)
 
 

@@ -55,12 +55,12 @@ class Core:
         self.leader: str | None = None
         self.slots = 0
         self.all_slot_seconds = 0.0
-        self._outbox = Outbox(self._submit)
         self.meters = Meters()
         self._memory: Memory | None = None
         self._options: Options | None = None
         self._seed = secrets.randbits(32) if settings.seed is None else settings.seed
         self._hurry = asyncio.Event()
+        self._outbox = Outbox(self._submit, self._hurry.is_set)
         self._offered = time.monotonic()
         self._tasks: set[asyncio.Task[None]] = set()
         self._recovering = False

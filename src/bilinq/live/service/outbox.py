@@ -40,8 +40,9 @@ class Changes:
         rewards.add(tx, self.rewards)
 
 
-PAUSE, LEAST = 0.003, 0.001
-"""Seconds between two groups, and those for which a group waits for more in any case; a slot ends both."""
+PAUSE, LEAST, MOST = 0.003, 0.001, 0.01
+"""Seconds between two groups; those for which a group waits for more in any case; and the most, where a slot is due. A slot
+ends them all."""
 
 
 class Group:
@@ -90,11 +91,16 @@ def _born_leased(changes: Changes, granted: Sequence[LeaseRow]) -> tuple[Changes
 class Outbox:
     """The way of changes to `Store.submit`, in order: what was handed in first is never written after what came later.
 
-    Changes wait a moment for others, so that one commit serves them all.
+    Changes wait a moment for others, so that one commit serves them all; where `slot_is_due`, they wait for the slot, whose
+    leases then go together with the jobs that they are for.
     """
 
-    def __init__(self, submit: Callable[[Callable[[Transaction], dict[int, str]]], Payloads]) -> None:
-        self._submit = submit
+    def __init__(
+        self,
+        submit: Callable[[Callable[[Transaction], dict[int, str]]], Payloads],
+        slot_is_due: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._submit, self._slot_is_due = submit, slot_is_due
         self._last: Group | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._flushed = 0.0
@@ -109,8 +115,14 @@ class Outbox:
             loop = asyncio.get_running_loop()
             self._last = Group(loop.create_future())
             self._last.add(changes, granted)
-            self._timer = loop.call_later(max(self._flushed + PAUSE - loop.time(), LEAST), self.flush)
+            self._timer = loop.call_later(max(self._flushed + PAUSE - loop.time(), LEAST), self._end_pause)
         return self._last.written
+
+    def _end_pause(self) -> None:
+        if self._slot_is_due():
+            self._timer = asyncio.get_running_loop().call_later(MOST, self.flush)
+        else:
+            self.flush()
 
     def flush(self) -> None:
         """Let nothing wait any longer."""

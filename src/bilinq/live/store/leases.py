@@ -41,7 +41,6 @@ class Extension(NamedTuple):
     deadline: float
 
 
-# Active leases are those that have not ended; said so, the index of active leases does not tempt PostgreSQL to read all.
 COLUMNS = ", ".join(LeaseRow._fields)
 INSERT = Bulk(f"INSERT INTO lease ({COLUMNS}) SELECT :{', :'.join(LeaseRow._fields)} {{rows}}", LeaseRow)
 END = Bulk(
@@ -85,8 +84,11 @@ def get(tx: Transaction, id: int) -> LeaseRow | None:
 
 
 def active(tx: Transaction) -> list[LeaseRow]:
-    """Return the leases that have not ended, oldest first."""
-    return list(map(LeaseRow._make, tx.rows(f"SELECT {COLUMNS} FROM lease WHERE state = 'active' ORDER BY id")))
+    """Return the leases that have not ended, oldest first: each is that of a job which is leased."""
+    columns = ", ".join(f"lease.{name}" for name in LeaseRow._fields)
+    sql = f"""SELECT {columns} FROM job JOIN lease ON lease.job = job.id
+        WHERE job.state = 'leased' AND lease.ended IS NULL ORDER BY lease.id"""
+    return list(map(LeaseRow._make, tx.rows(sql)))
 
 
 def of_job(tx: Transaction, job: int, limit: int = 1000) -> list[LeaseRow]:

@@ -76,7 +76,14 @@ FIRST = Migration(
     ),
 )
 
-MIGRATIONS: tuple[Migration, ...] = (FIRST,)
+NO_INDEX_OF_ACTIVE = Migration(
+    both=("DROP INDEX lease_active",),
+    postgresql=("ALTER TABLE lease SET (fillfactor = 60)",),
+)
+"""Leases end without a change to any index: those that are active are found by their jobs. Room is left for that in their
+pages, so that PostgreSQL writes the new row beside the old one and no index has to know."""
+
+MIGRATIONS: tuple[Migration, ...] = (FIRST, NO_INDEX_OF_ACTIVE)
 """Step i leads from version i to version i + 1. What is released stays as it is; changes are further steps."""
 
 
