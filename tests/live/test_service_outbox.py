@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -292,6 +293,31 @@ def test_a_poll_takes_what_is_granted_until_it_is_noticed_to_be_over() -> None:
         poll.deliver(lease(2))
         await waiting
         assert [one.fence for one in poll.leases] == [1, 2]
+
+    asyncio.run(run())
+
+
+def test_a_call_with_a_lease_on_its_way_gets_no_more_from_further_slots(database_url: str) -> None:
+    """Or it would go on waiting for those, slot after slot, with jobs that could have begun."""
+
+    async def run() -> None:
+        async with serving(database_url, work_conserving=True) as service:
+            ids = [(await service.register(LOCAL, NewServer("x", name))).id for name in ("one", "two")]
+            call = asyncio.ensure_future(service.lease(LOCAL, ids, 10.0))
+            await asyncio.sleep(0.01)
+            slow = service.core.store.submit(lambda tx: time.sleep(0.3))  # so that leases are on their way for long
+            jobs = []
+            for _ in range(2):
+                jobs.append(asyncio.ensure_future(service.submit(LOCAL, [NewJob("a")])))
+                await asyncio.sleep(0.1)
+            assert (service.core.memory.queued["a"], service.core.memory.leased["a"]) == (1, 1)
+            [first] = await call
+            other = [id for id in ids if id != first.server]
+            [second] = await service.lease(LOCAL, other, 10.0)
+            assert {first.job.id, second.job.id} == {
+                ref.id for told in await asyncio.gather(*jobs) for ref in told.jobs
+            }
+            await slow
 
     asyncio.run(run())
 

@@ -215,6 +215,7 @@ class Core:
             rows = memory.grant(tasks, time.time(), began, self.settings.lease)
             for poll in polls.values():
                 poll.expect()
+                memory.withdraw(poll)  # or it would wait for the leases of further slots, and jobs of this one with it
             self.spawn(self._deliver(memory, rows, polls, self.save(Changes(), rows)))
         seconds = time.monotonic() - began
         self.all_slot_seconds += seconds

@@ -111,7 +111,7 @@ class Labour:
             poll.abandoned = True
             raise
         finally:
-            memory.withdraw(servers, poll)
+            memory.withdraw(poll)
         return poll.leases
 
     async def finish(self, who: Identity, ends: Sequence[WorkFinish]) -> list[Outcome]:
@@ -228,7 +228,7 @@ class Labour:
         memory = self._core.memory
         if server.poll is not None:
             poll = server.poll
-            memory.withdraw([server], poll)
+            memory.keep_back(server)
             poll.close()
         if server.lease is not None:
             memory.fail(memory.leases[server.lease], "failed", why, time.time(), changes)

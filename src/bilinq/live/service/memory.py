@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
 
@@ -97,6 +97,7 @@ class Memory:
         self.meters = Meters()
         self._deadlines: list[tuple[float, int]] = []
         self._idle: dict[str, dict[int, None]] = {}
+        self._calls: dict[Poll, Sequence[LiveServer]] = {}
         self._named: dict[tuple[str, str], int] = {}
         self._called: dict[str, LiveServer] = {}
 
@@ -138,20 +139,26 @@ class Memory:
         """Return the server that users know as `id`, if there is one."""
         return self._called.get(id)
 
-    def await_work(self, servers: Iterable[LiveServer], poll: Poll) -> None:
+    def await_work(self, servers: Sequence[LiveServer], poll: Poll) -> None:
         """Let those of the servers that are still enrolled wait for work in a call, and no longer in another."""
+        self._calls[poll] = servers
         for server in servers:
             id = server.row.id
             if self.servers.get(id) is server:
                 server.poll = poll
                 self._idle.setdefault(server.row.server_class, {})[id] = None
 
-    def withdraw(self, servers: Iterable[LiveServer], poll: Poll) -> None:
-        """Let servers no longer wait in a call."""
-        for server in servers:
+    def withdraw(self, poll: Poll) -> None:
+        """Let no server wait in a call any longer."""
+        for server in self._calls.pop(poll, ()):
             if server.poll is poll:
-                server.poll = None
-                del self._idle[server.row.server_class][server.row.id]
+                self.keep_back(server)
+
+    def keep_back(self, server: LiveServer) -> None:
+        """Let a server wait for work no longer."""
+        if server.poll is not None:
+            server.poll = None
+            del self._idle[server.row.server_class][server.row.id]
 
     def idle(self) -> dict[str, list[int]]:
         """Return the servers that wait for work, by class."""
@@ -281,14 +288,13 @@ class Memory:
 
     def polls(self) -> set[Poll]:
         """Return the calls that wait for work."""
-        return {server.poll for server in self.servers.values() if server.poll is not None}
+        return set(self._calls)
 
     def _hold(self, lease: LiveLease) -> None:
         self.leases[lease.id] = lease
         self.jobs[lease.job].lease = lease.id
         server = self.servers[lease.server]
-        if server.poll is not None:
-            self.withdraw([server], server.poll)
+        self.keep_back(server)
         server.lease = lease.id
         self._note_deadline(lease)
         self.busy[lease.server_class] += 1
