@@ -163,6 +163,49 @@ def test_purged_jobs_leave_their_rewards_and_their_ids(database_url: str) -> Non
     assert ids == (6, 16, 0, 6, 0)
 
 
+def test_extreme_values_come_back_as_they_were(database_url: str) -> None:
+    times = [1e308, 5e-324, -1e308, 0.1 + 0.2, 1.7976931348623157e308, 2.0**53 + 2, 1e-7, 0.0]
+    texts = [
+        "",
+        "null",
+        '"\\ud800"',
+        '"\\u0000"',
+        "\u2028 \U0001f600 \\ \" '",
+        "%s :id {rows} $1",
+        "x" * 100_000,
+        "\x7f\t\n",
+    ]
+    numbers = [0, 1, -1, 2**31, 2**53 + 1, 2**62, -(2**62), 2**63 - 1]
+    rows = [
+        job(
+            id,
+            payload=text,
+            error=text,
+            key=f"{id}{text[:99]}",
+            submitted=time,
+            reward=time,
+            units=number,
+            attempts=number,
+        )
+        for id, (time, text, number) in enumerate(zip(times, texts, numbers, strict=True), 2**40)
+    ]
+    single = [row._replace(id=row.id - 2**40, key=None) for row in rows]
+
+    def insert_one_by_one(tx: Transaction) -> None:
+        for row in single:
+            jobs.insert(tx, [row])
+
+    *_, together, alone = stored(
+        database_url,
+        lambda tx: jobs.insert(tx, rows),
+        insert_one_by_one,
+        lambda tx: [jobs.get(tx, row.id) for row in rows],
+        lambda tx: [jobs.get(tx, row.id) for row in single],
+    )
+    assert together == rows
+    assert alone == single
+
+
 @pytest.mark.parametrize("number", [1, 2, 3, 63, 64, 65, 200])
 def test_many_rows_at_once_are_as_good_as_one_by_one(database_url: str, number: int) -> None:
     ids = range(1, number + 1)

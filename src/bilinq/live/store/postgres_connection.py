@@ -137,8 +137,8 @@ class PostgresConnection(Connection):
     def each(self, bulk: Bulk, rows: Sequence[Row]) -> None:
         """Carry out `bulk` for all rows in one statement."""
         self.wrote = True
-        sql, names, key = _at_once(bulk)
-        texts = msgspec.json.encode([dict(zip(names, row, strict=True)) for row in rows]).decode()
+        sql, key = _at_once(bulk)
+        texts = msgspec.json.encode(rows).decode()
         self._send(sql, {"rows": texts} if key is None else {"rows": texts, "keys": [row[key] for row in rows]})
 
     def _send(self, sql: bytes, params: Mapping[str, Any] | None = None, keep_plan: bool = True) -> psycopg.Cursor[Row]:
@@ -181,15 +181,15 @@ def _named(sql: str) -> bytes:
 
 
 @lru_cache
-def _at_once(bulk: Bulk) -> tuple[bytes, tuple[str, ...], int | None]:
-    """Return the statement that takes rows from a JSON text, the names by which it knows their fields, and the key's place.
+def _at_once(bulk: Bulk) -> tuple[bytes, int | None]:
+    """Return the statement that takes rows from a JSON text, a list of lists, and the place of the key in each of them.
 
     An update is told the keys besides: a plan that was made while the table was small, and is kept, could read all of it.
     """
     types = bulk.types()
-    columns = ", ".join(f"{name} {kind}" for name, kind in types.items())
-    source = f"FROM json_to_recordset(%(rows)s::json) AS given({columns})"
+    fields = ", ".join(f"(row->>{place})::{kind} AS {name}" for place, (name, kind) in enumerate(types.items()))
+    source = f"FROM (SELECT {fields} FROM jsonb_array_elements(%(rows)s::jsonb) AS row) AS given"
     column, _, field = bulk.key.partition(" = :")
     sql = bulk.sql.replace("{key}", f"{bulk.key} AND {column} = ANY(%(keys)s)")
     place = list(types).index(field) if field else None
-    return PARAMETER.sub(r"given.\1", sql).replace("{rows}", source).encode(), tuple(types), place
+    return PARAMETER.sub(r"given.\1", sql).replace("{rows}", source).encode(), place
