@@ -36,6 +36,26 @@ def test_files_are_for_the_owner_only(sqlite_url: str, tmp_path: Path) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("tidies", [True, False])
+def test_the_log_is_copied_to_the_file_when_nobody_waits(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tidies: bool
+) -> None:
+    monkeypatch.setattr("bilinq.live.store.sqlite.TIDY_EVERY", 10 if tidies else 10**9)
+    rows = [JobRow(id, "default", "a", "queued", None, None, '"a mark to look for"', 1, 1, 0, 1.0) for id in range(20)]
+
+    async def run() -> None:
+        async with leading(sqlite_url) as store:
+            await store.write(lambda tx: jobs.insert(tx, rows))
+            until = time.monotonic() + (10.0 if tidies else 0.3)
+            while not (found := b"a mark to look for" in next(tmp_path.glob("*.db")).read_bytes()):
+                if time.monotonic() > until:
+                    break
+                await asyncio.sleep(0.01)
+            assert found == tidies
+
+    asyncio.run(run())
+
+
 def test_a_second_process_cannot_lead_on_the_same_file(sqlite_url: str) -> None:
     async def run() -> None:
         async with leading(sqlite_url):

@@ -28,6 +28,9 @@ class Connection(Transaction):
     def rollback(self) -> None:
         """Undo the transaction, if one is under way."""
 
+    def tidy(self) -> None:
+        """Do, between two transactions, what nobody should wait for; never raises."""
+
     @abstractmethod
     def check(self) -> None:
         """Raise if the connection is gone."""

@@ -65,6 +65,8 @@ class Writer:
         try:
             while not self._connection.lost and (batch := self._next()) is not None:
                 self._serve(batch)
+                if not self._waiting:
+                    self._connection.tidy()
         finally:
             self._die()
 
