@@ -33,7 +33,20 @@ class Live:
         self.process = Process(folder, database, settings=SETTINGS.format(sample=0.25))
         self.client = self.process.client(self.keys["admin"])
         with Load(self.client):
-            wait_for(lambda: self.get("/v1/state")["counters"].get("finished", 0) > 15, 30.0)
+            self.see_served()
+
+    def see_served(self) -> None:
+        """Wait until some leases were finished and a moment was taken since: something is known of the last minute."""
+        before = self.finished()
+        wait_for(lambda: self.finished() > before + 15, 30.0)
+        last = self.newest_moment()
+        wait_for(lambda: self.newest_moment() != last)
+
+    def finished(self) -> int:
+        return int(self.get("/v1/state")["counters"].get("finished", 0))
+
+    def newest_moment(self) -> str:
+        return str(self.get("/v1/history?limit=1")["moments"][-1]["id"])
 
     def get(self, path: str) -> Any:
         answer = self.client.get(path)
@@ -282,7 +295,7 @@ def test_knobs_are_turned_after_a_prediction(page: Page, live: Live) -> None:
     wait, apply = page.locator("[data-knob=target_wait]"), page.locator("#knobs button", has_text="Apply")
     expect(apply).to_be_disabled()
     with Load(live.client):
-        wait_for(lambda: live.client.post("/v1/knobs/preview", json={"target_wait": 2.5}).json()["V_then"])
+        live.see_served()
         wait.fill("2.5")
         with page.expect_response(lambda one: '"weight":{"code":3}' in (one.request.post_data or "")) as answer:
             page.locator("[data-knob='weight code']").fill("3")
