@@ -212,9 +212,25 @@ def test_killing_the_worker_ends_the_command(live: Faulty, client: Client, tmp_p
         until(lambda: (tmp_path / "pid").read_text())
         child = int((tmp_path / "pid").read_text())
         assert alive(child)
-        time.sleep(0.5)  # the guard is told of a command just after it has begun
         process.kill()
         until(lambda: not alive(child))
+
+
+def test_a_command_that_kills_its_worker_at_once_is_ended_too(live: Faulty, client: Client, tmp_path: Path) -> None:
+    client.submit("short")
+    script = f"kill -9 $PPID; sleep 30 & echo $! > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/pid; wait"
+    with at_work(live, "gpu", "--", "sh", "-c", script) as process:
+        assert process.wait(30.0) == -signal.SIGKILL
+        until((tmp_path / "pid").exists)
+        until(lambda: not alive(int((tmp_path / "pid").read_text())))
+
+
+def test_a_worker_does_without_a_guard_that_was_killed() -> None:
+    with Command(["cat"], LastLineReward()) as command:
+        command._guard.kill()
+        command._guard.wait()
+        held = HeldJob(Lease("l1", 1, "s1", 0.0, 30.0, LeasedJob("j1", "short", 0.5, 1, 0)))
+        assert asyncio.run(command(held)).reward == 0.5
 
 
 def run(*words: str, stdin: str | None = None) -> Result:
@@ -262,7 +278,7 @@ def test_submit_takes_many_jobs_in_parts(live: Faulty, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("environment")
 def test_submit_says_how_to_go_on_after_an_error(live: Faulty) -> None:
     live.service.backlog = 1500
-    result = run("submit", "short", "--count", "2000", "--timeout", "0.1")
+    result = run("submit", "short", "--count", "2000", "--timeout", "2")
     fails(result, "the backlog is full")
     hint = result.stderr.splitlines()[0]
     assert hint.startswith("1000 of 2000 jobs are submitted; the same command with --once ")

@@ -22,6 +22,12 @@ from bilinq.live.client.held import Done, HeldJob
 from bilinq.live.client.reward import Ended, Reward
 from bilinq.live.client.tee import Tee
 
+BEGIN = """trap '' PIPE; echo "+$$" >&0 2>/dev/null; trap - PIPE; exec "$@" <"$0" """
+"""What a shell does before it becomes the command: it tells the guard, which is its standard input until then.
+
+Thus the guard knows of every command, whenever the worker is killed; a guard that somebody killed is done without.
+"""
+
 
 class Command:
     """Runs a command for each job, in a process group of its own, which outlives neither the job nor the worker.
@@ -66,7 +72,7 @@ class Command:
                 raise ChildProcessError(f"ended after {self._limit:g} s, which is the limit") from None
             finally:
                 await _end(process)
-                self._tell("-", process)
+                self._tell_end(process)
             last_lines = await output.last_line(), await errors.last_line()
         if process.returncode:
             raise ChildProcessError(": ".join(filter(None, (_words(process.returncode), last_lines[1]))))
@@ -77,19 +83,19 @@ class Command:
             payload.write(msgspec.json.encode(held.payload))
             payload.seek(0)
             process = await asyncio.create_subprocess_exec(
-                *self._words, stdin=payload, stdout=output.write_end, stderr=errors.write_end, env=_environment(held),
+                "sh", "-c", BEGIN, f"/dev/fd/{payload.fileno()}", *self._words, stdin=self._guard.stdin,
+                stdout=output.write_end, stderr=errors.write_end, pass_fds=(payload.fileno(),), env=_environment(held),
                 start_new_session=True,
             )  # fmt: skip
-        self._tell("+", process)
         output.hand_over()
         errors.hand_over()
         return process
 
-    def _tell(self, sign: str, process: Process) -> None:
-        """Tell the guard that a process group has begun or ended."""
+    def _tell_end(self, process: Process) -> None:
+        """Tell the guard that a process group has ended."""
         assert self._guard.stdin is not None
-        with suppress(BrokenPipeError):  # somebody killed the guard; the worker does without
-            self._guard.stdin.write(f"{sign}{process.pid}\n".encode())
+        with suppress(BrokenPipeError):
+            self._guard.stdin.write(f"-{process.pid}\n".encode())
 
 
 async def _end(process: Process) -> None:

@@ -1,6 +1,6 @@
 """A process that ends commands whose worker is gone, even one that was killed and could do nothing more.
 
-Run as a script by `Command`, with standard input from the worker: "+123" for a process group that has begun, "-123" for one
+Run as a script by `Command`. On its standard input a process group says "+123" before it begins, and the worker "-123" once
 that has ended. When the input ends, so has the worker.
 """
 
