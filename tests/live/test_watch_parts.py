@@ -61,6 +61,14 @@ def test_moments_move_with_their_classes() -> None:
         assert moved.id == kept.id
 
 
+def test_a_turned_knob_leaves_moments_as_they_are() -> None:
+    ring = filled(3, size=9)
+    before = ring.after(None)
+    layout = Layout(1, ["a", "b"], ["x"], None, 0.0, 1.0)
+    ring.rearrange(layout, msgspec.structs.replace(layout, version=2, target_wait=3.0))
+    assert all(now is then for now, then in zip(ring.after(None), before, strict=True))
+
+
 def test_a_window_tells_what_came_lately() -> None:
     meters = Meters()
     window = Window(meters, at=100.0)

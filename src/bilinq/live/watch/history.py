@@ -49,10 +49,10 @@ class Ring:
 
     def rearrange(self, before: Layout, after: Layout) -> None:
         """Bring what is kept into the order of other classes; a class that was not there had nothing."""
-        jobs, servers = (
-            _places(before.job_classes, after.job_classes),
-            _places(before.server_classes, after.server_classes),
-        )
+        if (before.job_classes, before.server_classes) == (after.job_classes, after.server_classes):
+            return  # only a knob was turned
+        jobs = _places(before.job_classes, after.job_classes)
+        servers = _places(before.server_classes, after.server_classes)
         for place, kept in enumerate(self._kept):
             moment = msgspec.json.decode(kept.json)
             for name in BY_JOB:
