@@ -16,7 +16,7 @@ from bilinq.live.watch_messages import ClassPrediction, Prediction
 FULL = "More jobs came than the servers can serve: queues grow, and no knob changes that."
 PAPER = (
     "Queues and waits are those at which the allocation takes as many jobs as came in the last minute, with learnt rewards "
-    "and measured service times. What is lost against that equilibrium falls as V rises, in proportion to 1 / V. "
+    "and measured service times. The reward is rough: what is lost against that equilibrium is supposed to go with 1 / V. "
     "Holds once queues have settled and rewards are known well, for waits that are not much shorter than a service."
 )
 EAGER = (
