@@ -4,7 +4,6 @@ import asyncio
 import inspect
 import socket
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,22 +14,8 @@ from bilinq.client import AsyncClient, Client, JobClass, NewJob, NewKey, ServerC
 from bilinq.errors import Away, BadInput, Busy, Clash, NoKey, NotAllowed, NotKnown, Refused, Stale
 from bilinq.live.client import talk
 
-
-@pytest.fixture
-def live() -> Iterator[Faulty]:
-    with Faulty() as faulty:
-        yield faulty
-
-
-@pytest.fixture
-def client(live: Faulty) -> Iterator[Client]:
-    with Client(live.url, live.key, timeout=5.0, attempt=0.3) as client:
-        yield client
-
-
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(talk, "FIRST_PAUSE", 0.005)
+pytest_plugins = ["workers"]
+pytestmark = pytest.mark.usefixtures("short_pauses")
 
 
 def test_a_job_lives_from_submission_to_its_result(client: Client) -> None:

@@ -1,64 +1,23 @@
-"""When something inside the service breaks: memory is loaded again, nobody hangs, and what was learnt comes back."""
+"""When something inside the service breaks: memory is loaded again, and nobody hangs."""
 
 import asyncio
 import contextlib
-import logging
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 from databases import leading, stored
+from slotless import life, ready, run, serving
 
 from bilinq.errors import Away
 from bilinq.live.keys import LOCAL
-from bilinq.live.messages import JobClass, NewJob, NewServer, ServerClass, WorkFinish
+from bilinq.live.messages import NewJob, NewServer, WorkFinish
 from bilinq.live.scheduler import Scheduler
-from bilinq.live.service import Service
 from bilinq.live.service.outbox import Changes
-from bilinq.live.settings import Range, Settings
-from bilinq.live.store import Transaction, checkpoints, jobs, leases, open_store, servers
+from bilinq.live.store import Transaction, checkpoints, jobs, leases, servers
 from bilinq.live.store.jobs import JobRow
 
 pytest_plugins = ["databases"]
-
-CLASSES = {
-    "job_class": (JobClass("a", [1.0, 0.0]), JobClass("b", [0.6, 0.8])),
-    "server_class": (ServerClass("x", [1.0, 0.1]),),
-}
-
-
-@asynccontextmanager
-async def serving(database: str, **options: Any) -> AsyncIterator[Service]:
-    """A service whose slots run only when somebody asks."""
-    chosen: dict[str, Any] = {"slot": 60.0, "work_conserving": True, "checkpoint_every": 3600.0, "seed": 1} | CLASSES
-    service = Service(Settings(database=database, **(chosen | options)), open_store(database))
-    try:
-        await service.start()
-        yield service
-    finally:
-        await service.stop()
-
-
-def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(work, 60.0))
-
-
-async def ready(service: Service) -> None:
-    """Return when the service has come back."""
-    async with asyncio.timeout(20.0):
-        while not service.ready:
-            await asyncio.sleep(0.01)
-
-
-async def life(service: Service, reward: float = 0.5) -> str:
-    """Submit, lease and finish a job; return its id."""
-    id = (await service.submit(LOCAL, [NewJob("a")])).jobs[0].id
-    server = await service.register(LOCAL, NewServer("x", "s"))
-    lease = (await service.lease(LOCAL, [server.id], 0.0))[0]
-    await service.finish_one(LOCAL, WorkFinish(lease.lease, lease.fence, reward))
-    return id
 
 
 def test_the_database_changes_in_the_order_of_memory(sqlite_url: str) -> None:
@@ -297,87 +256,6 @@ def test_a_follower_whose_first_load_fails_runs_slots_all_the_same(
             assert len(await service.lease(LOCAL, [server.id], 10.0)) == 1
 
     run(work())
-
-
-def beliefs(service: Service) -> list[list[float]]:
-    """Return what was learnt, up to the last reward."""
-    scheduler = service.core.memory.scheduler
-    assert scheduler is not None
-    scheduler.assign({})
-    known = scheduler.beliefs()
-    assert known is not None
-    mean: list[list[float]] = known.mean.round(9).tolist()
-    return mean
-
-
-def flip(tx: Transaction) -> None:
-    """Change a byte in every checkpoint."""
-    for id, state in tx.rows("SELECT id, state FROM checkpoint"):
-        middle = len(state) // 2
-        bad = state[:middle] + bytes([state[middle] ^ 1]) + state[middle + 1 :]
-        tx.run("UPDATE checkpoint SET state = :bad WHERE id = :id", bad=bad, id=id)
-
-
-def spoil(tx: Transaction) -> None:
-    """Make the log of rewards useless as well."""
-    flip(tx)
-    tx.run("UPDATE reward SET value = 1e9")
-
-
-def orphan(tx: Transaction) -> None:
-    """Let rewards be of classes that do not exist."""
-    flip(tx)
-    tx.run("UPDATE reward SET job_class_id = 999")
-
-
-@pytest.mark.parametrize(
-    ("damage", "told", "kept"),
-    [
-        (lambda tx: None, [], True),
-        (flip, ["checkpoint 1 is not usable", "computed again from all 3 rewards"], True),
-        (spoil, ["checkpoint 1 is not usable", "learning starts again from nothing"], False),
-        (orphan, ["checkpoint 1 is not usable", "learning starts again from nothing"], False),
-    ],
-)
-def test_what_was_learnt_survives_a_damaged_checkpoint(
-    damage: Callable[[Transaction], None], told: list[str], kept: bool, database_url: str, caplog: pytest.LogCaptureFixture
-) -> None:  # fmt: skip
-    learnt: list[list[list[float]]] = []
-
-    async def learn() -> None:
-        async with serving(database_url) as service:
-            learnt.append(beliefs(service))
-            for reward in (0.9, 0.8, 0.95):
-                await life(service, reward)
-            learnt.append(beliefs(service))
-
-    async def look() -> None:
-        async with serving(database_url) as service:
-            learnt.append(beliefs(service))
-            await life(service)
-
-    run(learn())
-    stored(database_url, damage)
-    with caplog.at_level(logging.WARNING, "bilinq.live"):
-        run(look())
-    prior, before, after = learnt
-    assert before != prior
-    assert after == (before if kept else prior)
-    for text in told:
-        assert text in caplog.text
-    assert told or not caplog.records
-
-
-def test_rewards_of_another_range_are_told_and_not_used(sqlite_url: str, caplog: pytest.LogCaptureFixture) -> None:
-    async def work(high: float) -> None:
-        async with serving(sqlite_url, reward=Range(0.0, high)) as service:
-            await life(service, high)
-
-    run(work(100.0))
-    with caplog.at_level(logging.WARNING, "bilinq.live"):
-        run(work(1.0))
-    assert "must be for rewards of" in caplog.text
-    assert "learning starts again from nothing" in caplog.text
 
 
 @pytest.mark.parametrize("jump", [-(10.0**8), 10.0**8])

@@ -27,10 +27,7 @@ from bilinq.live.messages import Lease, LeasedJob
 HELD = HeldJob(Lease("l7", 7, "s1", 0.0, 30.0, LeasedJob("j3", "short", {"a": [1, "ü"]}, 2, 1)))
 
 
-@pytest.fixture
-def live() -> Iterator[Faulty]:
-    with Faulty() as faulty:
-        yield faulty
+pytest_plugins = ["workers"]
 
 
 @pytest.fixture

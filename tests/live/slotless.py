@@ -1,0 +1,49 @@
+"""A service inside this process whose slots run only when somebody asks."""
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+from bilinq.live.keys import LOCAL
+from bilinq.live.messages import JobClass, NewJob, NewServer, ServerClass, WorkFinish
+from bilinq.live.service import Service
+from bilinq.live.settings import Settings
+from bilinq.live.store import open_store
+
+CLASSES = {
+    "job_class": (JobClass("a", [1.0, 0.0]), JobClass("b", [0.6, 0.8])),
+    "server_class": (ServerClass("x", [1.0, 0.1]),),
+}
+
+
+@asynccontextmanager
+async def serving(database: str, **options: Any) -> AsyncIterator[Service]:
+    """A service whose slots run only when somebody asks."""
+    chosen: dict[str, Any] = {"slot": 60.0, "work_conserving": True, "checkpoint_every": 3600.0, "seed": 1} | CLASSES
+    service = Service(Settings(database=database, **(chosen | options)), open_store(database))
+    try:
+        await service.start()
+        yield service
+    finally:
+        await service.stop()
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(work, 60.0))
+
+
+async def ready(service: Service) -> None:
+    """Return when the service has come back."""
+    async with asyncio.timeout(20.0):
+        while not service.ready:
+            await asyncio.sleep(0.01)
+
+
+async def life(service: Service, reward: float = 0.5) -> str:
+    """Submit, lease and finish a job; return its id."""
+    id = (await service.submit(LOCAL, [NewJob("a")])).jobs[0].id
+    server = await service.register(LOCAL, NewServer("x", "s"))
+    lease = (await service.lease(LOCAL, [server.id], 0.0))[0]
+    await service.finish_one(LOCAL, WorkFinish(lease.lease, lease.fence, reward))
+    return id

@@ -1,0 +1,96 @@
+"""A service that has seen some jobs, and its dashboard in a browser.
+
+A pytest plugin with the fixtures `watched`, `browser` and `page`. PYTEST_DONT_REWRITE: it may be imported.
+"""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import launched, opened
+from playwright.sync_api import Browser, Page, expect
+from process import Process, make_key, wait_for
+from small_load import SETTINGS, Load
+
+
+class Watched:
+    """A service that has seen some jobs and is still now, with keys of several kinds."""
+
+    def __init__(self, folder: Path) -> None:
+        database = f"sqlite:///{folder / 'live.db'}"
+        self.keys = {scope: make_key(database, scope) for scope in ("admin", "read", "submit")}
+        self.process = Process(folder, database, settings=SETTINGS.format(sample=0.25))
+        self.client = self.process.client(self.keys["admin"])
+        with Load(self.client):
+            self.see_served()
+
+    def see_served(self) -> None:
+        """Wait until some leases were finished and a moment was taken since: something is known of the last minute."""
+        before = self.finished()
+        wait_for(lambda: self.finished() > before + 15, 30.0)
+        last = self.newest_moment()
+        wait_for(lambda: self.newest_moment() != last)
+
+    def finished(self) -> int:
+        return int(self.get("/v1/state")["counters"].get("finished", 0))
+
+    def newest_moment(self) -> str:
+        return str(self.get("/v1/history?limit=1")["moments"][-1]["id"])
+
+    def get(self, path: str) -> Any:
+        answer = self.client.get(path)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def page(self, scope: str = "admin") -> str:
+        return f"{self.process.address}/#key={self.keys[scope]}"
+
+    def dead_job(self) -> str:
+        """Return a job whose only attempt failed."""
+        job = self.submit(f"dies {time.monotonic()}")
+        server = self.client.post("/v1/servers", json={"class": "large"}).json()["id"]
+        while self.get(f"/v1/jobs/{job}")["state"] != "dead":
+            answer = self.client.post(f"/v1/servers/{server}/lease?wait=5")
+            if answer.status_code == 200:
+                lease = answer.json()
+                self.client.post(
+                    f"/v1/leases/{lease['lease']}/fail", json={"fence": lease["fence"], "error": "no good"}
+                )
+        self.client.delete(f"/v1/servers/{server}")
+        return job
+
+    def submit(self, key: str) -> str:
+        body = {"jobs": [{"class": "code", "payload": {"prompt": "<b>hello</b>"}, "key": key}]}
+        return str(self.client.post("/v1/jobs", json=body).json()["jobs"][0]["id"])
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    watched = Watched(tmp_path_factory.mktemp("dashboard"))
+    with watched.process:
+        yield watched
+        watched.client.close()
+
+
+@pytest.fixture(scope="module")
+def browser(watched: Watched) -> Iterator[Browser]:
+    """A browser; after the service, since keys are not made while Playwright's loop runs."""
+    with launched() as browser:
+        yield browser
+
+
+@pytest.fixture
+def page(browser: Browser, watched: Watched) -> Iterator[Page]:
+    """The page of an admin; it must not complain, nor ask anything of others."""
+    page, trouble = opened(browser, watched.page())
+    is_live(page)
+    yield page
+    page.close()
+    assert trouble == []
+
+
+def is_live(page: Page) -> None:
+    expect(page.locator("#connection")).to_have_attribute("data-state", "live")
+    expect(page.locator("#queues .legend b").first).not_to_be_empty()
