@@ -16,6 +16,8 @@ EXACT = 1e-13
 """The residual at which rounding begins."""
 AIM = 1e-14
 """The relative gap at which the search stops: beyond, steep penalties only blow up rounding."""
+PATIENCE = 3
+"""Steps without a better residual, once the gap is closed, after which rounding has the last word."""
 SAFETY = 0.99
 """How far towards the boundary one step may go."""
 TINY = 1e-300
@@ -92,12 +94,14 @@ def start(pairs: Pairs, a: Array, c: Array, n: Array, penalty: Penalty) -> Progr
 def search(program: Program, limit: int, aim: float = AIM, enough: float = EXACT) -> int:
     """Take steps until every residual is `enough` or gets no better; return how many. What is done stands still."""
     best, y, zeta = np.full(len(program.a), np.inf), program.y, program.zeta
+    in_vain = np.zeros(len(program.a), np.int64)
     for step in range(limit + 1):
         left, gap = program.residual, program.gap
         better = (gap > 2.0 * aim) | (left < best)
         best = np.where(better, left, best)
         y, zeta = (np.where(better[:, None, None], new, old) for new, old in ((program.y, y), (program.zeta, zeta)))
-        moving = better & (left > enough)
+        in_vain = np.where(better, 0, in_vain + 1)
+        moving = (in_vain < PATIENCE) & (left > enough)
         if step == limit or not moving.any():
             break
         _advance(program, moving, aim)
