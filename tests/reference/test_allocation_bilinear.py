@@ -91,6 +91,13 @@ def test_the_work_is_bounded_at_every_load(rows: int, columns: int, load: float)
     assert max(taken) <= STEPS and np.mean(taken) <= MEAN
 
 
+@pytest.mark.parametrize(("rows", "columns", "seed"), [(200, 100, 24), (200, 100, 43), (500, 50, 123)])
+def test_a_search_that_hardly_gets_on_is_given_up(rows: int, columns: int, seed: int) -> None:
+    """Pairs that were taken in were in the way of every step: these took 89, 79 and 134 steps."""
+    answer = allocate(**bilinear_case(rows, columns, 0.1, seed))
+    assert answer.residual <= 1e-9 and answer.steps <= STEPS
+
+
 def test_a_warm_start_changes_nothing() -> None:
     """From the last slot's answer: one job comes, every index moves a little."""
     for load in LOADS:

@@ -7,17 +7,24 @@ equals its capacity, Eq. (9).
 
 import numpy as np
 
-from bilinq.allocation.interior import FLOW, LOAD, PRICE, RAW, ROUNDING, TRUE_A, A, C, M, N, Q, T, U, Y, Z
+from bilinq.allocation.interior import DY, DZ, FLOW, LOAD, PRICE, RAW, ROUNDING, TRUE_A, A, C, M, N, Q, T, U, Y, Z
 from bilinq.allocation.support import COLUMNS, FILL, FREE, ROWS, SEEN, START, USED
 from bilinq.arrays import Array, BoolArray, IntArray
 from bilinq.compiled import fast_kernel, kernel
+
+TOLD = 9.0
+"""How many times more an allocation must have shrunk in the last step than its reduced cost, or less, to tell a pair."""
 
 
 @fast_kernel
 def guess(
     pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, mark: BoolArray, flag: BoolArray
 ) -> int:
-    """Mark the pairs that look used and the columns that look idle, by primal against dual share; return the pairs."""
+    """Mark the pairs that look used and the columns that look idle; return how many pairs.
+
+    Where the last step was long it tells: of a used pair it shrank the reduced cost, of an idle one the allocation.
+    Elsewhere the larger of both counts, as a share.
+    """
     capacity = col[N].sum()
     level = row[A].sum() / capacity
     marked = 0
@@ -30,7 +37,11 @@ def guess(
             s += pair[Y, i, k]
         price = row[A, i] / s - row[M, i]
         for k in range(width[i]):
-            mark[USED, i, k] = pair[Y, i, k] * price * capacity > pair[Z, i, k] * s * col[N, cols[i, k]]
+            growth = pair[DY, i, k] * pair[Z, i, k] - pair[DZ, i, k] * pair[Y, i, k]
+            if abs(growth) > TOLD * pair[Y, i, k] * pair[Z, i, k]:
+                mark[USED, i, k] = growth > 0.0
+            else:
+                mark[USED, i, k] = pair[Y, i, k] * price * capacity > pair[Z, i, k] * s * col[N, cols[i, k]]
             if pair[Z, i, k] < pair[Z, i, best]:
                 best = k
         mark[USED, i, best] = True
@@ -197,11 +208,15 @@ def revise(
     flag: BoolArray,
     tie: float,
 ) -> int:
-    """Change the guess where its implied prices or flows contradict it; return how often they do."""
+    """Change the guess where its implied prices or flows contradict it; return how often they do.
+
+    Of the pairs with a flow below zero the one leaves that the interior point thinks least used: one wrong pair turns the
+    flows of others.
+    """
     found = 0
     for j in range(col.shape[1]):
         col[LOAD, j] = 0.0
-    worst = 0.0
+    least = np.inf
     drop_row, drop_place = -1, -1
     for i in range(width.size):
         best = 0
@@ -211,8 +226,9 @@ def revise(
             col[LOAD, j] += flow
             if mark[USED, i, k] and flow < -tie * col[N, j]:
                 found += 1
-                if flow < worst * col[N, j]:
-                    worst = flow / col[N, j]
+                trust = pair[Y, i, k] / (pair[Z, i, k] * row[A, i] * col[N, j])
+                if drop_row < 0 or trust < least:
+                    least = trust
                     drop_row, drop_place = i, k
             if col[RAW, j] + pair[C, i, k] < col[RAW, cols[i, best]] + pair[C, i, best]:
                 best = k
@@ -224,6 +240,6 @@ def revise(
         if col[RAW, j] < 0.0 or (flag[FREE, j] and col[LOAD, j] > col[N, j] * (1.0 + tie)):
             flag[FREE, j] = col[RAW, j] < 0.0
             found += 1
-    if worst < 0.0:
+    if drop_row >= 0:
         mark[USED, drop_row, drop_place] = False
     return found

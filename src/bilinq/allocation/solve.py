@@ -51,6 +51,8 @@ MENDABLE = 8
 """Contradictions up to which mending is worth trying."""
 STEPS = 100
 """Interior point steps before giving up; eight to twenty-five are usual."""
+JAM = 10
+"""Steps in which the gap must halve where pairs were left out; otherwise those that were taken are in the way."""
 
 
 @kernel
@@ -199,7 +201,7 @@ def search(
 
     The steps see row[A], a as `tame` leaves it, and all pairs at once with `every`, until most are ruled out with
     `thinning`; the certificate sees row[TRUE_A] and all pairs. When prices call for more further pairs at once than an
-    optimum can use, the search had the wrong ones, and is given up.
+    optimum can use, or steps hardly get on, the search had the wrong ones, and is given up.
     """
     columns = q.size
     member = np.zeros(c.shape, np.bool_)
@@ -223,8 +225,16 @@ def search(
         if r <= tol:
             return 0, r
     look = 0.0 if every else first_look(pair, row, col, width)
+    some_left_out = thinning or not every
+    halved = 0
+    half = np.inf
     for k in range(STEPS if cold else WARM_STEPS):
         mu = advance(pair, row, col, cols, width, every, schur)
+        if mu <= half:
+            half = 0.5 * mu
+            halved = k
+        if some_left_out and k - halved > JAM:
+            return k + 1, np.inf
         if mu < (EAGER_FROM if cols.size <= SMALL else POLISH_FROM):
             r = polish(pair, row, col, cols, width, c, mark, flag, number, mu, y, q)
             if r <= tol or (r <= ENOUGH and mu < LATE) or not mu > 1e-22:
