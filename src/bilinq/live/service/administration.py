@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 from msgspec import UNSET, structs
 
 from bilinq.errors import BadInput, NotKnown
 from bilinq.live import keyring
-from bilinq.live.fields import BadField
 from bilinq.live.keys import Identity
 from bilinq.live.messages import (
     Audit,
@@ -28,17 +28,21 @@ from bilinq.live.scheduler import Scheduler
 from bilinq.live.service.core import Core
 from bilinq.live.service.learnt import kinds, new_scheduler
 from bilinq.live.service.memory import Memory
-from bilinq.live.service.options import TURNED, Options, class_row
+from bilinq.live.service.options import TURNED, Options, check_features, class_row
 from bilinq.live.service.payloads import to_text
 from bilinq.live.store import Transaction, audit, classes, keys, knobs
 from bilinq.live.store.classes import ClassRow
 
 
 class Administration:
-    """Set, turn, create, revoke; every change is in the audit log."""
+    """Set, turn, create, revoke; every change is in the audit log.
+
+    Classes and knobs change one after the other: each change must fit what is there when it is stored.
+    """
 
     def __init__(self, core: Core) -> None:
         self._core = core
+        self._changing = asyncio.Lock()
 
     async def classes(self) -> Classes:
         """Return the current classes."""
@@ -50,20 +54,22 @@ class Administration:
 
     async def put_class(self, who: Identity, one: JobClass | ServerClass) -> None:
         """Add a class or change it; a new one starts from what the others have taught."""
-        memory, kind = self._core.memory, "job" if isinstance(one, JobClass) else "server"
-        row = class_row(one, memory.classes.get((kind, one.name)), memory.ids)
-        await self._set_classes(memory, who, [row], f"{kind} class {to_text(structs.asdict(one))}")
+        async with self._changing:
+            memory, kind = self._core.memory, "job" if isinstance(one, JobClass) else "server"
+            row = class_row(one, memory.classes.get((kind, one.name)), memory.ids)
+            await self._set_classes(memory, who, [row], f"{kind} class {to_text(structs.asdict(one))}")
 
     async def turn(self, who: Identity, turn: TurnKnobs) -> Knobs:
         """Turn knobs, and weights of classes, all or none."""
-        memory = self._core.memory
-        after, weights = check_turn(self._core, turn)
-        rows = [memory.classes["job", name]._replace(weight=weight) for name, weight in weights.items()]
-        values = {name: getattr(after, name) for name in TURNED}
-        await self._set_classes(memory, who, rows, f"knobs {to_text(values | {'weight': weights})}", values)
-        self._core.options = after
-        if memory.scheduler is not None:
-            memory.scheduler.turn(**after.knobs)
+        async with self._changing:
+            memory = self._core.memory
+            after, weights = check_turn(self._core, turn)
+            rows = [memory.classes["job", name]._replace(weight=weight) for name, weight in weights.items()]
+            values = {name: getattr(after, name) for name in TURNED}
+            await self._set_classes(memory, who, rows, f"knobs {to_text(values | {'weight': weights})}", values)
+            self._core.options = after
+            if memory.scheduler is not None:
+                memory.scheduler.turn(**after.knobs)
         self._core.hurry()
         return after.shown
 
@@ -119,18 +125,14 @@ class Administration:
 
         await self._core.write(store)
         if memory is self._core.memory:
-            memory.classes = memory.classes | {(row.kind, row.name): row for row in rows}
-            memory.scheduler = self._fitting(memory, memory.classes) if scheduler is not None else None
-            if memory.scheduler is not None:
-                memory.scheduler.set_classes(*kinds(list(memory.classes.values()), self._core.options))
+            memory.classes, memory.scheduler = after, scheduler
+            if scheduler is not None:
+                scheduler.set_classes(*kinds(list(after.values()), self._core.options))
 
     def _fitting(self, memory: Memory, after: dict[tuple[str, str], ClassRow]) -> Scheduler | None:
         """Return the scheduler if these classes suit it, a new one if there is none yet, None if classes are missing."""
         wanted = kinds(list(after.values()), self._core.options)
-        for row in after.values():
-            known = next(other for other in after.values() if other.kind == row.kind)
-            if len(row.features) != len(known.features):
-                raise BadField("features", f"must have length {len(known.features)}, as those of {known.name!r}")
+        check_features(after.values())
         if memory.scheduler is not None:
             memory.scheduler.check_classes(*wanted)
         if not wanted.jobs or not wanted.servers:

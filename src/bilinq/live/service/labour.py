@@ -89,24 +89,25 @@ class Labour:
         A server that asks for work holds none: a lease that it still has, because it broke down or the answer was
         lost, counts as failed.
         """
-        memory, changes, poll, now = self._core.memory, Changes(), Poll(), time.time()
-        servers = [self._server(who, id) for id in dict.fromkeys(ids)]
+        return await self._wait_for_work(self._servers(who, ids), wait, Changes())
+
+    async def _wait_for_work(self, servers: Sequence[LiveServer], wait: float, changes: Changes) -> list[Lease]:
+        """Do the same and save `changes`: the servers wait at once, so that one commit may store both."""
+        memory, poll, now = self._core.memory, Poll(), time.time()
         for server in servers:
             if server.poll is not None or server.lease is not None:
                 self._let_go(server, "the server asked for other work", changes)
             server.seen = now
-        if changes:
-            await self._core.save(changes)
-            if memory is not self._core.memory:
-                return []
         memory.await_work(servers, poll)
+        saved = self._core.save(changes) if changes else None
         try:
             if wait:
                 self._core.hurry()
-                await poll.wait(wait)
             else:
                 self._core.try_slot()
-                await poll.wait(0.0)
+            if saved is not None:
+                await saved
+            await poll.wait(wait)
         except asyncio.CancelledError:
             poll.abandoned = True
             raise
@@ -116,16 +117,13 @@ class Labour:
 
     async def finish(self, who: Identity, ends: Sequence[WorkFinish]) -> list[Outcome]:
         """End leases; each is done or refused for itself."""
-        changes, made = Changes(), list[Outcome | None]()
-        for end in ends:
-            try:
-                made.append(self._end(who, end, changes))
-            except (Refused, BadInput) as error:
-                made.append(Outcome(end.lease, refused=str(error)))
+        changes = Changes()
+        made = self._end_each(who, ends, changes)
         if changes:
-            await self._core.save(changes)
+            saved = self._core.save(changes)
             self._core.hurry()
-        return [outcome or await self._past(who, end) for outcome, end in zip(made, ends, strict=True)]
+            await saved
+        return await self._complete(who, ends, made)
 
     async def finish_one(self, who: Identity, end: WorkFinish) -> Finished:
         """End a lease, or say why not."""
@@ -157,14 +155,33 @@ class Labour:
         return Deadline(until, seconds)
 
     async def work(self, who: Identity, body: Work) -> Worked:
-        """End leases and ask for others in one call."""
-        done = await self.finish(who, body.finish) if body.finish else []
-        free = body.lease
-        if any(outcome.refused is not None for outcome in done):  # which leaves the server busy
+        """End leases and ask for others in one call; if a server is not known, nothing happens."""
+        if not body.lease:
+            return Worked(await self.finish(who, body.finish), [])
+        servers, changes = self._servers(who, body.lease), Changes()
+        made = self._end_each(who, body.finish, changes)
+        if any(outcome is not None and outcome.refused is not None for outcome in made):  # which leaves the server busy
             leases = self._core.memory.leases
-            held = {f"s{leases[id].server}" for id in map(_number, body.finish) if id in leases}
-            free = [id for id in free if id not in held]
-        return Worked(done, await self.lease(who, free, body.wait) if free else [])
+            held = {leases[id].server for id in map(_number, body.finish) if id in leases}
+            servers = [server for server in servers if server.row.id not in held]
+        granted = await self._wait_for_work(servers, body.wait if servers else 0.0, changes)
+        return Worked(await self._complete(who, body.finish, made), granted)
+
+    def _end_each(self, who: Identity, ends: Sequence[WorkFinish], changes: Changes) -> list[Outcome | None]:
+        """End active leases, each done or refused for itself, and note the changes; None where `_end` gives none."""
+        made = list[Outcome | None]()
+        for end in ends:
+            try:
+                made.append(self._end(who, end, changes))
+            except (Refused, BadInput) as error:
+                made.append(Outcome(end.lease, refused=str(error)))
+        return made
+
+    async def _complete(
+        self, who: Identity, ends: Sequence[WorkFinish], made: Sequence[Outcome | None]
+    ) -> list[Outcome]:
+        """Return what became of the leases, also of those that only the database knows of."""
+        return [outcome or await self._past(who, end) for outcome, end in zip(made, ends, strict=True)]
 
     def _end(self, who: Identity, end: WorkFinish, changes: Changes) -> Outcome | None:
         """End an active lease and note the changes; None if it is not active, so that only the database knows of it."""
@@ -213,6 +230,10 @@ class Labour:
         if fence != id:
             raise Stale(f"fence must be that of lease {lease}; got {fence}")
         return found
+
+    def _servers(self, who: Identity, ids: Sequence[str]) -> list[LiveServer]:
+        """Return servers that `who` has registered, each once."""
+        return [self._server(who, id) for id in dict.fromkeys(ids)]
 
     def _server(self, who: Identity, id: str) -> LiveServer:
         """Return a server that `who` has registered."""

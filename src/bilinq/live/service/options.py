@@ -11,6 +11,7 @@ from msgspec import UNSET, structs
 
 from bilinq.errors import BadInput
 from bilinq.live.classes import RewardRange
+from bilinq.live.fields import BadField
 from bilinq.live.messages import JobClass, Knobs, ServerClass, TurnKnobs
 from bilinq.live.service.ids import Ids
 from bilinq.live.settings import Settings
@@ -90,9 +91,14 @@ def configure(tx: Transaction, settings: Settings, address: str | None) -> Ids:
     }
     before = json.loads(meta.get(tx, "settings") or "{}")
     known = {(row.kind, row.name): row for row in classes.current(tx)}
-    for kind, given in (("job", settings.job_class), ("server", settings.server_class)):
-        for one in _changed(given, before.get(kind, {}), told[kind]):
-            classes.put(tx, class_row(one, known.get((kind, one.name)), ids))
+    new = {
+        (kind, one.name): class_row(one, known.get((kind, one.name)), ids)
+        for kind, given in (("job", settings.job_class), ("server", settings.server_class))
+        for one in _changed(given, before.get(kind, {}), told[kind])
+    }
+    check_features((new | known | new).values())
+    for row in new.values():
+        classes.put(tx, row)
     if before and before["knobs"] != told["knobs"]:
         knobs.put(tx, told["knobs"])
     meta.put(tx, "settings", json.dumps(told))
@@ -106,6 +112,16 @@ def class_row(one: JobClass | ServerClass, known: ClassRow | None, ids: Ids) -> 
     if isinstance(one, JobClass):
         return ClassRow(id, "job", one.name, features, one.weight, one.holding_cost, one.backlog)
     return ClassRow(id, "server", one.name, features)
+
+
+def check_features(rows: Iterable[ClassRow]) -> None:
+    """Raise unless features of all classes of a kind have one length."""
+    first: dict[str, ClassRow] = {}
+    for row in rows:
+        known = first.setdefault(row.kind, row)
+        if len(row.features) != len(known.features):
+            rule = f"must have length {len(known.features)}, as those of {known.name!r}"
+            raise BadField("features", f"{rule}; got {len(row.features)} for {row.kind} class {row.name!r}")
 
 
 def _changed(

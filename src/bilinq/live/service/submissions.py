@@ -46,9 +46,11 @@ class Submissions:
         of either before that.
         """
         memory = self._core.memory
-        self._check_room(job.job_class for job in new)
+        self._check_classes(job.job_class for job in new)
+        keys = {(who.namespace, job.key) for job in new if job.key is not None}
+        if not keys:
+            self._check_room(job.job_class for job in new)
         rows = [self._row(who, job, next(memory.ids.job)) for job in new]
-        keys = {(row.namespace, row.key) for row in rows if row.key is not None}
         if keys:
             return await self._submit_once(memory, rows, keys)
         await self._take(rows)
@@ -149,14 +151,17 @@ class Submissions:
             self._core.hurry()
         return Retried(id, "queued")
 
+    def _check_classes(self, wanted: Iterable[str]) -> None:
+        memory = self._core.memory
+        for name in set(wanted):
+            if ("job", name) not in memory.classes or memory.scheduler is None:
+                known = ", ".join(sorted(key[1] for key in memory.classes if key[0] == "job")) or "none yet"
+                raise NotKnown(f"there is no job class {name!r}; known are {known}")
+
     def _check_room(self, coming: Iterable[str]) -> None:
         memory = self._core.memory
         for name, many in Counter(coming).items():
-            row = memory.classes.get(("job", name))
-            if row is None or memory.scheduler is None:
-                known = ", ".join(sorted(key[1] for key in memory.classes if key[0] == "job")) or "none yet"
-                raise NotKnown(f"there is no job class {name!r}; known are {known}")
-            room = (row.backlog or self._core.settings.backlog) - memory.queued[name]
+            room = (memory.classes["job", name].backlog or self._core.settings.backlog) - memory.queued[name]
             if many > room:
                 raise Busy(f"class {name!r} has room for {max(room, 0)} more jobs; got {many}", retry_after=1.0)
 
