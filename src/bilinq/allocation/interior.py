@@ -344,7 +344,7 @@ def move(pair: Array, row: Array, col: Array, width: IntArray, length: float, ke
 
 @fast_kernel
 def advance(pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, every: bool, schur: Array) -> float:
-    """Take one predictor-corrector step; return the relative gap before it. With `every`, rows hold all columns in order."""
+    """Take one predictor-corrector step; return the relative gap after it. With `every`, rows hold all columns in order."""
     weight = 2.0 * row[A].sum()
     for i in range(row.shape[1]):
         if row[U, i] < np.inf:
@@ -355,5 +355,4 @@ def advance(pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray
     length = min(1.0, direction(pair, row, col, cols, width, every, lower, 0.0, 0.0))
     aim = move(pair, row, col, width, length, 0.0) / gap
     length = direction(pair, row, col, cols, width, every, lower, mu * aim * aim * aim, min(1.0, 2.0 * length))
-    move(pair, row, col, width, min(1.0, SAFETY * length), 1.0)
-    return mu
+    return float(move(pair, row, col, width, min(1.0, SAFETY * length), 1.0) / weight)

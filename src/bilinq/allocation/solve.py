@@ -25,7 +25,7 @@ from bilinq.allocation.support import marks, room
 from bilinq.arrays import Array, BoolArray, IntArray
 from bilinq.compiled import kernel
 
-POLISH_FROM, EAGER_FROM = 1e-4, 5e-2
+POLISH_FROM, EAGER_FROM = 1e-4, 1.2e-2
 """Relative gaps from which the used pairs are worth guessing, in large and in small programs."""
 CLEAR = 1e-7
 """Relative gap below which a guess is always worth trying."""
