@@ -212,6 +212,24 @@ def test_a_job_that_is_only_being_stored_cannot_be_cancelled_yet(sqlite_url: str
     run(work())
 
 
+def test_a_service_that_is_not_ready_does_not_refuse_ends_but_says_so(sqlite_url: str) -> None:
+    """A worker drops what was refused; what could not be answered it sends again."""
+
+    async def work() -> None:
+        async with serving(sqlite_url) as service:
+            await service.submit(LOCAL, [NewJob("a")])
+            server = await service.register(LOCAL, NewServer("x"))
+            [held] = await service.lease(LOCAL, [server.id], 0.0)
+            service.core.ready = False
+            with pytest.raises(Away):
+                await service.finish(LOCAL, [WorkFinish(held.lease, held.fence, 0.5)])
+            service.core.ready = True
+            [told] = await service.finish(LOCAL, [WorkFinish(held.lease, held.fence, 0.5)])
+            assert told.state == "done"
+
+    run(work())
+
+
 def test_checkpoints_go_on_after_one_that_failed(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> None:
         async with serving(sqlite_url, checkpoint_every=0.05) as service:

@@ -46,6 +46,9 @@ def serve(
     retention: Annotated[
         float | None, typer.Option(help="Seconds that ended jobs are kept; for ever unless given.")
     ] = None,
+    server_retention: Annotated[
+        float | None, typer.Option(help="Seconds that servers are kept which went away; a week unless given.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the scheduler.")] = None,
     checkpoint_every: Annotated[
         float | None, typer.Option(help="Seconds between checkpoints of what was learnt; 60 unless given.")

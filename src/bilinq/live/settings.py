@@ -54,6 +54,8 @@ class Settings(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
         Most waiting jobs of a class that has no bound of its own.
     max_body, rate : int, float
         Most bytes of a request, and requests per second of each key, with bursts of a second's worth; rate 0 is no limit.
+    server_retention : float
+        How long servers are kept that neither ask for work nor hold any.
     retention : float, optional
         How long finished and cancelled jobs are kept; for ever unless given.
     seed, checkpoint_every, log_requests
@@ -88,6 +90,7 @@ class Settings(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     max_body: Annotated[int, Meta(ge=1024, le=1 << 30)] = 1 << 20
     rate: Annotated[float, Meta(ge=0.0)] = 2000.0
     retention: Positive | None = None
+    server_retention: Positive = 604_800.0
     seed: Annotated[int, Meta(ge=0)] | None = None
     checkpoint_every: Positive = 60.0
     log_requests: bool = False

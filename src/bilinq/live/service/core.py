@@ -9,7 +9,6 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextvars import Context
-from functools import partial
 from hashlib import sha256
 from typing import Any, TypeVar
 
@@ -22,11 +21,12 @@ from bilinq.live.service.loading import load
 from bilinq.live.service.memory import LiveLease, Memory
 from bilinq.live.service.options import Options, configure
 from bilinq.live.service.outbox import Changes, Outbox, Payloads
+from bilinq.live.service.past import delete_past
 from bilinq.live.service.pauses import Pauses
 from bilinq.live.service.payloads import from_text
 from bilinq.live.service.polls import Poll
 from bilinq.live.settings import Settings
-from bilinq.live.store import Store, Transaction, checkpoints, jobs, meta
+from bilinq.live.store import Store, Transaction, checkpoints, meta
 from bilinq.live.store.leases import LeaseRow
 
 T = TypeVar("T")
@@ -41,8 +41,8 @@ LOOK_EVERY = 0.5
 """Seconds after which a follower looks who leads."""
 RETRY = 0.5
 """Seconds after which loading is tried again."""
-PURGED, PURGE_EVERY = 5000, 10.0
-"""Ended jobs deleted at a time, and seconds between."""
+TIDY_EVERY = 10.0
+"""Seconds between two looks for what is past."""
 
 
 class Core:
@@ -53,7 +53,7 @@ class Core:
         self.ready, self.healthy, self.stopping = False, True, False
         self.following = False
         self.leader: str | None = None
-        self.slots = 0
+        self.slots, self.loaded = 0, 0.0
         self.all_slot_seconds = 0.0
         self.meters = Meters()
         self._memory: Memory | None = None
@@ -115,7 +115,7 @@ class Core:
 
     async def _lead(self) -> None:
         """Load everything and begin to run slots."""
-        for work in (self._run_slots, self._keep_checkpoints, self._purge, self._watch):
+        for work in (self._run_slots, self._keep_checkpoints, self._keep_tidy, self._watch):
             self.spawn(work())
         await self._load()
         self.following = False
@@ -290,15 +290,12 @@ class Core:
         await self.write(lambda tx: checkpoints.save(tx, seq, now, state, sha256(state).hexdigest()))
         self.meters.saved = now
 
-    async def _purge(self) -> None:
-        kept = self.settings.retention
-        while kept is not None:
-            await asyncio.sleep(PURGE_EVERY)
+    async def _keep_tidy(self) -> None:
+        while True:
+            await asyncio.sleep(TIDY_EVERY)
             if self.ready:
-                purge = partial(jobs.purge, before=time.time() - kept, limit=PURGED)
-                with _going_on("deleting ended jobs"):
-                    while await self.write(purge) == PURGED:
-                        pass
+                with _going_on("deleting what is past"):
+                    await delete_past(self, time.time())
 
     async def _watch(self) -> None:
         """Notice when the connection to the database is gone although nobody writes."""
@@ -343,6 +340,7 @@ class Core:
         ids = await self.store.write(lambda tx: configure(tx, self.settings, self._address))
         memory, self._options = await self.store.read(lambda tx: load(tx, self.settings, ids, self._seed, now))
         memory.meters, self.meters.saved, self._memory = self.meters, time.time(), memory
+        self.loaded = time.time()
         self._offered = time.monotonic()
         self.ready = not self.stopping
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Literal
 
-from bilinq.errors import BadInput, NotAllowed, NotKnown, Refused, Stale
+from bilinq.errors import Away, BadInput, NotAllowed, NotKnown, Refused, Stale
 from bilinq.live.keys import Identity
 from bilinq.live.messages import (
     Deadline,
@@ -173,6 +173,8 @@ class Labour:
         for end in ends:
             try:
                 made.append(self._end(who, end, changes))
+            except Away:  # which says nothing about this end
+                raise
             except (Refused, BadInput) as error:
                 made.append(Outcome(end.lease, refused=str(error)))
         return made

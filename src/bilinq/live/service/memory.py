@@ -130,6 +130,10 @@ class Memory:
         if row.name is not None:
             del self._named[row.owner, row.name]
 
+    def absent_since(self, wall: float) -> list[int]:
+        """Return the servers that neither wait for work nor hold any, and were not heard of since a time."""
+        return [id for id, server in self.servers.items() if server.state == "away" and server.seen < wall]
+
     def server_named(self, owner: str, name: str) -> LiveServer | None:
         """Return the server that a key has registered under a name, if there is one."""
         id = self._named.get((owner, name))

@@ -35,7 +35,7 @@ def put(tx: Transaction, row: ServerRow) -> None:
     )
 
 
-def remove(tx: Transaction, id: int) -> int:
-    """Delete a server, whose id is never used again; return how many that were (none if there is no such server)."""
+def remove(tx: Transaction, *ids: int) -> None:
+    """Delete servers, whose ids are never used again."""
     meta.keep_ids(tx, "server")
-    return tx.run("DELETE FROM server WHERE id = :id", id=id)
+    tx.many("DELETE FROM server WHERE id = :id", [{"id": id} for id in ids])
