@@ -28,7 +28,10 @@ def test_servers_that_went_away_are_forgotten_and_no_others(database_url: str) -
             assert {one.name for one in await service.servers(LOCAL)} == {"busy", "idle"}
             with pytest.raises(NotKnown, match="register it first"):
                 await service.lease(LOCAL, [ids["away"]], 0.0)
+            service.core.loaded = service.core.memory.servers[2].seen = 0.0  # it had its job for long
             told = await service.finish_one(LOCAL, WorkFinish(held.lease, held.fence, 0.5))
+            await delete_past(service.core, time.time() + 99.0)
+            assert {one.name for one in await service.servers(LOCAL)} == {"busy", "idle"}, "just heard of"
             assert (told.state, idle.done()) == ("done", False)
             idle.cancel()
         async with serving(database_url) as service:

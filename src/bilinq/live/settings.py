@@ -54,10 +54,10 @@ class Settings(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
         Most waiting jobs of a class that has no bound of its own.
     max_body, rate : int, float
         Most bytes of a request, and requests per second of each key, with bursts of a second's worth; rate 0 is no limit.
-    server_retention : float
-        How long servers are kept that neither ask for work nor hold any.
     retention : float, optional
         How long finished and cancelled jobs are kept; for ever unless given.
+    server_retention : float
+        How long servers are kept that neither ask for work nor hold any.
     seed, checkpoint_every, log_requests
         Seed of the scheduler, time between checkpoints of what was learnt, and whether each request gets a log line.
     sample, history : float

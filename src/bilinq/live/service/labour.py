@@ -231,6 +231,7 @@ class Labour:
             raise NotAllowed(f"lease {lease} belongs to a server of another key")
         if fence != id:
             raise Stale(f"fence must be that of lease {lease}; got {fence}")
+        memory.servers[found.server].seen = time.time()
         return found
 
     def _servers(self, who: Identity, ids: Sequence[str]) -> list[LiveServer]:

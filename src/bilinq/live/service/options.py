@@ -96,7 +96,7 @@ def configure(tx: Transaction, settings: Settings, address: str | None) -> Ids:
         for kind, given in (("job", settings.job_class), ("server", settings.server_class))
         for one in _changed(given, before.get(kind, {}), told[kind])
     }
-    check_features((new | known | new).values())
+    check_features([*new.values(), *(row for key, row in known.items() if key not in new)])
     for row in new.values():
         classes.put(tx, row)
     if before and before["knobs"] != told["knobs"]:

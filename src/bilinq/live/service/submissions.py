@@ -153,7 +153,7 @@ class Submissions:
 
     def _check_classes(self, wanted: Iterable[str]) -> None:
         memory = self._core.memory
-        for name in set(wanted):
+        for name in dict.fromkeys(wanted):
             if ("job", name) not in memory.classes or memory.scheduler is None:
                 known = ", ".join(sorted(key[1] for key in memory.classes if key[0] == "job")) or "none yet"
                 raise NotKnown(f"there is no job class {name!r}; known are {known}")
