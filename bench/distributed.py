@@ -9,7 +9,7 @@ from bench.report import Report
 from bench.timing import side_by_side
 from bilinq.arrays import Array
 from bilinq.distributed import Network, Power, System, iterate, start_rates
-from bilinq.distributed.kinds import Nodes, Rule
+from bilinq.distributed.system import Nodes, Rule
 
 SIZE = (1000, 100)
 ROUNDS = 3000

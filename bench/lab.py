@@ -14,7 +14,7 @@ def seconds(*words: str) -> float:
     """Return how long `bilinq paper` takes from nothing, once all its figures are there."""
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
-        command = [sys.executable, "-m", "bilinq.cli", "paper", "--out", folder, *words]
+        command = [sys.executable, "-m", "bilinq.commands.app", "paper", "--out", folder, *words]
         subprocess.run(command, check=True, capture_output=True)
         spent = time.perf_counter() - began
         made = {file.stem for file in (Path(folder) / "figures").glob("*.svg")}

@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 
 from bench.report import Report
-from bilinq import ray_cluster
 from bilinq.distributed import System
-from bilinq.distributed.iterate import distance
-from bilinq.distributed.on_ray import compare, solve
+from bilinq.distributed.on_ray import cluster as ray_cluster
+from bilinq.distributed.on_ray import run as compare
+from bilinq.distributed.on_ray import solve
+from bilinq.distributed.rounds import distance
 
 SIZE, SHARDS, GAP = (1000, 100), 8, 0.01
 RUNS = 3

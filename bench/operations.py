@@ -10,12 +10,13 @@ import numpy as np
 
 from bench.report import Report
 from bilinq import Scheduler
-from bilinq.live import classes, messages
 from bilinq.live.keys import LOCAL
-from bilinq.live.metrics.process import resident
+from bilinq.live.metrics.page import resident
 from bilinq.live.service import Service
 from bilinq.live.settings import Settings
 from bilinq.live.store import open_store
+from bilinq.live.wire import messages
+from bilinq.scheduler import classes
 
 JOBS, BATCH, PAYLOAD = 50_000, 1000, "x" * 100
 SIZES = ((2, 2), (10, 5), (50, 20), (200, 100))

@@ -133,7 +133,7 @@ def _service(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
             lines += [f"[[{kind}_class]]", f'name = "{kind}{k}"', f"features = [1.0, {k / many}, {k % 3}]"]
     (folder / "service.toml").write_text("\n".join(lines))
     database = f"sqlite:///{folder}/live.db"
-    words = [sys.executable, "-m", "bilinq.cli"]
+    words = [sys.executable, "-m", "bilinq.commands.app"]
     key = subprocess.run(
         [*words, "keys", "create", "--scope", "admin", "--database", database],
         capture_output=True,

@@ -16,7 +16,7 @@ from rich.progress import Progress, TaskID
 
 from bilinq import KnownRewards, Policy, Problem, Runs, Sabr, UgdaOl, simulate
 from bilinq.arrays import Array
-from bilinq.tables import show, summary_table
+from bilinq.commands.tables import show, summary_table
 
 V = 57.99
 """The authors' choice for this experiment, `bilinq.theory.V_published`."""

@@ -24,9 +24,9 @@ from rich.table import Table
 
 from bilinq import FirstCome, Greedy, KnownRewards, Policy, Problem, Random, Sabr, simulate
 from bilinq.arrays import Array
+from bilinq.commands.tables import show
 from bilinq.simulation import Interval, Poisson, Sized
 from bilinq.simulation.records import interval
-from bilinq.tables import show
 from bilinq.traces import reward_table
 
 FILE = Path(__file__).resolve().parents[2] / "shared" / "data" / "gavel" / "simulation_throughputs.json"

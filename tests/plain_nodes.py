@@ -4,7 +4,7 @@ import numpy as np
 
 from bilinq.arrays import Array, IntArray
 from bilinq.distributed import System
-from bilinq.distributed.kinds import Nodes, Rule
+from bilinq.distributed.system import Nodes, Rule
 
 
 def bracket(system: System, past: Array, r: int, nodes: Nodes, forward: IntArray, backward: IntArray) -> Array:

@@ -7,8 +7,8 @@ from bench.scale.regions import REGIONS, homes
 
 from bilinq.arrays import Array
 from bilinq.distributed import System, start_rates
-from bilinq.distributed.kinds import Nodes
 from bilinq.distributed.network import SEED
+from bilinq.distributed.system import Nodes
 
 Bundle = dict[tuple[int, int], bytes]
 """What each region sent to each other in a round, by sender and receiver."""

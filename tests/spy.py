@@ -6,9 +6,9 @@ from typing import Literal
 import numpy as np
 
 from bilinq.arrays import Array, IntArray
-from bilinq.instances import Instances
 from bilinq.learning import Outcome
 from bilinq.policies.policy import Policy, State
+from bilinq.problem.instances import Instances
 
 
 class Spy(Policy):

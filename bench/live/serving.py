@@ -75,7 +75,7 @@ def serving(database: str, *options: str) -> Iterator[Serving]:
     with tempfile.TemporaryDirectory() as folder:
         config, log = Path(folder) / "bench.toml", Path(folder) / "log.txt"
         config.write_text(CONFIG)
-        program = [sys.executable, "-m", "bilinq.cli"]
+        program = [sys.executable, "-m", "bilinq.commands.app"]
         scopes = ["--scope", "submit", "--scope", "work", "--scope", "read"]
         made = subprocess.run(
             [*program, "keys", "create", *scopes, "--database", database], check=True, capture_output=True, text=True

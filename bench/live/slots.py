@@ -8,11 +8,11 @@ from unittest.mock import patch
 import numpy as np
 
 from bilinq.live.keys import LOCAL
-from bilinq.live.messages import JobClass, NewJob, NewServer, ServerClass, WorkFinish
 from bilinq.live.service import Service
 from bilinq.live.service.core import Core
 from bilinq.live.settings import Settings
 from bilinq.live.store import open_store
+from bilinq.live.wire.messages import JobClass, NewJob, NewServer, ServerClass, WorkFinish
 
 JOBS, SERVERS, QUEUED, IDLE = 100, 20, 100_000, 200
 

@@ -15,8 +15,7 @@ from bench.scale.regions import REGIONS, homes
 from bench.scale.settling import Optimum, Settling
 from bilinq.arrays import Array
 from bilinq.distributed import System, start_rates
-from bilinq.distributed.on_ray.block import Block, Rows
-from bilinq.distributed.on_ray.shards import ServerShard
+from bilinq.distributed.on_ray.shards import Block, Rows, ServerShard
 
 SPARE = 0.1
 """What server classes leave idle; only the barrier asks."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from bench.scale.regions import REGIONS, homes
 from bilinq.arrays import Array, IntArray
-from bilinq.distributed.kinds import Nodes
+from bilinq.distributed.system import Nodes
 
 NUMBER, PAIR = 8, 12
 """Bytes of a number, and of a used pair: the number and which server class it belongs to."""

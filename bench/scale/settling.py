@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from bilinq import Allocation, allocate
 from bilinq.arrays import Array
 from bilinq.distributed import Network, System, scaled_back
-from bilinq.distributed.kinds import Nodes
+from bilinq.distributed.system import Nodes
 
 COARSE, FINE = 1e-2, 1e-4
 """Gaps at which nodes count as settled."""

@@ -8,7 +8,7 @@ import typer.main
 
 def text() -> str:
     """Return the page as Markdown: every command with what it says about itself."""
-    from bilinq.cli import app
+    from bilinq.commands.app import app
 
     parts = ["# Command line", "Each command tells the same with `--help`."]
     for path, command in _commands("bilinq", typer.main.get_command(app)):

@@ -2,14 +2,14 @@
 
 from itertools import groupby
 
-from bilinq.live.api.route import Route
+from bilinq.live.http.routing import Route
 
 TITLES = {"work": "Work", "jobs": "Jobs", "state": "State", "admin": "Administration", "open": "Without a key"}
 
 
 def text() -> str:
     """Return the page as Markdown: every route with its scopes, its body and its answer."""
-    from bilinq.live.api.routes import ROUTES
+    from bilinq.live.http.routes import ROUTES
 
     intro = (
         "Bodies are JSON. A key goes into `Authorization: Bearer KEY`; one of the scopes is needed. Refusals are "

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from msgspec import json
 
-from bilinq.live.api.asgi import Receive, Scope, Send
-from bilinq.live.api.call import while_connected
-from bilinq.live.api.problems import Gone
+from bilinq.live.http.asgi import Receive, Scope, Send
+from bilinq.live.http.call import while_connected
+from bilinq.live.http.problems import Gone
 
 from .app import read
 from .errors import ApiError

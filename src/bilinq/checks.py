@@ -12,10 +12,10 @@ import numpy as np
 from bilinq.arrays import Array, count, one_of, short
 from bilinq.assignment import METHODS
 from bilinq.errors import BadInput
-from bilinq.instances import Instances
 from bilinq.learning import Outcome
 from bilinq.policies.policy import Policy, State
 from bilinq.problem import Problem
+from bilinq.problem.instances import Instances
 from bilinq.simulation import Breakdowns, Poisson, Runs, simulate
 
 SLACK = 1e-9

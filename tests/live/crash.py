@@ -29,9 +29,9 @@ from process import make_key, wait_for
 from template import Copy, Template
 
 from bilinq.client import Client
-from bilinq.live.messages import JobClass, ServerClass
 from bilinq.live.settings import Settings
 from bilinq.live.store import Transaction, open_store
+from bilinq.live.wire.messages import JobClass, ServerClass
 
 T = TypeVar("T")
 Outage = Callable[[], None]

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from crash_load import Said
 
-from bilinq.live.messages import State
-from bilinq.live.service.learnt import kinds, new_scheduler
+from bilinq.live.service.loading import kinds, new_scheduler
 from bilinq.live.service.options import options_from
 from bilinq.live.service.payloads import from_text
 from bilinq.live.settings import Settings
@@ -17,6 +16,7 @@ from bilinq.live.store.classes import ClassRow
 from bilinq.live.store.jobs import JobRow
 from bilinq.live.store.leases import COLUMNS, LeaseRow
 from bilinq.live.store.rewards import RewardRow
+from bilinq.live.wire.messages import State
 
 LOST = ("failed", "expired")
 """States of leases that cost an attempt."""

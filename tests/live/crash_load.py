@@ -11,7 +11,7 @@ import httpx
 
 from bilinq.client import Client, NewJob
 from bilinq.errors import Clash, Stale
-from bilinq.live.messages import Lease, WorkFinish
+from bilinq.live.wire.messages import Lease, WorkFinish
 
 JOBS, SERVERS = ("short", "long"), ("gpu", "cpu")
 PAUSE = 0.01

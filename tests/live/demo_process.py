@@ -22,8 +22,8 @@ class DemoProcess:
         self.folder = folder
         words = ["serve", "--demo", "--database", f"sqlite:///{folder}/demo.db", *options]
         self.child = subprocess.Popen(
-            [sys.executable, "-m", "bilinq.cli", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            start_new_session=True,
+            [sys.executable, "-m", "bilinq.commands.app", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, start_new_session=True,
         )  # fmt: skip
         self.told: list[str] = []
         self.pids: set[int] = set()

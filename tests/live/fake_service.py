@@ -5,12 +5,12 @@ from collections.abc import AsyncGenerator, Coroutine, Sequence
 from typing import Any, cast
 
 from bilinq.errors import BadInput, Busy, Clash, NoKey, NotKnown, Stale
-from bilinq.live import messages as m
-from bilinq.live import watch_messages as w
-from bilinq.live.api.app import make_app
+from bilinq.live.http.app import make_app
 from bilinq.live.keys import Identity, check_scopes, hash_key, make_key, matches, prefix_of
 from bilinq.live.metrics import Meters
 from bilinq.live.settings import Settings
+from bilinq.live.wire import messages as m
+from bilinq.live.wire import samples as w
 
 NOW = 1_790_000_000.0
 KNOBS = m.Knobs(2.0, None, False, "thompson")

@@ -11,7 +11,7 @@ from fake_service import FakeWatch
 from plain_service import PlainService
 from server_thread import ServerThread
 
-from bilinq.live.api.app import make_app
+from bilinq.live.http.app import make_app
 from bilinq.live.settings import Settings
 
 

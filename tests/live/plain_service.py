@@ -10,8 +10,8 @@ import msgspec
 from fake_service import NOW, FakeService
 
 from bilinq.errors import BadInput, Busy, Clash, NotKnown, Refused, Stale
-from bilinq.live import messages as m
 from bilinq.live.keys import Identity
+from bilinq.live.wire import messages as m
 
 
 class PlainService(FakeService):

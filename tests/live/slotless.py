@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from bilinq.live.keys import LOCAL
-from bilinq.live.messages import JobClass, NewJob, NewServer, ServerClass, WorkFinish
 from bilinq.live.service import Service
 from bilinq.live.settings import Settings
 from bilinq.live.store import open_store
+from bilinq.live.wire.messages import JobClass, NewJob, NewServer, ServerClass, WorkFinish
 
 CLASSES = {
     "job_class": (JobClass("a", [1.0, 0.0]), JobClass("b", [0.6, 0.8])),

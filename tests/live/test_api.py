@@ -9,9 +9,9 @@ from asgi import Answer, ask
 from fake_service import FakeService, make_fake
 
 from bilinq.errors import Away, BadState, Clash, NotAllowed
-from bilinq.live import messages as m
-from bilinq.live.api.headers import SECURITY
-from bilinq.live.api.problems import describe
+from bilinq.live.http.middleware import SECURITY
+from bilinq.live.http.problems import describe
+from bilinq.live.wire import messages as m
 
 
 class Api:
@@ -213,7 +213,7 @@ def test_errors_are_told_by_their_most_special_kind() -> None:
 
 
 def test_a_bug_is_logged_and_told_without_its_trace(api: Api, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.ERROR, "bilinq.live.api"):
+    with caplog.at_level(logging.ERROR, "bilinq.live.http"):
         answer = api("POST", "/v1/jobs", {"jobs": [{"class": "short", "payload": "explode"}]})
     refused(answer, 500, "failed", "in the log")
     for secret in ("secret", "ZeroDivision", "Traceback", ".py"):
@@ -274,7 +274,7 @@ def test_request_ids_are_the_clients_or_new(api: Api) -> None:
 
 def test_requests_are_logged_if_wanted(caplog: pytest.LogCaptureFixture) -> None:
     quiet, wordy = Api(), Api(log_requests=True)
-    with caplog.at_level(logging.INFO, "bilinq.live.api"):
+    with caplog.at_level(logging.INFO, "bilinq.live.http"):
         quiet("GET", "/v1/me")
         assert not caplog.records
         wordy("GET", "/v1/jobs/j1")

@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from bilinq.live.api.asgi import Message
-from bilinq.live.api.call import while_connected
-from bilinq.live.api.problems import Gone
+from bilinq.live.http.asgi import Message
+from bilinq.live.http.call import while_connected
+from bilinq.live.http.problems import Gone
 
 
 class Client:

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 from fake_service import FakeService, make_fake
 
-from bilinq.live.api import connection
-from bilinq.live.api.server import Server, address, listen
+from bilinq.live.http import connection
+from bilinq.live.http.server import Server, address, listen
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter, FakeService], Awaitable[None]]
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import uvloop
 
-from bilinq.live.api.asgi import App, Receive, Scope, Send
-from bilinq.live.api.exchange import ENOUGH
-from bilinq.live.api.server import Server, address, listen
+from bilinq.live.http.asgi import App, Receive, Scope, Send
+from bilinq.live.http.exchange import ENOUGH
+from bilinq.live.http.server import Server, address, listen
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 RUNNERS = {"asyncio": asyncio.run, "uvloop": uvloop.run}

@@ -11,9 +11,9 @@ from asgi import Request, ask, request
 from fake_service import FakeService, make_fake
 
 from bilinq.errors import Busy
-from bilinq.live.api.limits import Rate, check_nesting
-from bilinq.live.api.problems import BadJson
-from bilinq.live.messages import NewServer
+from bilinq.live.http.endpoint import Rate, check_nesting
+from bilinq.live.http.problems import BadJson
+from bilinq.live.wire.messages import NewServer
 
 LIMIT = 2048
 

@@ -9,11 +9,10 @@ import pytest
 from asgi import ask
 from fake_service import make_fake
 
-from bilinq.live.api.examples import BODIES, REFUSALS
-from bilinq.live.api.openapi import LINKS, plain_path
-from bilinq.live.api.problems import TABLE, describe
-from bilinq.live.api.route import Route
-from bilinq.live.api.routes import ROUTES, document
+from bilinq.live.http.openapi import BODIES, LINKS, REFUSALS, plain_path
+from bilinq.live.http.problems import TABLE, describe
+from bilinq.live.http.routes import ROUTES, document
+from bilinq.live.http.routing import Route
 
 DOCUMENT: dict[str, Any] = json.loads(document())
 

@@ -7,10 +7,9 @@ import pytest
 from asgi import Request, ask_all, request
 from fake_service import make_fake
 
-from bilinq.live.api.examples import BODIES
-from bilinq.live.api.openapi import _plain
-from bilinq.live.api.route import Route
-from bilinq.live.api.routes import ROUTES
+from bilinq.live.http.openapi import BODIES, _plain
+from bilinq.live.http.routes import ROUTES
+from bilinq.live.http.routing import Route
 from bilinq.live.keys import SCOPES, make_key
 
 WANTED = {

@@ -10,7 +10,7 @@ from asgi import Request, request
 from fake_service import FakeService, FakeWatch, make_fake
 
 from bilinq.errors import Away
-from bilinq.live.api import stream as streams
+from bilinq.live.http import stream as streams
 
 
 class Endless(FakeWatch):

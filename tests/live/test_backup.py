@@ -13,11 +13,11 @@ from databases import PROGRAMS, Postgres, stored
 from process import CONFIG, Process, make_key, wait_for
 from typer.testing import CliRunner
 
-from bilinq import cli
 from bilinq.client import Client
+from bilinq.commands import app as cli
 from bilinq.errors import Stale
 from bilinq.live.service.ids import number
-from bilinq.live.service.learnt import scheduler_from
+from bilinq.live.service.loading import scheduler_from
 from bilinq.live.service.options import options_from
 from bilinq.live.settings import Settings
 from bilinq.live.store import Transaction, jobs, rewards

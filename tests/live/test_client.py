@@ -11,8 +11,8 @@ from faulty import Faulty
 from plain_service import PlainService
 
 from bilinq.client import AsyncClient, Client, JobClass, NewJob, NewKey, ServerClass, TurnKnobs, WorkFinish
+from bilinq.client import transport as talk
 from bilinq.errors import Away, BadInput, Busy, Clash, NoKey, NotAllowed, NotKnown, Refused, Stale
-from bilinq.live.client import talk
 
 pytest_plugins = ["workers"]
 pytestmark = pytest.mark.usefixtures("short_pauses")

@@ -11,10 +11,10 @@ from crash_audit import Found, faults, queue_faults
 from crash_load import Said
 from databases import own_postgres
 
-from bilinq.live.messages import JobClassState, Knobs, NewJob, State, Waits
 from bilinq.live.store.jobs import JobRow
 from bilinq.live.store.leases import LeaseRow
 from bilinq.live.store.rewards import RewardRow
+from bilinq.live.wire.messages import JobClassState, Knobs, NewJob, State, Waits
 
 pytest_plugins = ["databases"]
 

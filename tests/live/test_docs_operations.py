@@ -12,7 +12,7 @@ from databases import PROGRAMS, Postgres
 from process import Process, make_key
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from bilinq.live.api.server import GRACE
+from bilinq.live.http.server import GRACE
 from bilinq.live.service.local_keys import FRESH
 from bilinq.live.settings import Settings
 from pages import FENCE, ROOT, page, run, script, section

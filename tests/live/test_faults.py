@@ -21,8 +21,8 @@ from databases import Postgres
 from process import make_key, wait_for
 from template import Copy, Template
 
-from bilinq.live.messages import JobClass, ServerClass
 from bilinq.live.settings import Settings
+from bilinq.live.wire.messages import JobClass, ServerClass
 
 pytest_plugins = ["databases"]
 

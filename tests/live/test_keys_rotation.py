@@ -6,10 +6,10 @@ import pytest
 
 from bilinq.errors import Clash, NoKey, NotKnown
 from bilinq.live.keys import LOCAL
-from bilinq.live.messages import JobClass, NewKey, Rotate, ServerClass
 from bilinq.live.service import Service
 from bilinq.live.settings import Settings
 from bilinq.live.store import open_store
+from bilinq.live.wire.messages import JobClass, NewKey, Rotate, ServerClass
 
 pytest_plugins = ["databases"]
 

@@ -14,11 +14,11 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 
 from bilinq.client import Client
 from bilinq.errors import BadInput
-from bilinq.live.messages import JobClass, ServerClass
 from bilinq.live.service import Service
 from bilinq.live.service.local_keys import FRESH
 from bilinq.live.settings import Settings, load
 from bilinq.live.store import open_store
+from bilinq.live.wire.messages import JobClass, ServerClass
 
 pytest_plugins = ("databases",)
 

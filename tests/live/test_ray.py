@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bilinq import ray_cluster, sweep
+from bilinq import experiments as sweep
 from bilinq.distributed import Own, System, gap_bound
-from bilinq.distributed.iterate import distance
 from bilinq.distributed.on_ray import Moment, RayRun, solve
+from bilinq.distributed.on_ray import cluster as ray_cluster
+from bilinq.distributed.rounds import distance
 from bilinq.errors import NotSolved, Unreachable
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals differ elsewhere")
@@ -155,7 +156,9 @@ def test_the_command_joins_a_cluster(ray: Any, tmp_path: Path) -> None:
     address = ray.get_runtime_context().gcs_address
     assert address.startswith("127.0.0.1:")
     words = ["distributed", "--engine", "ray", "--shards", "2,1", "--address", address, "--json"]
-    done = subprocess.run([sys.executable, "-m", "bilinq.cli", *words], capture_output=True, text=True, cwd=tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-m", "bilinq.commands.app", *words], capture_output=True, text=True, cwd=tmp_path
+    )
     assert (done.returncode, done.stderr) == (0, "")
     printed = json.loads(done.stdout)
     assert [engine["engine"] for engine in printed["engines"]] == ["in process", "convex program", "Ray, 2 + 1 shards"]

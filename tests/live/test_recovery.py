@@ -11,11 +11,11 @@ from slotless import life, ready, run, serving
 
 from bilinq.errors import Away
 from bilinq.live.keys import LOCAL
-from bilinq.live.messages import NewJob, NewServer, WorkFinish
-from bilinq.live.scheduler import Scheduler
 from bilinq.live.service.outbox import Changes
 from bilinq.live.store import Transaction, checkpoints, jobs, leases, servers
 from bilinq.live.store.jobs import JobRow
+from bilinq.live.wire.messages import NewJob, NewServer, WorkFinish
+from bilinq.scheduler.scheduler import Scheduler
 
 pytest_plugins = ["databases"]
 

@@ -8,7 +8,7 @@ import pytest
 from browser import CHROMIUM, hard_to_read, launched
 from playwright.sync_api import Browser, Page
 
-from bilinq.lab.options import Options
+from bilinq.lab.figure import Options
 from bilinq.lab.paper import redraw
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs a Chromium or Chrome on the path")

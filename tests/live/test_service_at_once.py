@@ -7,7 +7,7 @@ from slotless import run, serving
 
 from bilinq.errors import BadInput, Busy, NotKnown
 from bilinq.live.keys import LOCAL
-from bilinq.live.messages import JobClass, NewJob, NewServer, TurnKnobs, Work, WorkFinish
+from bilinq.live.wire.messages import JobClass, NewJob, NewServer, TurnKnobs, Work, WorkFinish
 
 pytest_plugins = ("databases",)
 

@@ -11,10 +11,10 @@ from slotless import run, serving
 
 from bilinq.errors import BadInput, Refused
 from bilinq.live.keys import LOCAL
-from bilinq.live.messages import Extend, JobClass, Lease, NewJob, NewServer, TurnKnobs, Work, WorkFinish
 from bilinq.live.service import Service
 from bilinq.live.service.memory import Memory
 from bilinq.live.store import Transaction, jobs, leases
+from bilinq.live.wire.messages import Extend, JobClass, Lease, NewJob, NewServer, TurnKnobs, Work, WorkFinish
 
 pytest_plugins = ("databases",)
 

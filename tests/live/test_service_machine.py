@@ -16,14 +16,14 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
-from bilinq.live.api.app import make_app
+from bilinq.live.http.app import make_app
 from bilinq.live.keys import LOCAL
-from bilinq.live.messages import JobClass, NewKey, ServerClass
 from bilinq.live.service import Service
-from bilinq.live.service.learnt import kinds, new_scheduler
+from bilinq.live.service.loading import kinds, new_scheduler
 from bilinq.live.settings import Settings
 from bilinq.live.store import classes, open_store, rewards
 from bilinq.live.watch import Watch
+from bilinq.live.wire.messages import JobClass, NewKey, ServerClass
 
 pytest_plugins = ["databases"]
 

@@ -12,7 +12,6 @@ from databases import leading
 
 from bilinq.errors import Away, Clash
 from bilinq.live.keys import LOCAL
-from bilinq.live.messages import JobClass, Lease, LeasedJob, NewJob, NewServer, ServerClass, Submitted
 from bilinq.live.service import Service
 from bilinq.live.service.outbox import Changes, Outbox
 from bilinq.live.service.polls import Poll
@@ -23,6 +22,7 @@ from bilinq.live.store.jobs import Ended, JobRow, Queued
 from bilinq.live.store.leases import LeaseEnd, LeaseRow
 from bilinq.live.store.rewards import RewardRow
 from bilinq.live.store.servers import ServerRow
+from bilinq.live.wire.messages import JobClass, Lease, LeasedJob, NewJob, NewServer, ServerClass, Submitted
 
 pytest_plugins = ("databases",)
 

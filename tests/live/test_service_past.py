@@ -8,8 +8,8 @@ from slotless import life, run, serving
 
 from bilinq.errors import NotKnown
 from bilinq.live.keys import LOCAL
-from bilinq.live.messages import NewJob, NewServer, WorkFinish
-from bilinq.live.service.past import delete_past
+from bilinq.live.service.expiry import delete_past
+from bilinq.live.wire.messages import NewJob, NewServer, WorkFinish
 
 pytest_plugins = ("databases",)
 
@@ -57,7 +57,7 @@ def test_a_start_does_not_forget_those_that_it_has_not_waited_for(sqlite_url: st
 
 
 def test_ended_jobs_are_deleted_after_their_time(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bilinq.live.service.past.AT_ONCE", 2)
+    monkeypatch.setattr("bilinq.live.service.expiry.AT_ONCE", 2)
 
     async def work() -> None:
         async with serving(database_url, retention=100.0) as service:

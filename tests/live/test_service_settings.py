@@ -5,8 +5,8 @@ from slotless import CLASSES, run, serving
 
 from bilinq.errors import BadInput
 from bilinq.live.keys import LOCAL
-from bilinq.live.messages import JobClass, NewJob, TurnKnobs
 from bilinq.live.service import Service
+from bilinq.live.wire.messages import JobClass, NewJob, TurnKnobs
 
 pytest_plugins = ("databases",)
 

@@ -23,15 +23,13 @@ from process import Process, make_key, wait_for
 from rich.console import Console
 from typer.testing import CliRunner
 
-from bilinq import cli
+from bilinq.client.events import Interrupted, Told, follow, parse
+from bilinq.client.transport import Link
+from bilinq.commands import app as cli
+from bilinq.commands.screen import Picture, View, bar, cell, seconds, short, sparkline
 from bilinq.errors import Away, NoKey
-from bilinq.live import messages as m
-from bilinq.live import watch_messages as w
-from bilinq.live.client.events import Interrupted, Told, follow, parse
-from bilinq.live.client.link import Link
-from bilinq.live.top.marks import bar, cell, seconds, short, sparkline
-from bilinq.live.top.picture import Picture
-from bilinq.live.top.view import View
+from bilinq.live.wire import messages as m
+from bilinq.live.wire import samples as w
 
 KNOBS = m.Knobs(2.0, None, False, "thompson")
 
@@ -176,7 +174,7 @@ class Terminal:
         self.master, slave = pty.openpty()
         self.resize(40, 130)
         environment = os.environ | {"BILINQ_URL": url, "BILINQ_KEY": key, "TERM": "xterm-256color"}
-        words = [sys.executable, "-m", "bilinq.cli", "top"]
+        words = [sys.executable, "-m", "bilinq.commands.app", "top"]
         self.child = subprocess.Popen(words, stdin=slave, stdout=slave, stderr=slave, env=environment, close_fds=True,
                                       start_new_session=True)  # fmt: skip
         os.close(slave)

@@ -13,12 +13,12 @@ import version1
 from databases import leading, stored
 from process import make_key
 
-from bilinq.live import messages as m
 from bilinq.live.keys import LOCAL
 from bilinq.live.service import Service
 from bilinq.live.settings import Settings
 from bilinq.live.store import Store, Transaction, meta, open_store, schema, store
 from bilinq.live.store.schema import MIGRATIONS, Migration
+from bilinq.live.wire import messages as m
 
 pytest_plugins = ("databases",)
 
@@ -171,7 +171,7 @@ def test_the_command_line_says_that_a_database_is_newer(sqlite_url: str, monkeyp
         use_steps(patch, NEXT)
         asyncio.run(_started(sqlite_url))
     for words in (["serve", "--port", "0"], ["keys", "create", "--scope", "read"]):
-        command = [sys.executable, "-m", "bilinq.cli", *words, "--database", sqlite_url]
+        command = [sys.executable, "-m", "bilinq.commands.app", *words, "--database", sqlite_url]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 2
         assert "made by a newer bilinq: upgrade bilinq" in done.stderr

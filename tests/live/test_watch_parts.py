@@ -10,10 +10,9 @@ import pytest
 from bilinq.errors import Away, Busy
 from bilinq.live.metrics import Meters
 from bilinq.live.watch import feed as feeds
-from bilinq.live.watch.feed import COMMENT, Feed, event
-from bilinq.live.watch.history import Kept, Ring
+from bilinq.live.watch.feed import COMMENT, Feed, Kept, Ring, event
 from bilinq.live.watch.window import THIN, Window
-from bilinq.live.watch_messages import Layout, Moment
+from bilinq.live.wire.samples import Layout, Moment
 
 
 def moment(id: str, jobs: int = 2, servers: int = 1) -> Moment:

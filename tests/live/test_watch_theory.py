@@ -9,13 +9,22 @@ import pytest
 
 from bilinq.arrays import Array
 from bilinq.errors import Away
-from bilinq.live.classes import JobClass, RewardRange, ServerClass
-from bilinq.live.scheduler import Scheduler
 from bilinq.live.service.options import Options
-from bilinq.live.watch.best import Best, best_rate
-from bilinq.live.watch.equilibrium import blocking, equilibrium, waiting
-from bilinq.live.watch.load import Load, best_split
-from bilinq.live.watch.prediction import EAGER, FULL, NOTHING, PAPER, Turned, expected_waits, predict
+from bilinq.live.watch.load import Best, Load, best_rate, best_split
+from bilinq.live.watch.prediction import (
+    EAGER,
+    FULL,
+    NOTHING,
+    PAPER,
+    Turned,
+    blocking,
+    equilibrium,
+    expected_waits,
+    predict,
+    waiting,
+)
+from bilinq.scheduler.classes import JobClass, RewardRange, ServerClass
+from bilinq.scheduler.scheduler import Scheduler
 
 UNIT = RewardRange(-1.0, 1.0)
 

@@ -16,13 +16,13 @@ import pytest
 from faulty import Faulty, until
 from typer.testing import CliRunner, Result
 
-from bilinq import cli
 from bilinq.client import Client, Done, HeldJob, NewJob
+from bilinq.client.command import Command
+from bilinq.client.guard import watch
+from bilinq.client.held import DurationReward, Ended, ExitReward, LastLineReward, reward_of
+from bilinq.commands import app as cli
 from bilinq.errors import BadInput
-from bilinq.live.client.command import Command
-from bilinq.live.client.guard import watch
-from bilinq.live.client.reward import DurationReward, Ended, ExitReward, LastLineReward, reward_of
-from bilinq.live.messages import Lease, LeasedJob
+from bilinq.live.wire.messages import Lease, LeasedJob
 
 HELD = HeldJob(Lease("l7", 7, "s1", 0.0, 30.0, LeasedJob("j3", "short", {"a": [1, "ü"]}, 2, 1)))
 
@@ -96,7 +96,7 @@ def test_a_command_is_ended_at_its_limit() -> None:
 
 
 def test_one_that_does_not_listen_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bilinq.live.client.guard.GRACE", 0.2)
+    monkeypatch.setattr("bilinq.client.guard.GRACE", 0.2)
     with pytest.raises(ChildProcessError, match=r"limit"):
         serve("sh", "-c", "trap '' TERM; while :; do sleep 0.05; done", limit=0.2)
 
@@ -150,7 +150,7 @@ def test_the_guard_knows_what_has_not_ended() -> None:
 @contextmanager
 def at_work(live: Faulty, *words: str) -> Iterator[subprocess.Popen[str]]:
     """Run `bilinq work` in a process."""
-    command = [sys.executable, "-m", "bilinq.cli", "work", *words]
+    command = [sys.executable, "-m", "bilinq.commands.app", "work", *words]
     environment = os.environ | {"BILINQ_URL": live.url, "BILINQ_KEY": live.key}
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment) as process:

@@ -12,9 +12,8 @@ import pytest
 from faulty import Faulty, until
 from workers import WAIT, at_least, at_work, done
 
-from bilinq.client import AsyncClient, Client, Done, HeldJob, NewJob, Worker
+from bilinq.client import AsyncClient, Client, Done, HeldJob, NewJob, Worker, agent
 from bilinq.errors import BadInput
-from bilinq.live.client import agent
 
 pytest_plugins = ["workers"]
 pytestmark = pytest.mark.usefixtures("short_pauses")

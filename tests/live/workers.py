@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from faulty import Faulty
 
-from bilinq.client import Client, Worker
-from bilinq.live.client import agent, talk
+from bilinq.client import Client, Worker, agent
+from bilinq.client import transport as talk
 
 WAIT = 0.5
 

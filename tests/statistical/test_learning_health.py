@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from bilinq.arrays import Array, IntArray
-from bilinq.instances import Instances, stack
 from bilinq.learning import Bilinear, BilinearState, Outcome
 from bilinq.problem import Problem
+from bilinq.problem.instances import Instances, stack
 
 
 def batch(replications: int, noise: float = 0.1) -> Instances:

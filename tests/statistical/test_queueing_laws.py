@@ -9,9 +9,9 @@ import pytest
 from agreement import agrees, relative_error
 from bilinq import KnownRewards, Problem, simulate
 from bilinq.arrays import Array, IntArray
-from bilinq.instances import Instances, stack
 from bilinq.learning import Outcome
 from bilinq.policies import Policy
+from bilinq.problem.instances import Instances, stack
 from bilinq.simulation import Arrivals, Bernoulli, Breakdowns, MarkovModulated, Poisson
 
 ALARM = 1e-4

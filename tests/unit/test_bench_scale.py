@@ -15,7 +15,7 @@ from bench.scale.settling import Optimum, Settling, settle, solve
 from bench.scale.traffic import bandwidth, traffic
 
 from bilinq.distributed import iterate, shortfall
-from bilinq.distributed.bounds import allowance
+from bilinq.distributed.system import allowance
 from bilinq.lab import picture
 
 SMALL = ((10, 3),)

@@ -26,9 +26,9 @@ from bilinq.arrays import Array
 from bilinq.checks import check_policy
 from bilinq.distributed import Barrier
 from bilinq.errors import BadInput
-from bilinq.instances import Instances
 from bilinq.learning import Outcome
 from bilinq.policies import Policy
+from bilinq.problem.instances import Instances
 
 SHIPPED: list[Policy] = [
     Sabr(),

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from bilinq import Problem, Rounds, Sabr, allocate, cli, tables
+from bilinq import Problem, Rounds, Sabr, allocate
+from bilinq.commands import app as cli
+from bilinq.commands import tables
 from bilinq.distributed import Power
 from bilinq.simulation import Runs, simulate
 
@@ -119,7 +121,7 @@ def test_simulate_takes_an_allocator() -> None:
 
 
 def cli_policy(kind: str, **options: Any) -> Any:
-    from bilinq.settings import make_policy
+    from bilinq.experiments.specs import make_policy
 
     return make_policy(kind, options)
 
@@ -179,7 +181,7 @@ def test_bad_simulations_are_explained(words: list[str], parts: list[str]) -> No
 def test_an_overloaded_problem_is_a_warning() -> None:
     words = ["simulate", "--servers", "2", "--traffic", "3", "--arrivals", "poisson", "--policy", "greedy", "--json"]
     done = subprocess.run(
-        [sys.executable, "-m", "bilinq.cli", *words, *SMALL], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "bilinq.commands.app", *words, *SMALL], capture_output=True, text=True, check=True
     )
     assert done.stderr.startswith("warning: traffic intensity 3 is not below")
     assert done.stderr.count("\n") == 1
@@ -227,7 +229,7 @@ def test_version_and_help() -> None:
 def test_help_loads_nothing_heavy() -> None:
     """What keeps `bilinq --help` quick; a stop-watch would depend on what else the machine does."""
     heavy = "{'numpy', 'numba', 'scipy', 'rich', 'matplotlib', 'msgspec', 'httpx'}"
-    code = "import sys; from bilinq.cli import app; app(['--help'], standalone_mode=False); "
+    code = "import sys; from bilinq.commands.app import app; app(['--help'], standalone_mode=False); "
     code += f"assert not {heavy} & set(sys.modules), {heavy} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 

@@ -12,21 +12,21 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from bilinq import cli, oracle
+from bilinq import oracle
+from bilinq.commands import app as cli
 from bilinq.demo import fleets
-from bilinq.demo.children import TOO_OFTEN, Children
+from bilinq.demo.children import TOO_OFTEN, Children, Opened, Target
+from bilinq.demo.demo import FLEETS, PORT, beside, check_options, check_port, database_of, free_port
 from bilinq.demo.fleets import Fleet, make_fleet
 from bilinq.demo.load import arrivals
-from bilinq.demo.places import FLEETS, PORT, beside, check_options, check_port, database_of, free_port
 from bilinq.demo.service import open_database
-from bilinq.demo.tasks import Opened, Target
 from bilinq.errors import BadInput
 from bilinq.live import keyring
 from bilinq.live.keys import LOCAL
-from bilinq.live.messages import KeyInfo, NewKey
 from bilinq.live.settings import Settings
 from bilinq.live.store import Transaction, jobs, open_store
 from bilinq.live.store.jobs import JobRow
+from bilinq.live.wire.messages import KeyInfo, NewKey
 
 T = TypeVar("T")
 

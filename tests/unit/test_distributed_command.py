@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from bilinq import cli
+from bilinq.commands import app as cli
 from bilinq.distributed import System, growth_rate
 from bilinq.distributed.survey import settling_rounds, survey
 from bilinq.errors import BadInput

@@ -5,9 +5,7 @@ import pytest
 
 from bilinq.arrays import Array
 from bilinq.distributed import Barrier, Penalty, Power, System, fixed_point
-from bilinq.distributed.interior import residual
-from bilinq.distributed.pairs import AllPairs, SomePairs
-from bilinq.distributed.polish import _dense, _sparse
+from bilinq.distributed.interior import AllPairs, SomePairs, _dense, _sparse, residual
 
 
 def rewards(kind: str, rows: int, columns: int, seed: int) -> Array:

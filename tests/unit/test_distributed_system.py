@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bilinq.distributed import (
+from bilinq.distributed import (  # fmt: skip
     Barrier,
     Bounded,
     Own,
@@ -16,8 +16,8 @@ from bilinq.distributed import (
     scaled_back,
     shortfall,
     start_rates,
-)  # fmt: skip
-from bilinq.distributed.bounds import allowance
+)
+from bilinq.distributed.system import allowance
 from bilinq.errors import BadInput
 
 GIVEN: dict[str, Any] = {

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bilinq import files
 from bilinq.errors import BadInput, UnstableLoad
-from bilinq.problem import Problem
+from bilinq.problem import Problem, files
 
 GOOD: dict[str, Any] = {"arrival_rate": [0.3, 0.2], "servers": [1, 1], "mean_reward": [[0.2, 0.9], [0.5, 0.4]]}
 

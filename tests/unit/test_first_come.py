@@ -7,9 +7,9 @@ import pytest
 
 from bilinq import BadInput, FirstCome, Problem, simulate
 from bilinq.arrays import Array
-from bilinq.instances import stack
+from bilinq.experiments.specs import make_policy
 from bilinq.learning import Outcome
-from bilinq.settings import make_policy
+from bilinq.problem.instances import stack
 from bilinq.simulation import Breakdowns, Poisson, Recorded, Runs
 from spy import Spy
 

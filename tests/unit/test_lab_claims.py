@@ -10,8 +10,8 @@ import pytest
 from bilinq.lab import effects, table
 from bilinq.lab.claims import Claim, Finding, Range, Verdict, above, below, between, overall
 from bilinq.lab.effects import MINUS, Effect
+from bilinq.lab.report import whisker
 from bilinq.lab.runs import run
-from bilinq.lab.whisker import whisker
 
 HOLDS, CONDITIONAL, UNSUPPORTED, CONTRADICTED = Verdict
 

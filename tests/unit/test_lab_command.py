@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from bilinq import cli
+from bilinq.commands import app as cli
 
 SMALL = ["--quick", "--replications", "2", "--workers", "1"]
 
@@ -51,14 +51,14 @@ def test_bad_options_are_explained(words: list[str], parts: list[str], tmp_path:
 
 
 def test_help_does_not_load_the_lab() -> None:
-    code = "import sys, bilinq.cli; sys.exit('matplotlib' in sys.modules or 'bilinq.lab' in sys.modules)"
+    code = "import sys, bilinq.commands.app; sys.exit('matplotlib' in sys.modules or 'bilinq.lab' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals differ elsewhere")
 def test_ctrl_c_ends_at_once_and_the_next_run_goes_on(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    command = [sys.executable, "-m", "bilinq.cli", "paper", "comparison", "--out", str(out), "--replications"]
+    command = [sys.executable, "-m", "bilinq.commands.app", "paper", "comparison", "--out", str(out), "--replications"]
     job = subprocess.Popen(
         [*command, "400", "--workers", "2"], stderr=subprocess.PIPE, text=True, start_new_session=True
     )

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from bilinq.jsonable import plain
 from bilinq.lab import style
+from bilinq.lab.figure import Options
 from bilinq.lab.figures import FIGURES
-from bilinq.lab.options import Options
 from bilinq.lab.paper import redraw
 from bilinq.lab.picture import inline, svg
 from bilinq.lab.presets import PRESETS
 from bilinq.lab.runs import Synthetic
 from bilinq.lab.table import Table
-from bilinq.plain import plain
 
 SMALL = Options(quick=True, replications=2)
 NAMES = [figure.name for figure in FIGURES]

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from bilinq import Greedy, KnownRewards, Problem, Random, Sabr, simulate
+from bilinq.experiments.processes import pool_of
 from bilinq.lab.runs import Record, Run, Synthetic, execute, load_run
 from bilinq.lab.runs import run as run_module
 from bilinq.lab.runs.chunks import run_chunk
 from bilinq.lab.runs.record import exists, measure
 from bilinq.lab.runs.setting import SEED_STEP
-from bilinq.processes import pool_of
 
 SETTING = Synthetic(job_classes=3, holding_cost=(2.0, 1.0, 0.5))
 

@@ -9,10 +9,12 @@ from bilinq import theory
 from bilinq.arrays import Array
 from bilinq.lab import style
 from bilinq.lab.claims import Verdict
-from bilinq.lab.figures import bounds_measures, load, nodes_claims, scaling_sweeps
+from bilinq.lab.figure import Options, once
+from bilinq.lab.figures import bounds as bounds_measures
+from bilinq.lab.figures import load
+from bilinq.lab.figures import nodes as nodes_claims
+from bilinq.lab.figures import scaling as scaling_sweeps
 from bilinq.lab.figures.nodes import Nodes
-from bilinq.lab.once import once
-from bilinq.lab.options import Options
 from bilinq.lab.presets import PRESETS
 from bilinq.lab.runs import Record, Synthetic
 from bilinq.lab.ticks import log_axis

@@ -10,9 +10,9 @@ import pytest
 
 from agreement import agrees
 from bilinq.arrays import Array, IntArray
-from bilinq.instances import Instances, stack
 from bilinq.learning import Bilinear, BilinearState, Counts, Known, Outcome, PerJob, PerPair
 from bilinq.problem import Problem
+from bilinq.problem.instances import Instances, stack
 
 SHAPES = [(2, 2), (1, 3), (3, 2), (4, 1)]
 UCB = Bilinear("ucb")

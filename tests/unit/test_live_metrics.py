@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from bilinq.live.classes import JobClass, ServerClass
 from bilinq.live.metrics import Histogram
 from bilinq.live.metrics.meters import WAITS
-from bilinq.live.metrics.page import Page
-from bilinq.live.metrics.process import add_process
-from bilinq.live.scheduler import Scheduler
+from bilinq.live.metrics.page import Page, add_process
 from bilinq.policies import FirstCome
+from bilinq.scheduler.classes import JobClass, ServerClass
+from bilinq.scheduler.scheduler import Scheduler
 
 
 def only(page: Page) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:

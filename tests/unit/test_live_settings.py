@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from bilinq.errors import BadInput
-from bilinq.live.messages import JobClass, ServerClass
 from bilinq.live.settings import Range, Settings, load
+from bilinq.live.wire.messages import JobClass, ServerClass
 
 DESIGN = """
 target_wait = 2.0                 # seconds; or V = 50.0

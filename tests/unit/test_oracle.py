@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from bilinq.errors import BadInput, NotSolved, UnstableLoad
-from bilinq.instances import stack
-from bilinq.oracle import Oracle, _certified, oracle, oracle_values
 from bilinq.problem import Problem
+from bilinq.problem.instances import stack
+from bilinq.problem.oracle import Oracle, _certified, oracle, oracle_values
 
 
 def table(reward: list[list[float]], traffic: list[float], servers: list[float]) -> Problem:

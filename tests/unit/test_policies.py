@@ -9,8 +9,8 @@ import pytest
 from bilinq import Greedy, KnownRewards, MaxWeight, Policy, Problem, Random, Sabr, StaticSplit, UgdaOl, simulate
 from bilinq.arrays import Array
 from bilinq.errors import BadInput, UnstableLoad
-from bilinq.instances import stack
 from bilinq.learning import Outcome
+from bilinq.problem.instances import stack
 
 REWARD = [[0.2, 0.9], [0.5, 0.4]]
 PROBLEM = Problem(arrival_rate=[0.3, 0.2], servers=[1, 1], mean_reward=REWARD, service_rate=[0.5, 1.0])

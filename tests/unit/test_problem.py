@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from bilinq.errors import BadInput, UnstableLoad
-from bilinq.instances import Instances, stack
 from bilinq.problem import Problem
+from bilinq.problem.instances import Instances, stack
 
 TABLE: dict[str, Any] = {"arrival_rate": [0.3, 0.2], "servers": [1, 2], "mean_reward": [[0.2, 0.9], [0.5, 0.4]]}
 BILINEAR: dict[str, Any] = {

@@ -29,7 +29,10 @@ def test_names_come_from_where_they_are_said_to_be() -> None:
         assert value.__name__ == name and value.__module__.startswith(f"bilinq.{bilinq._HOME[name]}")
 
 
-@pytest.mark.parametrize("first", ["import bilinq.oracle", "from bilinq.oracle import Oracle", "bilinq.oracle", "pass"])
+@pytest.mark.parametrize(
+    "first",
+    ["import bilinq.problem.oracle", "from bilinq.problem.oracle import Oracle", "bilinq.oracle", "pass"],
+)
 def test_the_module_oracle_does_not_hide_the_function(first: str) -> None:
     in_a_new_process(
         f"import bilinq\n{first}\nassert callable(bilinq.oracle)\nfrom bilinq import oracle\nassert callable(oracle)"

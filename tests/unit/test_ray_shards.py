@@ -12,16 +12,15 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from bilinq import cli, ray_cluster
 from bilinq.arrays import Array
+from bilinq.commands import app as cli
 from bilinq.distributed import Barrier, Bounded, Own, Penalty, Power, System, gap_bound, iterate, start_rates
-from bilinq.distributed.iterate import distance
-from bilinq.distributed.on_ray import block as blocks
+from bilinq.distributed.on_ray import cluster as ray_cluster
+from bilinq.distributed.on_ray import shards as blocks
 from bilinq.distributed.on_ray import solve
-from bilinq.distributed.on_ray.block import Block, Rows, stiffness_bound
-from bilinq.distributed.on_ray.pace import Pace
-from bilinq.distributed.on_ray.shards import Host, Report, ServerShard
-from bilinq.distributed.on_ray.watch import Name, Watch
+from bilinq.distributed.on_ray.monitor import Name, Watch
+from bilinq.distributed.on_ray.shards import Block, Host, Pace, Report, Rows, ServerShard, stiffness_bound
+from bilinq.distributed.rounds import distance
 from bilinq.errors import BadInput, BilinqError, Unreachable
 
 STEEP = Own(price=lambda z, n: np.expm1(3 * z / n), slope=lambda z, n: 3 / n * np.exp(3 * z / n))

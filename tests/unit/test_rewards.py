@@ -12,7 +12,9 @@ import pytest
 
 from bilinq import BadInput, Random, simulate
 from bilinq.simulation import Poisson, Recorded
-from bilinq.traces import RewardTable, Scale, reward_build, reward_model, reward_reading, reward_table, rewards
+from bilinq.traces import RewardTable, Scale, reward_model, reward_table, rewards
+from bilinq.traces import reward_model as reward_build
+from bilinq.traces import reward_rows as reward_reading
 
 ROWS = """job,server,reward
 short,cpu,7

@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from bilinq import BadInput
-from bilinq.traces import reward_reading, reward_table
+from bilinq.traces import reward_rows as reward_reading
+from bilinq.traces import reward_table
 
 HEAD = "job,server,reward\n"
 

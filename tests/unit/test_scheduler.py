@@ -8,7 +8,7 @@ import pytest
 import bilinq
 from bilinq import BadInput, FirstCome, Greedy, JobClass, RewardRange, Sabr, Scheduler, ServerClass
 from bilinq.errors import BadState
-from bilinq.live.snapshot import seal, unseal
+from bilinq.scheduler.snapshot import seal, unseal
 
 JOBS = [JobClass("chat", [1.0, 0.1]), JobClass("code", [1.0, 0.9], weight=2.0)]
 SERVERS = [ServerClass("small", [1.0, 0.2]), ServerClass("large", [1.0, 1.0])]
@@ -261,7 +261,7 @@ def test_a_damaged_snapshot_is_noticed_at_any_byte() -> None:
 )
 def test_a_sealed_but_unsound_state_is_refused(name: str, spoil: object, message: str) -> None:
     from bilinq.learning import BilinearState
-    from bilinq.live.snapshot import encode
+    from bilinq.scheduler.snapshot import encode
 
     one = scheduler()
     document = unseal(one.snapshot())

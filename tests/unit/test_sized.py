@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bilinq import Problem
-from bilinq.instances import stack
+from bilinq.problem.instances import stack
 from bilinq.simulation import Bernoulli, Poisson, Sized
 
 

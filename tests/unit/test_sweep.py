@@ -14,10 +14,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from bilinq import Greedy, Problem, Rounds, Sabr, cli, simulate, sweep
+from bilinq import Greedy, Problem, Rounds, Sabr, simulate
+from bilinq import experiments as sweep
+from bilinq.commands import app as cli
 from bilinq.errors import BadInput
-from bilinq.sweep import Sweep
-from bilinq.sweep.chunks import CHUNK, SEED_STEP, run_chunk
+from bilinq.experiments import Sweep
+from bilinq.experiments.chunks import CHUNK, SEED_STEP, run_chunk
 
 TEXT = """
 slots = 12
@@ -121,7 +123,7 @@ def test_finished_cells_are_not_run_again(tmp_path: Path, monkeypatch: pytest.Mo
     assert not any(result.found for result in first)
     files = {file: file.stat().st_mtime_ns for file in (tmp_path / "out").iterdir()}
     assert len(files) == 4
-    monkeypatch.setattr("bilinq.sweep.chunks.run_chunk", None)
+    monkeypatch.setattr("bilinq.experiments.chunks.run_chunk", None)
     told: list[Any] = []
     second = sweep.run(plan, tmp_path / "out", workers=1, progress=lambda *numbers: told.append(numbers))
     assert all(result.found for result in second)
@@ -146,7 +148,7 @@ def test_key_depends_on_all_settings_and_the_version(tmp_path: Path, monkeypatch
     for changed in (("slots = 12", "slots = 13"), ("seed = 40", "seed = 41"), ('"first"', '"other"')):
         other = sweep.load(write(tmp_path, TEXT.replace(*changed), "other.toml"))
         assert other.cells()[0].key not in keys
-    monkeypatch.setattr("bilinq.sweep.plan.version", lambda _: "99")
+    monkeypatch.setattr("bilinq.experiments.plan.version", lambda _: "99")
     assert plan.cells()[0].key not in keys
 
 
@@ -159,7 +161,7 @@ def test_interruption_keeps_finished_cells(tmp_path: Path, monkeypatch: pytest.M
         return run_chunk(cell, number)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("bilinq.sweep.chunks.run_chunk", stop_in_third)
+        patch.setattr("bilinq.experiments.chunks.run_chunk", stop_in_third)
         sweep.run(plan, tmp_path / "out", workers=1)
     results = sweep.run(plan, tmp_path / "out", workers=1)
     assert [result.found for result in results] == [True, True, False, False]
@@ -171,7 +173,7 @@ def test_ctrl_c_ends_at_once_and_the_next_run_goes_on(tmp_path: Path, workers: s
     """A cell of a second, then one of hours: interrupted in the second, it keeps the first."""
     text = TEXT.replace('[grid]\n"problem.traffic" = [0.5, 1.0]', "[grid]\nslots = [3, 100_000_000]")
     text = text.replace('[[policy]]\nkind = "random"\n', "").replace("replications = 3", "replications = 1")
-    command = [sys.executable, "-m", "bilinq.cli", "sweep", str(write(tmp_path, text)), "--workers", workers]
+    command = [sys.executable, "-m", "bilinq.commands.app", "sweep", str(write(tmp_path, text)), "--workers", workers]
     out = tmp_path / "out"
     job = subprocess.Popen([*command, "--out", str(out)], stderr=subprocess.PIPE, text=True, start_new_session=True)
     try:

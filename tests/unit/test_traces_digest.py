@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
 
-from bilinq import cli
+from bilinq.commands import app as cli
 from bilinq.errors import BadInput
 from bilinq.traces import Digest
+from bilinq.traces.digest import CollectionPoint, JobClass, MachineClass, Pair
 from bilinq.traces.digest_file import document
-from bilinq.traces.figures import CollectionPoint, JobClass, MachineClass, Pair
-from bilinq.traces.moments import Moments
+from bilinq.traces.passes import Moments
 
 A, B, C, LATE, EMPTY, OTHER = (2**60 + k for k in range(6))
 """Collections; as floats they would all be one."""

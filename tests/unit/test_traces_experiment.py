@@ -10,8 +10,8 @@ import pytest
 import bilinq
 from bilinq.errors import BadInput
 from bilinq.traces import Digest
+from bilinq.traces.digest import CollectionPoint, JobClass, MachineClass, Pair
 from bilinq.traces.experiment import observed_block
-from bilinq.traces.figures import CollectionPoint, JobClass, MachineClass, Pair
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from bilinq.errors import BadInput
-from bilinq.traces import batches, delimited, digest, lines, moments, shards
+from bilinq.traces import batches, delimited, digest, lines, shards
+from bilinq.traces import passes as moments
 
 BIG = 2**60 + 1
 """An id that a float cannot hold."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from bilinq.allocation.linear import factor, gram, solve
 from bilinq.arrays import Array, IntArray
-from bilinq.compiled import fast_kernel, inlined_kernel
+from bilinq.jit import fast_kernel, inlined_kernel
 
 SAFETY = 0.995
 """How far towards the boundary one step may go."""

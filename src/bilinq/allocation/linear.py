@@ -8,7 +8,7 @@ entry even where the matrix is singular to working precision (a component whose 
 import numpy as np
 
 from bilinq.arrays import Array
-from bilinq.compiled import fast_kernel, kernel
+from bilinq.jit import fast_kernel, kernel
 
 LAPACK_FROM = 401
 """Order from which speed goes before accuracy entry by entry, and before doing without threads."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from bilinq.allocation.interior import A, C, M, N, Q, T, Y, Z
 from bilinq.arrays import Array, BoolArray, IntArray
-from bilinq.compiled import fast_kernel
+from bilinq.jit import fast_kernel
 
 FEW = 24
 """Every pair is taken with this many columns, and where there are more columns than rows."""

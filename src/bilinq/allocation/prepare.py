@@ -4,7 +4,7 @@ import numpy as np
 
 from bilinq.allocation.solve import solve_one
 from bilinq.arrays import Array
-from bilinq.compiled import kernel
+from bilinq.jit import kernel
 
 BAD = -1
 """In place of a number of steps: an argument breaks the rules."""

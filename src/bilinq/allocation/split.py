@@ -10,12 +10,11 @@ that vanishes while the columns do not come out right.
 
 import numpy as np
 
+from bilinq.allocation.exact import DEGREE, FULL, LOOSE, SHUT, START, TODO, by_column
 from bilinq.allocation.interior import DEMAND, FLOW, LOAD, SERVED, SUPPLY, C, N
 from bilinq.allocation.linear import factor, solve
-from bilinq.allocation.polish import by_column
-from bilinq.allocation.support import DEGREE, FULL, LOOSE, SHUT, START, TODO
 from bilinq.arrays import Array, BoolArray, IntArray
-from bilinq.compiled import kernel
+from bilinq.jit import kernel
 
 OVER = 1e-12
 """A column may exceed its capacity by this part: rounding."""

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from bilinq.distributed import System
-    from bilinq.distributed.kinds import Nodes
     from bilinq.distributed.survey import Trial
+    from bilinq.distributed.system import Nodes
 
 
 def distributed(
@@ -53,7 +53,7 @@ def distributed(
     from bilinq.arrays import count, one_of
     from bilinq.distributed import System
     from bilinq.distributed.survey import survey
-    from bilinq.settings import make_penalty, parse_numbers
+    from bilinq.experiments.specs import make_penalty, parse_numbers
 
     one_of("nodes", nodes, ("job", "server"))
     who = cast("Nodes", nodes)
@@ -89,8 +89,8 @@ def _facts(system: System, nodes: Nodes) -> dict[str, float]:
 
 
 def _show(system: System, trials: Sequence[Trial], facts: dict[str, float], json: bool) -> None:
-    from bilinq import tables
-    from bilinq.plain import to_json
+    from bilinq.commands import tables
+    from bilinq.jsonable import to_json
 
     if json:
         typer.echo(to_json({"system": repr(system), "trials": list(trials)} | facts, indent=2))

@@ -15,12 +15,13 @@ if TYPE_CHECKING:
 
     from bilinq.distributed import System
     from bilinq.distributed.on_ray import RayRun
-    from bilinq.distributed.on_ray.compare import Effort
+    from bilinq.distributed.on_ray.run import Effort
 
 
 def compare(system: System, shards: str, address: str | None, tolerance: float, json: bool) -> None:
     """Let shards on Ray compute the allocation, and print what that took beside the same in one process."""
-    from bilinq.distributed.on_ray import compare, solve
+    from bilinq.distributed.on_ray import run as compare
+    from bilinq.distributed.on_ray import solve
 
     run = solve(system, shards=_shards(shards), address=address, tolerance=tolerance)
     efforts = [compare.in_process(system, tolerance), compare.solved(system), compare.on_ray(run)]
@@ -40,7 +41,7 @@ def _shards(text: str) -> int | list[int]:
 
 
 def _print_json(system: System, efforts: Sequence[Effort], run: RayRun) -> None:
-    from bilinq.plain import to_json
+    from bilinq.jsonable import to_json
 
     about = {"system": repr(system), "engines": efforts, "distance": run.distance}
     shards = {"round_trip": run.round_trip, "restarts": run.restarts, "absent": run.absent}
@@ -50,7 +51,7 @@ def _print_json(system: System, efforts: Sequence[Effort], run: RayRun) -> None:
 def _print_table(system: System, efforts: Sequence[Effort], run: RayRun) -> None:
     import numpy as np
 
-    from bilinq import tables
+    from bilinq.commands import tables
 
     tables.show(_table(system, efforts))
     typer.echo(

@@ -10,9 +10,9 @@ import typer
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from bilinq.live.client import Client
-    from bilinq.live.messages import KeyInfo
+    from bilinq.client import Client
     from bilinq.live.store import Transaction
+    from bilinq.live.wire.messages import KeyInfo
 
 T = TypeVar("T")
 
@@ -49,9 +49,9 @@ def create(
     import time
 
     from bilinq.live import keyring
-    from bilinq.live.fields import convert
     from bilinq.live.keys import LOCAL, check_scopes
-    from bilinq.live.messages import NewKey
+    from bilinq.live.wire.messages import NewKey
+    from bilinq.live.wire.queries import convert
 
     given = {"scopes": check_scopes(scope), "name": name, "namespace": namespace, "days": days}
     new: NewKey = convert(given, NewKey)
@@ -78,7 +78,7 @@ def list_keys(database: Database = None, url: Url = None, key: Key = None, json:
     if json:
         _print_json(found)
         return
-    from bilinq.tables import show
+    from bilinq.commands.tables import show
 
     show(_table(found))
 
@@ -120,9 +120,9 @@ def rotate(
     import time
 
     from bilinq.live import keyring
-    from bilinq.live.fields import convert
     from bilinq.live.keys import LOCAL
-    from bilinq.live.messages import Rotate
+    from bilinq.live.wire.messages import Rotate
+    from bilinq.live.wire.queries import convert
 
     seconds = convert({"grace": 3600.0 * grace}, Rotate).grace
     made = _do(
@@ -153,7 +153,7 @@ def _do(
         return _in_database(database, locally, writes)
     if database is not None:
         raise BadInput("--database and --url exclude each other; give one of them")
-    from bilinq.live.client import Client
+    from bilinq.client import Client
 
     with Client(url, key=key) as client:
         return remotely(client)

@@ -33,14 +33,14 @@ def paper(
     ] = False,
 ) -> None:
     """Redraw the paper's figures from fresh runs, judge its claims and write a report."""
-    from bilinq.processes import get_ready
+    from bilinq.experiments.processes import get_ready
 
     if workers != 1:
         get_ready("bilinq.lab.paper")
-    from bilinq import tables
-    from bilinq.lab.options import Options
+    from bilinq.commands import tables
+    from bilinq.jsonable import to_json
+    from bilinq.lab.figure import Options
     from bilinq.lab.paper import redraw
-    from bilinq.plain import to_json
 
     options = Options(preset, replications, quick, seed)
     try:

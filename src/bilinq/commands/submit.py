@@ -13,8 +13,8 @@ from bilinq.errors import BadInput
 if TYPE_CHECKING:
     from msgspec import Raw
 
-    from bilinq.live.client import Client
-    from bilinq.live.messages import Job, JobRef, NewJob
+    from bilinq.client import Client
+    from bilinq.live.wire.messages import Job, JobRef, NewJob
 
 ROOM = 900_000
 """Bytes of payload in one request, somewhat below what the service takes."""
@@ -52,9 +52,9 @@ def submit(
     With --wait the exit code is 1 if a job is not done by then.
     """
     from bilinq.arrays import count as whole
-    from bilinq.live.client import Client
-    from bilinq.live.client.bodies import new_key
-    from bilinq.live.messages import NewJob
+    from bilinq.client import Client
+    from bilinq.client.calls import new_key
+    from bilinq.live.wire.messages import NewJob
 
     if lines is not None and (payload is not None or count != 1):
         raise BadInput("--lines must stand without --payload and --count")
@@ -142,7 +142,7 @@ def _send(client: Client, jobs: Sequence[NewJob], word: str) -> list[JobRef]:
 
 def _batches(jobs: Sequence[NewJob]) -> Iterator[list[NewJob]]:
     """Yield the jobs in parts that the service takes."""
-    from bilinq.live.messages import BATCH
+    from bilinq.live.wire.messages import BATCH
 
     batch: list[NewJob] = []
     room = ROOM

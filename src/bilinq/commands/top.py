@@ -9,8 +9,8 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from bilinq.live.client.link import Link
-    from bilinq.live.top.view import View
+    from bilinq.client.transport import Link
+    from bilinq.commands.screen import View
 
 
 def top(
@@ -32,8 +32,8 @@ def top(
 
     from rich.console import Console
 
-    from bilinq.live.client.link import Link
-    from bilinq.live.top.view import View
+    from bilinq.client.transport import Link
+    from bilinq.commands.screen import View
 
     link = Link.to(url, key, timeout=30.0, attempt=5.0, verify=True)
     if isinstance(sys.stdout, TextIOWrapper):
@@ -48,8 +48,8 @@ def top(
 
 def _look(link: Link, view: View) -> None:
     """Take in how things are."""
-    from bilinq.live.client.events import follow
-    from bilinq.live.top.view import KEPT
+    from bilinq.client.events import follow
+    from bilinq.commands.screen import KEPT
 
     for told in follow(link, KEPT, seconds=0.0):
         view.take(told)
@@ -59,7 +59,7 @@ def _print(view: View, console: Console, *, json: bool) -> None:
     import msgspec
     from rich.console import Console
 
-    from bilinq.live.top.picture import Picture
+    from bilinq.commands.screen import Picture
 
     if json:
         typer.echo(msgspec.json.encode({"layout": view.layout, "moment": view.now}).decode())
@@ -75,9 +75,8 @@ def _watch(link: Link, view: View, console: Console) -> None:
 
     from rich.live import Live
 
-    from bilinq.live.client.events import follow
-    from bilinq.live.top.picture import Picture
-    from bilinq.live.top.view import KEPT
+    from bilinq.client.events import follow
+    from bilinq.commands.screen import KEPT, Picture
 
     _look(link, view)  # what is wrong with address or key is told before the screen is taken
     view.moments.clear()

@@ -40,7 +40,7 @@ def digest(
     json: Json = False,
 ) -> None:
     """Write the aggregate figures of a trace to a small JSON file, without raw rows or ids."""
-    from bilinq import tables
+    from bilinq.commands import tables
     from bilinq.traces import Digest
 
     options: dict[str, Any] = {"until": until, "classes": classes, "units": units, "seed": seed, "cell": cell}
@@ -69,7 +69,7 @@ def _show(digest: Digest, json: bool) -> None:
 
         typer.echo(text(digest), nl=False)
         return
-    from bilinq.tables import show as show_table
+    from bilinq.commands.tables import show as show_table
 
     for table in (_jobs(digest), _rewards(digest), _left_out(digest)):
         show_table(table)

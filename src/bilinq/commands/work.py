@@ -42,9 +42,9 @@ def work(
     """
     import sys
 
-    from bilinq.live.client import Client, Worker
-    from bilinq.live.client.command import Command
-    from bilinq.live.client.reward import reward_of
+    from bilinq.client import Client, Worker
+    from bilinq.client.command import Command
+    from bilinq.client.held import reward_of
     from bilinq.live.logs import log_to
 
     rule = reward_of(reward, low, high, half)

@@ -1,13 +1,104 @@
-"""The processes of the demo, each with a pipe that is its lifeline: how they start, are told what to do, and end."""
+"""Processes of the demo: tasks they get on a pipe, and an end when the pipe is closed."""
 
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO, Self, TypeVar
 
 import msgspec
+from msgspec import Struct
+
+
+class Serve(Struct, frozen=True):
+    """Be a service for a fleet, with these options of `bilinq serve`."""
+
+    fleet: str
+    options: dict[str, Any]
+
+
+class Work(Struct, frozen=True):
+    """Be the servers of some classes of a fleet."""
+
+    fleet: str
+    server_classes: list[str]
+    url: str
+    key: str
+
+
+class Target(Struct, frozen=True):
+    """A service that jobs go to."""
+
+    url: str
+    key: str
+
+
+class Load(Struct, frozen=True):
+    """Send the same jobs to each of the targets."""
+
+    fleet: str
+    targets: list[Target]
+    seed: int | None = None
+
+
+class Opened(Struct, frozen=True, tag=True):
+    """The database is the service's: here are keys for it; `rewards` is how many it has learnt from before."""
+
+    about: str
+    servers: dict[str, int]
+    rewards: int
+    admin: str
+    work: str
+    submit: str
+    read: str
+
+
+class Ready(Struct, frozen=True, tag=True):
+    """The service answers at `url`."""
+
+    url: str
+
+
+class Failed(Struct, frozen=True, tag=True):
+    """It could not start; `error` is for the user to read."""
+
+    error: str
+
+
+T = TypeVar("T")
+GRACE = 5.0
+"""Seconds that a process takes to end by itself before it is made to."""
+
+
+def read_task(kind: type[T]) -> T:
+    """Wait for the task and return it; end the process if the demo is over before."""
+    line = sys.stdin.buffer.readline()
+    if not line:
+        raise SystemExit(0)
+    return msgspec.json.decode(line, type=kind)
+
+
+def at_end(stop: Callable[[], None]) -> None:
+    """Call `stop`, from another thread, when the demo is over; if the process is still there after a grace, end it."""
+
+    def wait() -> None:
+        while os.read(sys.stdin.fileno(), 1):  # not by the buffered file, whose lock stops the interpreter from ending
+            pass
+        stop()
+        time.sleep(GRACE)
+        os._exit(1)
+
+    threading.Thread(target=wait, name="lifeline", daemon=True).start()
+
+
+def terminate() -> None:
+    """Send this process the signal that ends it in order."""
+    os.kill(os.getpid(), signal.SIGTERM)
+
 
 LOCAL = {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
 """What keeps calls to this machine from being sent to a proxy."""

@@ -1,28 +1,141 @@
-"""The demo itself: it starts services, servers and a stream of jobs, says where to watch, and ends them all on Ctrl-C."""
+"""The demo: a service, a simulated fleet and a load, and what is printed about them."""
 
+import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from bilinq.demo.children import Child, Children
-from bilinq.demo.places import (
-    HOST,
-    PORT,
-    SQLITE,
-    beside,
-    check_fleet,
-    check_options,
-    check_port,
-    database_of,
-    free_port,
-)
-from bilinq.demo.side import LEAVE, Side
-from bilinq.demo.tasks import Load
-from bilinq.errors import BilinqError
+from bilinq.demo.children import Child, Children, Failed, Load, Opened, Ready, Serve, Target, Work
+from bilinq.errors import BadInput, BilinqError
+
+FLEETS = ("gpus", "paper", "trace")
+"""The fleets by name, also for those who do without NumPy."""
+HOST = "127.0.0.1"
+PORT = 8000
+FIXED = ("config", "advertise", "reward_low", "reward_high", "rival_url", "rival_key")
+"""Options of `bilinq serve` that are not the user's in a demo."""
+SQLITE = "sqlite:///"
+
+
+def check_fleet(name: str) -> None:
+    """Raise if there is no such fleet."""
+    if name not in FLEETS:
+        raise BadInput(f"--fleet must be one of {', '.join(FLEETS)}; got {name}")
+
+
+def check_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that were given, or say which of them a demo does not take."""
+    given = {name: value for name, value in options.items() if value is not None}
+    for name in FIXED:
+        if name in given:
+            raise BadInput(f"--{name.replace('_', '-')} cannot be chosen with --demo")
+    if given.get("host", HOST) != HOST:
+        raise BadInput(f"--host must be {HOST} with --demo, which is for this computer only; got {given['host']}")
+    return given
+
+
+def database_of(fleet: str, url: str | None) -> Path:
+    """Return the file of a demo: the one at `url`, or demo-FLEET.db in the user's state folder, which is made."""
+    if url is None:
+        base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+        folder = Path(base) / "bilinq"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return folder / f"demo-{fleet}.db"
+    if not url.startswith(SQLITE) or not Path(url.removeprefix(SQLITE)).name:
+        raise BadInput(f"--database must be {SQLITE}FILE with --demo; got {url.partition('@')[2] or url}")
+    file = Path(url.removeprefix(SQLITE)).resolve()
+    if not file.parent.is_dir():
+        raise BadInput(f"--database must be in a folder that exists; got {file}")
+    return file
+
+
+def beside(file: Path, end: str) -> Path:
+    """Return the path of another file of the same demo.
+
+    Examples
+    --------
+    >>> beside(Path("demo-gpus.db"), "-rival.db").name
+    'demo-gpus-rival.db'
+    """
+    return file.with_name(file.name.removesuffix(".db") + end)
+
+
+def check_port(port: int) -> None:
+    """Raise if somebody listens at a port already."""
+    if not 0 <= port < 1 << 16:
+        raise BadInput(f"--port must be between 0 and 65535; got {port}")
+    try:
+        socket.create_server((HOST, port)).close()
+    except OSError as error:
+        raise BadInput(
+            f"--port must be free; {port} is not ({error.strerror}): perhaps another demo runs. "
+            f"Choose another one, such as --port {free_port()}"
+        ) from None
+
+
+def free_port() -> int:
+    """Return the number of a port that is free now."""
+    with socket.create_server((HOST, 0)) as found:
+        number: int = found.getsockname()[1]
+        return number
+
+
+T = TypeVar("T", Opened, Ready)
+PROCESSES = 2
+"""Processes that are the servers of a fleet; each has at least two classes of them."""
+LEAVE, STOP = 2.0, 3.0
+"""Seconds that servers may take to finish their jobs, and services to save what they have learnt."""
+
+
+class Side:
+    """A service with its servers; all processes start at once, since each takes a while to get ready.
+
+    Attributes
+    ----------
+    service : Child
+    workers : list of Child
+    opened : Opened
+        Keys and more, once it is open.
+    url : str
+        Where it answers, once it is ready.
+    """
+
+    opened: Opened
+    url: str
+
+    def __init__(self, children: Children, fleet: str) -> None:
+        self._fleet = fleet
+        self.service = children.start("service", 0.0)  # until it is ready it has nothing to save
+        self.workers = [children.start("workers", LEAVE) for _ in range(PROCESSES)]
+
+    def open(self, options: dict[str, Any]) -> Opened:
+        """Tell the service its options, and return its keys as soon as its database is open."""
+        self.service.tell(Serve(self._fleet, options))
+        self.opened = self._heard(Opened)
+        return self.opened
+
+    def begin(self) -> Target:
+        """Wait until the service answers, put the servers to work, and return where jobs are to go."""
+        self.url, self.service.grace = self._heard(Ready).url, STOP
+        names = list(self.opened.servers)
+        for k, worker in enumerate(self.workers):
+            worker.tell(Work(self._fleet, names[k::PROCESSES], self.url, self.opened.work))
+        return Target(self.url, self.opened.submit)
+
+    def _heard(self, kind: type[T]) -> T:
+        """Return what the service says next, or raise if it failed."""
+        said = self.service.hear(Opened | Ready | Failed)
+        if isinstance(said, Failed):
+            raise BadInput(said.error)
+        if not isinstance(said, kind):
+            raise ChildProcessError("a service of the demo did not start")
+        return said
+
 
 PATIENCE = 10.0
 """Seconds after which the user is told why the start takes so long."""

@@ -10,8 +10,8 @@ import numpy as np
 from msgspec import structs
 
 from bilinq.arrays import Array, one_of
-from bilinq.live.messages import JobClass, ServerClass
 from bilinq.live.settings import Settings, load
+from bilinq.live.wire.messages import JobClass, ServerClass
 from bilinq.problem import Problem
 
 TARGET_WAIT = 2.0

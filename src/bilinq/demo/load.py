@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from bilinq.client import AsyncClient, NewJob
-from bilinq.demo import lifeline
+from bilinq.demo import children as lifeline
+from bilinq.demo.children import Load
 from bilinq.demo.fleets import Fleet, make_fleet
-from bilinq.demo.tasks import Load
 from bilinq.errors import BilinqError
 from bilinq.live.logs import log_to
 

@@ -8,18 +8,18 @@ import time
 import msgspec
 import uvloop
 
-from bilinq.demo import lifeline
+from bilinq.demo import children as lifeline
+from bilinq.demo.children import Failed, Opened, Ready, Serve
 from bilinq.demo.fleets import Fleet, make_fleet
-from bilinq.demo.tasks import Failed, Opened, Ready, Serve
 from bilinq.errors import Away, BadInput, BilinqError
 from bilinq.live import keyring
 from bilinq.live.keys import LOCAL
 from bilinq.live.logs import log_to
-from bilinq.live.messages import NewKey, Scope
 from bilinq.live.run import run
 from bilinq.live.settings import Settings
 from bilinq.live.store import Transaction, classes, jobs, meta, open_store, rewards
 from bilinq.live.store.jobs import Ended
+from bilinq.live.wire.messages import NewKey, Scope
 
 KEY = "demo: "
 """How names of the demo's keys begin; those of the last start are revoked."""

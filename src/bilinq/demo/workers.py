@@ -5,9 +5,9 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from bilinq.client import AsyncClient, Done, HeldJob, Worker
-from bilinq.demo import lifeline
+from bilinq.demo import children as lifeline
+from bilinq.demo.children import Work
 from bilinq.demo.fleets import Fleet, make_fleet
-from bilinq.demo.tasks import Work
 from bilinq.live.logs import log_to
 
 LEAVE = 1.0

@@ -9,10 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from bilinq.arrays import Array, IntArray
-from bilinq.distributed.interior import AIM, residual, search, start
-from bilinq.distributed.pairs import AllPairs, SomePairs
+from bilinq.distributed.interior import AIM, AllPairs, SomePairs, polished, residual, search, start
 from bilinq.distributed.penalties import Penalty
-from bilinq.distributed.polish import polished
 from bilinq.errors import NotSolved
 
 TOLERANCE = 1e-9

@@ -1,16 +1,91 @@
-"""A primal-dual interior point method in NumPy for the program whose optimum the nodes' rules rest at, Eq. (33).
+"""An interior point method over the used pairs of a large system, and exact rates from its answer."""
 
-Prices follow the loads, q_j = p_j(z_j), so the unknowns are the allocation and its slacks, and a step costs one system of
-order J. A step is shortened where a penalty bends too much for its tangent.
-"""
-
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
 
-from bilinq.arrays import Array, BoolArray
-from bilinq.distributed.pairs import Pairs
+from bilinq.arrays import Array, BoolArray, IntArray
 from bilinq.distributed.penalties import Penalty
+
+
+class Pairs(ABC):
+    """How values of pairs (B, I, K) meet those of server classes (B, J)."""
+
+    @abstractmethod
+    def loads(self, value: Array) -> Array:
+        """Return the sums of `value` (B, I, K) over what belongs to each server class, (B, J)."""
+
+    @abstractmethod
+    def spread(self, price: Array) -> Array:
+        """Return for every pair what `price` (B, J) says of its server class; broadcasts to (B, I, K)."""
+
+    @abstractmethod
+    def gram(self, value: Array, scale: Array) -> Array:
+        """Return the sums over rows of `scale` (B, I) times products of `value` (B, I, K), (B, J, J)."""
+
+    @abstractmethod
+    def server(self, i: IntArray, k: IntArray) -> IntArray:
+        """Return the server classes of pairs k of rows i."""
+
+
+class AllPairs(Pairs):
+    """Every job class with every server class: K = J."""
+
+    def loads(self, value: Array) -> Array:
+        """Return plain sums."""
+        return np.asarray(value.sum(axis=1))
+
+    def spread(self, price: Array) -> Array:
+        """Return `price` with an axis for the rows."""
+        return price[:, None, :]
+
+    def gram(self, value: Array, scale: Array) -> Array:
+        """Return matrix products."""
+        return np.asarray(np.matmul((value * scale[:, :, None]).swapaxes(1, 2), value))
+
+    def server(self, i: IntArray, k: IntArray) -> IntArray:
+        """Return k."""
+        return k
+
+
+class SomePairs(Pairs):
+    """K server classes for each job class of a batch of one.
+
+    Parameters
+    ----------
+    chosen : (I, K) array
+        Which server classes, different ones in a row.
+    columns : int
+        J, how many there are.
+    """
+
+    def __init__(self, chosen: IntArray, columns: int) -> None:
+        self.chosen, self.columns = chosen, columns
+
+    def loads(self, value: Array) -> Array:
+        """Return sums by server class."""
+        return np.bincount(self.chosen.ravel(), value.ravel(), self.columns)[None].astype(np.float64, copy=False)
+
+    def spread(self, price: Array) -> Array:
+        """Return prices looked up."""
+        return np.asarray(price[:, self.chosen])
+
+    def gram(self, value: Array, scale: Array) -> Array:
+        """Return a sparse matrix product, filled up."""
+        from scipy.sparse import csr_array
+
+        rows, width = self.chosen.shape
+        place = (self.chosen.ravel(), np.arange(0, rows * width + 1, width))
+        left, right = (
+            csr_array((part.ravel(), *place), (rows, self.columns)) for part in (value * scale[:, :, None], value)
+        )
+        return np.asarray((left.T @ right).toarray())[None]
+
+    def server(self, i: IntArray, k: IntArray) -> IntArray:
+        """Return the chosen ones."""
+        return np.asarray(self.chosen[i, k])
+
 
 EXACT = 1e-13
 """The residual at which rounding begins."""
@@ -176,3 +251,72 @@ class _Newton:
                 break
             length = np.where(straight, length, 0.6 * length)
         return np.asarray(length)
+
+
+TIDY, POLISH, RIDGE = 1e-11, 20, 1e-10
+"""A polished answer is taken if its residual is below the first or the search's; the number of its steps; and a part of
+the diagonal that is added, since ties leave the split of a row open."""
+UNCLEAR = 1e-3
+"""A pair is idle if its share of the row is below this part of its relative slack."""
+DENSE, TIED = 300, 2
+"""More used pairs than the first are solved for as a sparse system, since they form a forest or nearly so; with more than
+the second for each row and column they are tied, and the search's answer stays."""
+
+
+def polished(program: Program, b: int) -> Array:
+    """Return member b (I, K) with idle pairs at zero and the rest by Newton's method on their own, if that is better."""
+    p = program
+    share = p.y[b] / np.maximum(p.y[b].sum(axis=1, keepdims=True), TINY)
+    y = np.where(p.live[b] & (share > UNCLEAR * p.zeta[b] / filled(p.marginal[b])[:, None]), p.y[b], 0.0)
+    best, left = p.y[b], max(_residual(p, b, p.y[b]), TIDY)
+    if np.count_nonzero(y) > max(DENSE, TIED * (len(y) + p.n.shape[1])):
+        return np.asarray(best)
+    for _ in range(POLISH):
+        now = _residual(p, b, y)
+        if now <= left:
+            best, left = y, now
+        if now <= 1e-14:
+            break
+        y = _newton(p, b, y)
+    return np.asarray(best)
+
+
+def _residual(p: Program, b: int, y: Array) -> float:
+    """Return the residual of y (I, K) in member b."""
+    price = p.penalty.price(p.pairs.loads(y[None]), p.n[[b]])
+    return float(residual(y[None], p.a[[b]], p.c[[b]] + p.pairs.spread(price), p.live[[b]])[0])
+
+
+def _newton(p: Program, b: int, y: Array) -> Array:
+    """Return one Newton step on the used pairs of y (I, K), as far as all stay positive; the first at zero leaves them."""
+    i, k = np.nonzero(y)
+    j, n = p.pairs.server(i, k), p.n[b]
+    served, z = y.sum(axis=1)[i], p.pairs.loads(y[None])[0]
+    off = p.a[b, i] / served - p.c[b, i, k] - p.penalty.price(z, n)[j]
+    bend, slope = p.a[b, i] / served**2, p.penalty.slope(np.maximum(z, TINY), n)[j]
+    step = (_dense if len(i) <= DENSE else _sparse)(i, j, bend, slope, off)
+    new, most = y.copy(), np.where(step < 0.0, y[i, k] / np.where(step < 0.0, -step, 1.0), np.inf)
+    length = min(1.0, float(most.min()))
+    new[i, k] = np.where(most <= length, 0.0, y[i, k] + length * step)
+    return new
+
+
+def _dense(i: IntArray, j: IntArray, bend: Array, slope: Array, off: Array) -> Array:
+    """Return the step x (P,) of used pairs with bend sum_row x + slope sum_column x = off."""
+    matrix = np.where(i[:, None] == i, bend, 0.0) + np.where(j[:, None] == j, slope, 0.0)
+    np.fill_diagonal(matrix, matrix.diagonal() * (1.0 + RIDGE))
+    return np.linalg.solve(matrix, off)
+
+
+def _sparse(i: IntArray, j: IntArray, bend: Array, slope: Array, off: Array) -> Array:
+    """Return the same with the sums of rows and columns as further unknowns."""
+    from scipy.sparse import block_array, coo_array, diags_array, eye_array
+    from scipy.sparse.linalg import spsolve
+
+    node = np.unique(np.concatenate([i, i.max() + 1 + j]), return_inverse=True)[1]
+    place = node, np.tile(np.arange(len(i)), 2)
+    sums = coo_array((np.ones(2 * len(i)), place))
+    force = coo_array((np.concatenate([bend, slope]), place[::-1]), sums.shape[::-1])
+    nodes = sums.shape[0]
+    matrix = block_array([[diags_array(RIDGE * (bend + slope)), force], [sums, -eye_array(nodes)]], format="csc")
+    return np.asarray(spsolve(matrix, np.concatenate([off, np.zeros(nodes)])))[: len(i)]

@@ -10,11 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bilinq.arrays import Array, count
-from bilinq.distributed.iterate import iterate
-from bilinq.distributed.kinds import Nodes, Rule
 from bilinq.distributed.network import Network
+from bilinq.distributed.rounds import iterate
 from bilinq.distributed.stability import growth_rate
-from bilinq.distributed.system import System
+from bilinq.distributed.system import Nodes, Rule, System
 from bilinq.errors import BadInput, Diverged, UnsafeGain
 
 FRACTIONS = (0.25, 0.5, 0.9, 1.0, 1.5)

@@ -1,22 +1,43 @@
-"""A system of job nodes and server nodes that compute an allocation together: its numbers, delays and safe gains."""
+"""A system of job nodes and server nodes: rewards, delays, penalties, its fixed point, and how far rates are from it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import NamedTuple, Self
+from typing import Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from bilinq.allocation import allocate
 from bilinq.allocation.allocate import align
-from bilinq.arrays import Array, as_floats, count, non_negative, positive, require, scalar, shaped
-from bilinq.distributed.bounds import allowance, gain_within
+from bilinq.arrays import Array, BoolArray, as_floats, count, non_negative, one_of, positive, require, scalar, shaped
 from bilinq.distributed.fixed_point import Equilibrium, equilibrium
-from bilinq.distributed.kinds import Time
 from bilinq.distributed.penalties import Penalty, Power, checked
 from bilinq.errors import BadInput
+
+Nodes = Literal["job", "server"]
+"""Job nodes set the rates of their class, Eq. (35), or server nodes those of theirs, Eq. (36)."""
+Rule = Literal["scaled", "delayed", "printed"]
+"""A step is scaled by the rate, by the rate that the answer belongs to, or not at all (as the paper prints it)."""
+Time = Literal["continuous", "discrete"]
+"""Differential equations with real delays, or rounds."""
+
+
+def allowance(delay: Array, time: Time) -> Array:
+    """Return what gain times stiffness may be at most: pi / (2 tau), or 2 sin(pi / (4 tau + 2)) in rounds."""
+    one_of("time", time, ("continuous", "discrete"))
+    if time == "discrete":
+        return np.asarray(2.0 * np.sin(0.5 * np.pi / (2.0 * delay + 1.0)))
+    with np.errstate(divide="ignore"):
+        return np.asarray(0.5 * np.pi / delay)
+
+
+def gain_within(stiffness: Array, delay: Array, fraction: float, time: Time) -> Array:
+    """Return the gains that use up `fraction` of what is allowed; without delay, of what a round allows."""
+    most = allowance(delay, time)
+    return np.asarray(scalar("fraction", fraction, positive) * np.where(np.isinf(most), 2.0, most) / stiffness)
 
 
 class Flat(NamedTuple):
@@ -240,3 +261,69 @@ def _checked(given: dict[str, Array]) -> tuple[int, ...]:
     except ValueError:
         shown = f"{batch}, forward {forward.shape[:-2]}, backward {backward.shape[:-2]}"
         raise BadInput(f"leading axes must broadcast; got {shown}") from None
+
+
+def gap_bound(system: System, expected: ArrayLike) -> Array:
+    """Return what Eq. (33) can fall short of its optimum by at most, over the sum of all a_i, (...).
+
+    It is at least `Track.gap`, and zero at the optimum; infinite if a class with jobs gets nothing.
+
+    Examples
+    --------
+    >>> system = System(queue=[3, 1], reward=[[0.2, 0.9], [0.5, 0.4]], capacity=[1, 1], V=10.0)
+    >>> bool(gap_bound(system, system.fixed_point()) < 1e-9)
+    True
+    >>> gap_bound(system, [[0.1, 0.4], [0.1, 0.0]]).round(3).tolist()
+    0.292
+    """
+    y = shaped("expected", non_negative("expected", expected), system.reward.shape)
+    a, n = system.demand, system.capacity
+    live = (a > 0.0)[..., :, None] & (n > 0.0)[..., None, :]
+    price = system.penalty.price(y.sum(axis=-2), np.where(n > 0.0, n, 1.0))
+    total = row_gaps(y, a, system.cost, price, live).sum(axis=-1)
+    return np.asarray(total / np.maximum(a.sum(axis=-1), 1e-300))
+
+
+def row_gaps(y: Array, a: Array, c: Array, price: Array, live: BoolArray) -> Array:
+    """Return the part of each row in the bound, (..., I): y, c, live (..., I, J), a (..., I), price (..., J)."""
+    paid, on = price[..., None, :] + c, live.any(axis=-1)
+    least = np.where(on, np.where(live, paid, np.inf).min(axis=-1), 1.0)
+    spent = np.where(live, paid * y, 0.0).sum(axis=-1)
+    with np.errstate(divide="ignore"):
+        fair = -np.log(np.where(on, least * y.sum(axis=-1) / np.where(on, a, 1.0), 1.0))
+    return np.where(on, a * (fair - 1.0) + spent, 0.0)
+
+
+def scaled_back(expected: ArrayLike, capacity: ArrayLike) -> Array:
+    """Return the allocation (..., I, J) with every server class that is asked for too much scaled back to its capacity.
+
+    Examples
+    --------
+    >>> scaled_back([[1.0, 0.2], [3.0, 0.3]], [2.0, 1.0]).tolist()
+    [[0.5, 0.2], [1.5, 0.3]]
+    """
+    y, n = non_negative("expected", expected), non_negative("capacity", capacity)
+    if y.ndim < 2 or not n.ndim or y.shape[-1] != n.shape[-1]:
+        raise BadInput(f"capacity must have shape (..., {y.shape[-1:]}) to fit expected {y.shape}; got {n.shape}")
+    load = y.sum(axis=-2)
+    return np.asarray(y * np.where(load > n, n / np.where(load > n, load, 1.0), 1.0)[..., None, :])
+
+
+def shortfall(system: System, expected: ArrayLike | None = None) -> Array:
+    """Return what an allocation, scaled back, loses against the exact program, over the sum of all a_i, (...).
+
+    0.01 is as if every class got 1 % less service than at the optimum of Eq. (6). The fixed point unless `expected`
+    (..., I, J) is given; infinite if a class with jobs gets nothing.
+    """
+    y = scaled_back(system.equilibrium.expected if expected is None else expected, system.capacity)
+    best = allocate(system.queue, system.reward, system.capacity, system.V, system.gamma, weight=system.weight)
+    total = np.maximum(system.demand.sum(axis=-1), 1e-300)
+    return np.asarray((_value(system, best.expected) - _value(system, y)) / total)
+
+
+def _value(system: System, y: Array) -> Array:
+    """Return the value of Eq. (6); minus infinity if a class with jobs gets nothing."""
+    a, served = system.demand, y.sum(axis=-1)
+    fair = np.where(a > 0.0, a * np.log(np.where(served > 0.0, served, 1.0)), 0.0)
+    fair = np.where((a > 0.0) & (served <= 0.0), -np.inf, fair)
+    return np.asarray(fair.sum(axis=-1) - (system.cost * y).sum(axis=(-2, -1)))

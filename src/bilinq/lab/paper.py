@@ -13,17 +13,16 @@ from typing import Any, NamedTuple
 
 from bilinq.arrays import count
 from bilinq.errors import BadInput
+from bilinq.experiments.processes import pool_of
+from bilinq.jsonable import to_json
 from bilinq.lab import picture, report, style
 from bilinq.lab.claims import Claim
-from bilinq.lab.figure import Figure
+from bilinq.lab.figure import Figure, Options
 from bilinq.lab.figures import find
-from bilinq.lab.options import Options
 from bilinq.lab.report import About, Drawn
 from bilinq.lab.runs import Run, execute, load_run
 from bilinq.lab.runs.chunks import Progress
 from bilinq.lab.table import Table
-from bilinq.plain import to_json
-from bilinq.processes import pool_of
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import numpy as np
 
 from bilinq.arrays import Array
 from bilinq.errors import BadInput, BadState
-from bilinq.instances import Instances
 from bilinq.learning.learner import Learner, Outcome
+from bilinq.problem.instances import Instances
 
 REFRESH = 512
 """Slots between two inversions from scratch (at powers of two as well, while the matrix grows fast): rank-one updates of

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bilinq.arrays import Array
-from bilinq.instances import Instances
 from bilinq.learning.learner import Learner, Outcome
+from bilinq.problem.instances import Instances
 
 
 @dataclass(frozen=True, slots=True, eq=False)

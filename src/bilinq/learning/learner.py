@@ -11,7 +11,7 @@ import numpy as np
 
 from bilinq.arrays import Array, BoolArray, IntArray
 from bilinq.errors import BadInput
-from bilinq.instances import Instances
+from bilinq.problem.instances import Instances
 
 State = Any
 """What a learner has learnt: a value that belongs to it and that nobody else looks into."""

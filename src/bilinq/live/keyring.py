@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 
 from bilinq.errors import Clash, NoKey, NotKnown
-from bilinq.live.fields import convert
 from bilinq.live.keys import Identity, check_scopes, hash_key, make_key, matches, prefix_of
-from bilinq.live.messages import CreatedKey, KeyInfo, Keys, NewKey
 from bilinq.live.store import Transaction, audit, keys
 from bilinq.live.store.keys import KeyRow
+from bilinq.live.wire.messages import CreatedKey, KeyInfo, Keys, NewKey
+from bilinq.live.wire.queries import convert
 
 DAY = 86_400.0
 

@@ -9,8 +9,8 @@ import signal
 import sys
 from collections.abc import Callable
 
-from bilinq.live.api.app import make_app
-from bilinq.live.api.server import Server, address, listen, reachable
+from bilinq.live.http.app import make_app
+from bilinq.live.http.server import Server, address, listen, reachable
 from bilinq.live.service import Service
 from bilinq.live.settings import Settings
 from bilinq.live.store import open_store

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 from msgspec import Meta, Struct, structs, to_builtins
 
 from bilinq.errors import BadInput
-from bilinq.live.fields import convert
-from bilinq.live.messages import JobClass, Positive, ServerClass
+from bilinq.live.wire.messages import JobClass, Positive, ServerClass
+from bilinq.live.wire.queries import convert
 
 PREFIX = "BILINQ_"
 TARGET_WAIT = 2.0

@@ -10,7 +10,7 @@ import numpy as np
 
 from bilinq.allocation.allocate import allocate_batch
 from bilinq.arrays import Array
-from bilinq.instances import Instances
+from bilinq.problem.instances import Instances
 
 Memory = Any
 """What an allocator remembers from slot to slot: a value that belongs to it, None where there is nothing."""

@@ -10,10 +10,10 @@ import numpy as np
 
 from bilinq.arrays import Array, BoolArray, non_negative, scalar
 from bilinq.errors import BadInput
-from bilinq.instances import Instances
 from bilinq.learning import Bilinear, Outcome
-from bilinq.oracle import oracle_shares
 from bilinq.policies.policy import Policy
+from bilinq.problem.instances import Instances
+from bilinq.problem.oracle import oracle_shares
 
 
 class LearnerAndCost(NamedTuple):

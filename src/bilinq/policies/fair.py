@@ -12,11 +12,11 @@ from numpy.typing import ArrayLike
 
 from bilinq.arrays import Array, count, one_of, positive, require, scalar, shaped, short
 from bilinq.errors import BadInput
-from bilinq.instances import Instances
 from bilinq.learning import Bilinear, Known, Learner, Outcome, PerJob, PerPair
 from bilinq.learning.learner import State as LearnerState
 from bilinq.policies.allocator import EXACT, Allocator, Memory
 from bilinq.policies.policy import Policy
+from bilinq.problem.instances import Instances
 
 
 class FairState(NamedTuple):

@@ -3,7 +3,7 @@
 import numpy as np
 
 from bilinq.arrays import Array
-from bilinq.compiled import kernel
+from bilinq.jit import kernel
 
 
 @kernel

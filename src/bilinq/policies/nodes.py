@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike
 
 from bilinq.arrays import Array, count, non_negative, one_of, positive, require, scalar
 from bilinq.errors import BadInput
-from bilinq.instances import Instances
 from bilinq.policies.allocator import Allocator, Memory
+from bilinq.problem.instances import Instances
 
 if TYPE_CHECKING:  # loaded when first needed: most schedulers have no nodes
     from bilinq.distributed import Network, Penalty, System
@@ -117,7 +117,7 @@ class Rounds(Allocator):
 
     def _gain(self, system: System) -> Array:
         """Return the gains that the network is given: those of stiffness one where it tunes them itself."""
-        from bilinq.distributed.bounds import gain_within
+        from bilinq.distributed.system import gain_within
 
         if not isinstance(self.gain, str):
             return np.asarray(self.gain)

@@ -10,8 +10,8 @@ import numpy as np
 
 from bilinq.arrays import Array
 from bilinq.errors import BadInput
-from bilinq.instances import Instances
 from bilinq.learning import Outcome
+from bilinq.problem.instances import Instances
 
 State = Any
 """What a policy knows; only the policy looks into it."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bilinq.arrays import Array, BoolArray, IntArray
-from bilinq.compiled import kernel
+from bilinq.jit import kernel
 
 CLASS, RANK, ARRIVED, FIRST, UNITS = range(5)
 FAULTS = (

@@ -15,13 +15,12 @@ from numpy.typing import NDArray
 from bilinq.arrays import Array, count, one_of, short
 from bilinq.assignment import METHODS
 from bilinq.errors import BadInput
-from bilinq.instances import Instances, stack
-from bilinq.oracle import oracle_values
 from bilinq.policies.policy import Policy
 from bilinq.problem import Problem
-from bilinq.simulation.arrivals import Arrivals, Bernoulli
+from bilinq.problem.instances import Instances, stack
+from bilinq.problem.oracle import oracle_values
+from bilinq.simulation.arrivals import SERVICES, AllUp, Arrivals, Bernoulli, Capacity
 from bilinq.simulation.records import Jobs, Runs
-from bilinq.simulation.services import SERVICES, AllUp, Capacity
 
 BLOCK = 256
 """Slots of arrivals and capacities drawn at a time."""

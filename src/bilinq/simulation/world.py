@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from bilinq.arrays import Array, BoolArray, IntArray
 from bilinq.errors import BadInput
-from bilinq.instances import Instances
 from bilinq.learning import Outcome
+from bilinq.problem.instances import Instances
 from bilinq.simulation import kernels
 from bilinq.simulation.arrivals import Block
 
@@ -115,7 +115,7 @@ class World:
 
     def _draw(self, y: Array, waiting: Array, capacity: Array) -> IntArray:
         """Return how many servers of each class serve each row, drawing more random numbers as they run out."""
-        from bilinq.assignment_kernels import draw_distinct, draw_independent
+        from bilinq.assignment.kernels import draw_distinct, draw_independent
 
         tape, picks = self._uniform, np.empty(y.shape, np.int64)
         while True:

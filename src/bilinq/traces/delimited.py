@@ -12,9 +12,8 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 
 from bilinq.errors import BadInput
-from bilinq.traces.columns import BadValue, arrow_type, canonical, first_bad
 from bilinq.traces.streams import BLOCK, cut_off, is_utf8, open_bytes, open_text
-from bilinq.traces.tables import Column, Source, locate
+from bilinq.traces.tables import BadValue, Column, Source, arrow_type, canonical, first_bad, locate
 
 CHUNK = 4096
 """Rows looked at together in the search for a bad one."""

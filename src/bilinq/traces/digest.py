@@ -10,14 +10,94 @@ from typing import TYPE_CHECKING, Literal
 
 from numpy.typing import ArrayLike
 
-from bilinq.arrays import count, one_of, positive, scalar
+from bilinq.arrays import count, non_negative, one_of, positive, scalar
 from bilinq.errors import BadInput
-from bilinq.traces.figures import CollectionPoint, JobClass, LeftOut, MachineClass, Pair
 
 if TYPE_CHECKING:
     from bilinq.problem import Problem
     from bilinq.simulation import Recorded
     from bilinq.traces.experiment import BilinearFit
+
+
+@dataclass(frozen=True)
+class MachineClass:
+    """Machines of equal capacity, as shares of the largest machine, that were there when the trace began."""
+
+    cpus: float
+    memory: float
+    machines: int
+
+    def __post_init__(self) -> None:
+        scalar("cpus", self.cpus, positive)
+        scalar("memory", self.memory, positive)
+        count("machines", self.machines)
+
+
+@dataclass(frozen=True)
+class JobClass:
+    """Collections with similar requests; `cpus` and `memory` are means over all units of the class."""
+
+    cpus: float
+    memory: float
+    collections: int
+    units: int
+
+    def __post_init__(self) -> None:
+        scalar("cpus", self.cpus, non_negative)
+        scalar("memory", self.memory, non_negative)
+        count("collections", self.collections)
+        count("units", self.units, least=self.collections)
+
+
+@dataclass(frozen=True)
+class CollectionPoint:
+    """One collection: the second of the trace in which it was queued, its class (from 0), units and mean request."""
+
+    second: int
+    job_class: int
+    units: int
+    cpus: float
+    memory: float
+
+    def __post_init__(self) -> None:
+        count("second", self.second, least=0)
+        count("job_class", self.job_class, least=0)
+        count("units", self.units)
+        scalar("cpus", self.cpus, non_negative)
+        scalar("memory", self.memory, non_negative)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """1/CPI of a job class on a machine class (both from 0); `variance` is None where it was seen once only."""
+
+    job_class: int
+    machine_class: int
+    count: int
+    mean: float
+    variance: float | None
+
+    def __post_init__(self) -> None:
+        count("job_class", self.job_class, least=0)
+        count("machine_class", self.machine_class, least=0)
+        count("count", self.count)
+        scalar("mean", self.mean, positive)
+        if (self.variance is None) != (self.count == 1):
+            raise BadInput(f"variance must be null where count is 1 and only there; got {self.variance}")
+        if self.variance is not None:
+            scalar("variance", self.variance, non_negative)
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Rows, collections or files that do not enter the digest, and how many."""
+
+    what: str
+    count: int
+
+    def __post_init__(self) -> None:
+        count("count", self.count)
+
 
 Features = Literal["raw", "normalised"]
 Unseen = Literal["zero", "predicted", "left out"]

@@ -1,4 +1,4 @@
-"""Digests in JSON files: exact, checked against the record types, one record a line."""
+"""The file of a digest."""
 
 import json
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from bilinq.arrays import short
 from bilinq.errors import BadInput
-from bilinq.plain import plain
+from bilinq.jsonable import plain
 from bilinq.traces.digest import Digest
 
 SCHEMA = 1

@@ -14,8 +14,7 @@ from bilinq.arrays import Array, BoolArray, IntArray, non_negative, one_of, posi
 from bilinq.errors import BadInput
 from bilinq.problem import Problem
 from bilinq.simulation.arrivals import Recorded
-from bilinq.traces.digest import Digest
-from bilinq.traces.figures import JobClass, MachineClass
+from bilinq.traces.digest import Digest, JobClass, MachineClass
 
 HOLDING_COST = (1.75, 1.75, 0.25, 0.25, 1.0)
 """The paper's holding costs of five classes, in the order of their sizes 39, 2, 9, 2, 24."""

@@ -14,9 +14,8 @@ import pyarrow.json as arrow_json
 
 from bilinq.arrays import short
 from bilinq.errors import BadInput
-from bilinq.traces.columns import arrow_type
 from bilinq.traces.streams import BLOCK, cut_off, open_bytes, without_mark
-from bilinq.traces.tables import Column
+from bilinq.traces.tables import Column, arrow_type
 
 INT64 = range(-(2**63), 2**63)
 

@@ -9,9 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bilinq.errors import BadInput
-from bilinq.traces.columns import BadValue, canonical, first_bad
 from bilinq.traces.streams import cut_off
-from bilinq.traces.tables import Column, Source, locate
+from bilinq.traces.tables import BadValue, Column, Source, canonical, first_bad, locate
 
 ROWS = 1 << 17
 """Rows of a batch."""

@@ -1,17 +1,120 @@
-"""One pass over each table: what is kept grows with machines and collections in the window, never with rows."""
+"""Passes over the rows of a trace, with running means and variances."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from bilinq.arrays import Array, BoolArray, IntArray
 from bilinq.errors import BadInput
-from bilinq.traces.moments import Moments
-from bilinq.traces.rows import MISSING, Rows
+from bilinq.traces.shards import read
+
+
+class Moments:
+    """Count, mean and sum of squared deviations of each of K groups, merged pairwise as Chan, Golub and LeVeque do.
+
+    Attributes
+    ----------
+    count : (K,) int array
+    mean, deviation : (K,) arrays
+        Zero in groups without numbers.
+
+    Examples
+    --------
+    >>> moments = Moments(2)
+    >>> moments.add(np.array([0, 0, 1]), np.array([1.0, 2.0, 5.0]))
+    >>> moments.add(np.array([0]), np.array([6.0]))
+    >>> moments.mean, moments.variance
+    (array([3., 5.]), array([ 7., nan]))
+    """
+
+    def __init__(self, groups: int) -> None:
+        self.count: IntArray = np.zeros(groups, np.int64)
+        self.mean: Array = np.zeros(groups)
+        self.deviation: Array = np.zeros(groups)
+
+    def add(self, group: IntArray, value: Array) -> None:
+        """Take in values (M,), each with the number of its group (M,)."""
+        size = self.count.size
+        fresh = np.bincount(group, minlength=size)
+        mean = np.bincount(group, value, size) / np.maximum(fresh, 1)
+        deviation = np.bincount(group, (value - mean[group]) ** 2, size)
+        total = np.maximum(self.count + fresh, 1)
+        step = mean - self.mean
+        self.deviation += deviation + step**2 * self.count * fresh / total
+        self.mean += step * fresh / total
+        self.count += fresh
+
+    @property
+    def variance(self) -> Array:
+        """Sample variance of each group (K,), NaN below two numbers."""
+        return np.where(self.count > 1, self.deviation / np.maximum(self.count - 1, 1), np.nan)
+
+
+MISSING = -(2**63)
+"""Stands for a whole number that is missing."""
+CELLS = "abcdefgh"
+"""The cells of cluster-data-2019; the joined sample numbers them from one."""
+
+
+class Rows:
+    """What is left of one batch of a file."""
+
+    def __init__(self, file: Path, batch: Any, left_out: Counter[str]) -> None:
+        self.file, self._batch, self._left_out = file, batch, left_out
+
+    def __len__(self) -> int:
+        return int(self._batch.num_rows)
+
+    def whole(self, name: str) -> IntArray:
+        """Return a column of whole numbers (M,), `MISSING` where there is none."""
+        column = self._batch.column(name)
+        return np.asarray(pc.fill_null(column, MISSING).to_numpy(zero_copy_only=False))
+
+    def number(self, name: str) -> Array:
+        """Return a column of floats (M,), NaN where there is none."""
+        return np.asarray(self._batch.column(name).to_numpy(zero_copy_only=False))
+
+    def lacks(self, *names: str) -> bool:
+        """Tell whether one of the columns is empty in a batch that has rows."""
+        return len(self) > 0 and any(self._batch.column(name).null_count == len(self) for name in names)
+
+    def keep(self, good: BoolArray, otherwise: str) -> None:
+        """Drop the rows that are not `good` (M,) and count them as `otherwise`."""
+        dropped = int(good.size - np.count_nonzero(good))
+        if dropped:
+            self._left_out[otherwise] += dropped
+            self._batch = self._batch.filter(pa.array(good))
+
+    def keep_known(self, *names: str, noun: str) -> None:
+        """Drop the rows in which one of the columns is missing."""
+        for name in names:
+            self.keep(self.whole(name) != MISSING, f"{noun} without {name}")
+
+
+def rows(file: Path, table: str, left_out: Counter[str], cell: str | None, cells: set[int]) -> Iterator[Rows]:
+    """Yield the rows of a file, of one cell where it says which cell they are from; `cells` collects those met."""
+    for batch in read(file, table):
+        part = Rows(file, batch, left_out)
+        if "cluster" in batch.schema.names and not part.lacks("cluster"):
+            cells |= set(np.unique(part.whole("cluster")).tolist())
+            _keep_cell(part, cell, cells)
+        yield part
+
+
+def _keep_cell(part: Rows, cell: str | None, cells: set[int]) -> None:
+    if cell is not None:
+        part.keep(part.whole("cluster") == CELLS.index(cell) + 1, "rows of other cells")
+    elif len(cells) > 1:
+        named = ", ".join(CELLS[k - 1] if 0 < k <= len(CELLS) else str(k) for k in sorted(cells))
+        raise BadInput(f"cell must be given where a file holds several; {part.file} holds {named}")
+
 
 ADD, QUEUE, SUBMIT = 1, 1, 0
 """Event types: a machine is added; a collection is queued; an instance is submitted."""

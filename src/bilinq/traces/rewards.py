@@ -9,7 +9,7 @@ from typing import Literal
 
 from bilinq.arrays import finite, one_of, positive, scalar, short
 from bilinq.errors import BadInput
-from bilinq.traces.reward_build import PerClass, RewardTable, Scale, Terms, build
+from bilinq.traces.reward_model import PerClass, RewardTable, Scale, Terms, build
 
 __all__ = ["RewardTable", "Scale", "reward_table"]
 
@@ -81,8 +81,7 @@ def reward_table(
     (array([[0.6, 1. ],
            [0. , 0.8]]), Scale(low=2.0, high=12.0))
     """
-    from bilinq.traces.reward_reading import chunks
-    from bilinq.traces.reward_tally import Side, Tally
+    from bilinq.traces.reward_rows import Side, Tally, chunks
 
     _check_clock(arrival_rate, time, slot)
     one_of("unseen", unseen, ("error", "predicted"))

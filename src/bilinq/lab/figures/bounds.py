@@ -1,23 +1,126 @@
-"""Measured queue, holding cost and regret beside the paper's bounds: do they hold, and how near are they?"""
+"""What the figure `bounds` compares: where it measures, how, and the bound on each measure."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
+from numpy.typing import NDArray
 
 from bilinq import theory
+from bilinq.arrays import Array, IntArray
 from bilinq.lab import effects, style
 from bilinq.lab.claims import Claim, Finding, below
-from bilinq.lab.effects import number
+from bilinq.lab.effects import Effect, number
 from bilinq.lab.figure import Figure, Records
-from bilinq.lab.figures import bounds_measures as m
-from bilinq.lab.figures.bounds_measures import COSTS, RULE, SETTING, SLOTS
-from bilinq.lab.presets import PRESETS, published
-from bilinq.lab.runs import Run
+from bilinq.lab.presets import PRESETS, least_bound, order, published
+from bilinq.lab.runs import Record, Run, Synthetic
 from bilinq.lab.style import Look
 from bilinq.lab.table import Table, curves
 from bilinq.lab.ticks import log_axis
+
+COSTS = (7 / 4,) * 5 + (1 / 4,) * 5
+"""Holding costs of the paper."""
+SETTING = Synthetic(holding_cost=COSTS)
+SLOTS = 500
+RULE = "V = sqrt(I T)"
+STEPS = (1 / 4, 2.0)
+"""Multiples of sqrt(I T) that are run besides the rules for V."""
+
+
+def grid() -> dict[str, float]:
+    """Return the values of V by name, ascending."""
+    example = SETTING.example
+    steps = {f"x{step:g}": step * order(example, SLOTS) for step in STEPS}
+    rules = {RULE: order(example, SLOTS), "published": published(example, SLOTS), "least": least_bound(example, SLOTS)}
+    return dict(sorted((steps | rules).items(), key=lambda entry: entry[1]))
+
+
+def slack_grid() -> dict[str, float]:
+    """Return the two values of V at which the slack is varied: one that rules the queue, and one that hardly matters."""
+    V = order(SETTING.example, SLOTS)
+    return {"large V": V, "small V": V / 16}
+
+
+def narrow(slack: float) -> Synthetic:
+    """Return two servers with this spare capacity; jobs of two units, so that at most one arrives per slot."""
+    return Synthetic(servers=2, traffic=2.0 - slack, service_rate=0.5)
+
+
+def _top(path: NDArray[np.float32], keep: IntArray) -> float:
+    """Return the highest mean queue over time of some replications."""
+    return float(path[keep].mean(axis=0, dtype=np.float64).max())
+
+
+def _top_average(path: NDArray[np.float32], keep: IntArray) -> float:
+    """Return the highest time average, from the start to any slot, of the mean over some replications."""
+    mean = path[keep].mean(axis=0, dtype=np.float64)
+    return float((np.cumsum(mean) / np.arange(1, mean.size + 1)).max())
+
+
+STATISTICS: dict[str, Callable[[Record, IntArray], float]] = {
+    "queue": lambda record, keep: _top(record.paths["queue"], keep),
+    "holding cost": lambda record, keep: _top_average(record.paths["holding_cost"], keep),
+    "regret": lambda record, keep: float(record.samples["regret"][keep].mean()),
+}
+"""What each bound is about, as a function of a record and the replications to use."""
+
+
+def bound(measure: str, V: float, weight: tuple[float, ...] | None = None) -> float:
+    """Return the paper's bound on a measure in `SETTING`."""
+    problem = SETTING.example
+    if measure == "queue":
+        return theory.queue_bound(problem, V, weight=weight)
+    if measure == "holding cost":
+        return theory.holding_cost_bound(problem, V, weight=weight)
+    return theory.regret_bound(problem, V, SLOTS, weight=weight).total
+
+
+def exact(value: float, unit: str = "") -> Effect:
+    """Return a number that is calculated, not measured."""
+    return Effect(value, value, value, unit)
+
+
+def measured(record: Record, measure: str) -> Effect:
+    """Return a measure with its interval."""
+    return effects.estimate(lambda keep: STATISTICS[measure](record, keep), record.replications)
+
+
+def tightness(record: Record, measure: str, V: float) -> Effect:
+    """Return how many times the measured value the bound is, with the interval of the measurement."""
+    found, limit = measured(record, measure), bound(measure, V)
+    low = limit / found.high if found.high > 0 else np.nan
+    return Effect(limit / found.value, low, limit / found.low if found.low > 0 else np.inf, "times")
+
+
+def worst(records: dict[float, Record], measure: str) -> Effect:
+    """Return the largest ratio of measurement to bound over the records of several V."""
+    limits = {V: bound(measure, V) for V in records}
+
+    def statistic(keep: IntArray) -> float:
+        return max(STATISTICS[measure](record, keep) / limits[V] for V, record in records.items())
+
+    return effects.estimate(statistic, next(iter(records.values())).replications, "of the bound")
+
+
+def slack_slope(records: dict[float, Record]) -> Effect:
+    """Return the slope of the highest mean queue over 1 / slack on log axes, from records by slack."""
+    inverse: Array = 1.0 / np.array(list(records))
+
+    def statistic(keep: IntArray) -> float:
+        return effects.slope(inverse, np.array([STATISTICS["queue"](record, keep) for record in records.values()]))
+
+    return effects.estimate(statistic, next(iter(records.values())).replications, "slope")
+
+
+def still_growing(record: Record) -> Effect:
+    """Return the highest mean queue of the whole run over that of its first half."""
+    path = record.paths["queue"]
+    early = path[:, record.slot <= record.slot[-1] // 2]
+    return effects.estimate(lambda keep: _top(path, keep) / _top(early, keep), record.replications, "times")
+
 
 LONG = 4000
 SLACKS = (1.0, 0.5, 0.25, 0.125)
@@ -58,10 +161,10 @@ class Bounds(Figure):
             runs[f"{MATCHED}, {name}"] = self.options.run(SETTING, PRESETS["calibrated"].sabr(V, COSTS), SLOTS)
         V = published(SETTING.example, LONG)
         runs |= {f"{line}, long": self.options.run(SETTING, p.sabr(V), self._long()) for line, p in SABR.items()}
-        for name, V in m.slack_grid().items():
+        for name, V in slack_grid().items():
             policy = PRESETS["calibrated"].sabr(V)
             runs |= {
-                f"{name}, slack {slack}": self.options.run(m.narrow(slack), policy, SLOTS) for slack in self._slacks()
+                f"{name}, slack {slack}": self.options.run(narrow(slack), policy, SLOTS) for slack in self._slacks()
             }
         return runs
 
@@ -70,18 +173,18 @@ class Bounds(Figure):
         rows: list[dict[str, object]] = []
         for measure in TITLES:
             for name, V in self._grid().items():
-                rows.append({"measure": measure, "line": "bound", "V": V} | m.exact(m.bound(measure, V)).row())
+                rows.append({"measure": measure, "line": "bound", "V": V} | exact(bound(measure, V)).row())
                 for line in (*SABR, MATCHED) if measure == "holding cost" else SABR:
-                    found = m.measured(records[f"{line}, {name}"], measure)
+                    found = measured(records[f"{line}, {name}"], measure)
                     rows.append({"measure": measure, "line": line, "V": V} | found.row())
-                found = m.tightness(records[f"Thompson sampling, {name}"], measure, V)
+                found = tightness(records[f"Thompson sampling, {name}"], measure, V)
                 rows.append({"measure": "ratio", "line": measure, "V": V} | found.row())
-        for name, V in m.slack_grid().items():
+        for name, V in slack_grid().items():
             for slack in self._slacks():
-                found = m.measured(records[f"{name}, slack {slack}"], "queue")
-                bound = theory.queue_bound(m.narrow(slack).example, V)
+                found = measured(records[f"{name}, slack {slack}"], "queue")
+                limit = theory.queue_bound(narrow(slack).example, V)
                 rows.append({"measure": "slack", "line": name, "V": V, "inverse": 1 / slack} | found.row())
-                rows.append({"measure": "slack bound", "line": name, "inverse": 1 / slack} | m.exact(bound).row())
+                rows.append({"measure": "slack bound", "line": name, "inverse": 1 / slack} | exact(limit).row())
         paths = curves({line: records[f"{line}, long"] for line in SABR}, ("queue",))
         return Table([*rows, *({**row, "measure": "path"} for row in paths.rows)])
 
@@ -99,11 +202,11 @@ class Bounds(Figure):
     def caption(self, table: Table) -> str:
         """Say how far apart bound and measurement are."""
         V = published(SETTING.example, LONG)
-        ratio = {x: number(table.where(measure="ratio", line=x, V=m.grid()[RULE]).last()) for x in TITLES}
+        ratio = {x: number(table.where(measure="ratio", line=x, V=grid()[RULE]).last()) for x in TITLES}
         return (
             f"(a) to (c) T = {SLOTS}, half of the classes at cost 7/4 and half at 1/4: the highest mean queue over time, "
             "the highest running average of the holding cost, and regret where it is positive. It grows with V where its "
-            f"bound falls. (d) The mean queue in a long run at V = {number(V)}; its bound is {number(m.bound('queue', V))}. "
+            f"bound falls. (d) The mean queue in a long run at V = {number(V)}; its bound is {number(bound('queue', V))}. "
             "(e) The highest mean queue of two servers with jobs of two units, at two V. (f) At V = sqrt(I T) the bound is "
             f"{ratio['queue']} times the queue, {ratio['holding cost']} times the holding cost and {ratio['regret']} times "
             "the regret that SABR with Thompson sampling has."
@@ -122,22 +225,22 @@ class Bounds(Figure):
                 f"The largest ratio of measurement to bound at {len(grid)} values of V from {number(min(grid.values()))} to "
                 f"{number(max(grid.values()))}, T = {SLOTS}: of the highest mean queue, the highest running average of the "
                 "holding cost, and regret.",
-                tuple(Finding(f"{x}, {line}", m.worst(over_V[line], x), below(1.0)) for x in TITLES for line in SABR),
+                tuple(Finding(f"{x}, {line}", worst(over_V[line], x), below(1.0)) for x in TITLES for line in SABR),
                 "The theorem on regret leaves out constants and logarithms; here they are taken as one.",
             ),
             Claim(
                 "queue-uniform-in-time", "Theorem 3.4", "The bound on the mean queue is uniform in time.",
                 f"Highest mean queue in {self._long():,} slots over the highest in the first half of them, "
                 f"V = {number(published(SETTING.example, LONG))}; below {FLAT:g} counts as flat, our choice.",
-                tuple(Finding(line, m.still_growing(records[f"{line}, long"]), below(FLAT)) for line in SABR),
+                tuple(Finding(line, still_growing(records[f"{line}, long"]), below(FLAT)) for line in SABR),
                 "With the printed radius the queue still grows as optimism wears off, towards that of known rewards, which "
                 "is about that of Thompson sampling.",
             ),
         ]  # fmt: skip
 
     def _grid(self) -> dict[str, float]:
-        grid = m.grid()
-        return self.options.pick(grid, quick=dict(list(grid.items())[::2]))
+        values = grid()
+        return self.options.pick(values, quick=dict(list(values.items())[::2]))
 
     def _slacks(self) -> tuple[float, ...]:
         return self.options.pick(SLACKS, quick=SLACKS[::3])
@@ -148,8 +251,8 @@ class Bounds(Figure):
 
 def _slack_claim(records: Records) -> Claim:
     found = {
-        V: m.slack_slope({slack: records[key] for slack in SLACKS if (key := f"{name}, slack {slack}") in records})
-        for name, V in m.slack_grid().items()
+        V: slack_slope({slack: records[key] for slack in SLACKS if (key := f"{name}, slack {slack}") in records})
+        for name, V in slack_grid().items()
     }
     return Claim(
         "queue-inverse-in-slack", "Theorem 3.4", "The queue grows at most like the inverse of the spare capacity.",
@@ -161,16 +264,16 @@ def _slack_claim(records: Records) -> Claim:
 
 
 def _weights_claim(records: Records) -> Claim:
-    V = m.grid()[RULE]
-    bound = m.bound("holding cost", V, COSTS) / m.bound("holding cost", V)
+    V = grid()[RULE]
+    shrunk = bound("holding cost", V, COSTS) / bound("holding cost", V)
     matched, equal = (records[f"{line}, {RULE}"].samples["holding_cost"] for line in (MATCHED, "Thompson sampling"))
     return Claim(
         "matched-weights-remove-mismatch", "Theorem 3.5", "Weights equal to the costs remove the mismatch factor, here 7/4.",
         f"Holding cost with matched weights over that with equal weights at V = {number(V)}: of the bounds, and of "
         "time averages with Thompson sampling. To remove the factor means at most 4/7; below 1 is a gain.",
-        (Finding("the bounds, factor removed", m.exact(bound, "times"), below(4 / 7)),
+        (Finding("the bounds, factor removed", exact(shrunk, "times"), below(4 / 7)),
          Finding("measured, factor removed", effects.ratio(matched, equal, "times"), below(4 / 7)),
-         Finding("the bounds, any gain", m.exact(bound, "times"), below(1.0)),
+         Finding("the bounds, any gain", exact(shrunk, "times"), below(1.0)),
          Finding("measured, any gain", effects.ratio(matched, equal, "times"), below(1.0))),
         "The factor leaves the term with V. At this V the other term is larger, and contains the largest weight over "
         "traffic, which matched weights raise by the same 7/4.",
@@ -178,9 +281,9 @@ def _weights_claim(records: Records) -> Claim:
 
 
 def _near_claim(records: Records) -> Claim:
-    V = m.grid()[RULE]
+    V = grid()[RULE]
     findings = [
-        Finding(f"{x}, {line}", m.tightness(records[f"{line}, {RULE}"], x, V), below(NEAR))
+        Finding(f"{x}, {line}", tightness(records[f"{line}, {RULE}"], x, V), below(NEAR))
         for x in TITLES
         for line in SABR
     ]
@@ -211,7 +314,7 @@ def _draw_over_time(axes: Axes, table: Table) -> None:
 
 def _draw_over_slack(axes: Axes, table: Table) -> None:
     measured, bound = table.where(measure="slack"), table.where(measure="slack bound")
-    for name, V in m.slack_grid().items():
+    for name, V in slack_grid().items():
         style.curve(axes, measured.where(line=name), OTHERS[name], x="inverse")
         style.curve(axes, bound.where(line=name), LOOKS["bound"], x="inverse")
         _name_curve(

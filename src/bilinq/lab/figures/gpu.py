@@ -13,8 +13,7 @@ from matplotlib.figure import Figure as Drawing
 from bilinq.lab import effects, style
 from bilinq.lab.claims import Claim, Finding, above, between
 from bilinq.lab.effects import Effect, number
-from bilinq.lab.figure import Figure, Records
-from bilinq.lab.once import once
+from bilinq.lab.figure import Figure, Records, once
 from bilinq.lab.runs import Record, Run, Setting
 from bilinq.lab.runs.fixed import Fixed
 from bilinq.lab.runs.sized import SizedJobs

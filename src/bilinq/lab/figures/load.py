@@ -11,8 +11,7 @@ from bilinq.arrays import Array, IntArray
 from bilinq.lab import effects, style
 from bilinq.lab.claims import Claim, Finding, below
 from bilinq.lab.effects import Effect, number
-from bilinq.lab.figure import Figure, Records
-from bilinq.lab.once import once
+from bilinq.lab.figure import Figure, Records, once
 from bilinq.lab.presets import PRESETS, order
 from bilinq.lab.runs import Record, Run, Synthetic
 from bilinq.lab.style import Look

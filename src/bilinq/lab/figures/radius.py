@@ -10,7 +10,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
 from bilinq.arrays import Array
-from bilinq.instances import Instances
 from bilinq.lab import effects, style
 from bilinq.lab.claims import Claim, Finding, above, below
 from bilinq.lab.effects import Effect, number
@@ -24,6 +23,7 @@ from bilinq.lab.table import Table
 from bilinq.learning import Outcome
 from bilinq.policies import KnownRewards, Policy, Sabr, UgdaOl
 from bilinq.policies.fair import FairState
+from bilinq.problem.instances import Instances
 from bilinq.simulation import simulate
 
 SETTING = Synthetic()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bilinq.experiments.specs import make_arrivals
 from bilinq.lab.runs.setting import Setting
 from bilinq.problem import Problem
-from bilinq.settings import make_arrivals
 from bilinq.simulation import Arrivals
 
 

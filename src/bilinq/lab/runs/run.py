@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from bilinq.arrays import count
+from bilinq.jsonable import to_json
 from bilinq.lab.runs.setting import Setting
-from bilinq.plain import to_json
 from bilinq.policies import Policy
 from bilinq.problem import Problem
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
+from bilinq.experiments.specs import make_arrivals
 from bilinq.problem import Problem
-from bilinq.settings import make_arrivals
 from bilinq.simulation import Arrivals
 
 SEED_STEP = 1_000_003

@@ -10,7 +10,14 @@ from msgspec import UNSET, structs
 from bilinq.errors import BadInput, NotKnown
 from bilinq.live import keyring
 from bilinq.live.keys import Identity
-from bilinq.live.messages import (
+from bilinq.live.service.core import Core
+from bilinq.live.service.loading import kinds, new_scheduler
+from bilinq.live.service.memory import Memory
+from bilinq.live.service.options import TURNED, Options, check_features, class_row
+from bilinq.live.service.payloads import to_text
+from bilinq.live.store import Transaction, audit, classes, keys, knobs
+from bilinq.live.store.classes import ClassRow
+from bilinq.live.wire.messages import (
     Audit,
     AuditEntry,
     Classes,
@@ -24,14 +31,7 @@ from bilinq.live.messages import (
     ServerClass,
     TurnKnobs,
 )
-from bilinq.live.scheduler import Scheduler
-from bilinq.live.service.core import Core
-from bilinq.live.service.learnt import kinds, new_scheduler
-from bilinq.live.service.memory import Memory
-from bilinq.live.service.options import TURNED, Options, check_features, class_row
-from bilinq.live.service.payloads import to_text
-from bilinq.live.store import Transaction, audit, classes, keys, knobs
-from bilinq.live.store.classes import ClassRow
+from bilinq.scheduler.scheduler import Scheduler
 
 
 class Administration:

@@ -13,21 +13,21 @@ from hashlib import sha256
 from typing import Any, TypeVar
 
 from bilinq.errors import Away, BadInput, Refused
-from bilinq.live.classes import JobClass, ServerClass
-from bilinq.live.messages import Lease, LeasedJob
 from bilinq.live.metrics import Meters
-from bilinq.live.scheduler import Scheduler
+from bilinq.live.service.expiry import delete_past
 from bilinq.live.service.loading import load
 from bilinq.live.service.memory import LiveLease, Memory
 from bilinq.live.service.options import Options, configure
 from bilinq.live.service.outbox import Changes, Outbox, Payloads
-from bilinq.live.service.past import delete_past
 from bilinq.live.service.pauses import Pauses
 from bilinq.live.service.payloads import from_text
 from bilinq.live.service.polls import Poll
 from bilinq.live.settings import Settings
 from bilinq.live.store import Store, Transaction, checkpoints, meta
 from bilinq.live.store.leases import LeaseRow
+from bilinq.live.wire.messages import Lease, LeasedJob
+from bilinq.scheduler.classes import JobClass, ServerClass
+from bilinq.scheduler.scheduler import Scheduler
 
 T = TypeVar("T")
 log = logging.getLogger("bilinq.live")

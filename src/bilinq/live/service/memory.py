@@ -12,9 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
 
-from bilinq.live.messages import JobState
 from bilinq.live.metrics import Meters
-from bilinq.live.scheduler import Assignment, Scheduler
 from bilinq.live.service.ids import Ids
 from bilinq.live.service.outbox import Changes
 from bilinq.live.service.polls import Poll
@@ -24,6 +22,8 @@ from bilinq.live.store.keys import KeyRow
 from bilinq.live.store.leases import LeaseEnd, LeaseRow
 from bilinq.live.store.rewards import RewardRow
 from bilinq.live.store.servers import ServerRow
+from bilinq.live.wire.messages import JobState
+from bilinq.scheduler.scheduler import Assignment, Scheduler
 
 RECENT = 2000
 """Waiting times kept of each class."""

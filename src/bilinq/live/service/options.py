@@ -10,14 +10,14 @@ from typing import Any, Literal
 from msgspec import UNSET, structs
 
 from bilinq.errors import BadInput
-from bilinq.live.classes import RewardRange
-from bilinq.live.fields import BadField
-from bilinq.live.messages import JobClass, Knobs, ServerClass, TurnKnobs
 from bilinq.live.service.ids import Ids
 from bilinq.live.settings import Settings
 from bilinq.live.store import classes, knobs, meta
 from bilinq.live.store.classes import ClassRow
 from bilinq.live.store.transaction import Transaction
+from bilinq.live.wire.messages import JobClass, Knobs, ServerClass, TurnKnobs
+from bilinq.live.wire.queries import BadField
+from bilinq.scheduler.classes import RewardRange
 
 TURNED = ("target_wait", "V", "work_conserving", "exploration")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from bilinq.live.messages import Lease
+from bilinq.live.wire.messages import Lease
 
 
 class Poll:

@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
 
-from bilinq.live.health import Health
+from bilinq.learning.health import Health
 from bilinq.live.metrics import Histogram, Meters
 from bilinq.live.metrics.meters import WAITS
-from bilinq.live.metrics.page import Page
-from bilinq.live.metrics.process import add_process
+from bilinq.live.metrics.page import Page, add_process
 from bilinq.live.service.core import Core
 from bilinq.live.service.memory import Memory
 

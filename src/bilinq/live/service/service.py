@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from bilinq.live import messages as m
 from bilinq.live.keys import Identity
 from bilinq.live.service import views
 from bilinq.live.service.administration import Administration
 from bilinq.live.service.core import Core
-from bilinq.live.service.labour import Labour
 from bilinq.live.service.local_keys import LocalKeys
 from bilinq.live.service.scrape import scrape
 from bilinq.live.service.submissions import Submissions
+from bilinq.live.service.workers import Labour
 from bilinq.live.settings import Settings
 from bilinq.live.store import Store
+from bilinq.live.wire import messages as m
 
 
 class Service:

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from bilinq.errors import Away, Busy, Clash, NotKnown
 from bilinq.live.keys import Identity
-from bilinq.live.messages import Event, Job, JobRef, Jobs, JobState, NewJob, Retried, Submitted
 from bilinq.live.service.claims import Claims, Key
 from bilinq.live.service.core import Core
 from bilinq.live.service.ids import number
@@ -21,6 +20,7 @@ from bilinq.live.store import Transaction, audit, jobs
 from bilinq.live.store.gather import Gather
 from bilinq.live.store.jobs import JobRow, Known, Queued, Waiting
 from bilinq.live.store.leases import LeaseRow
+from bilinq.live.wire.messages import Event, Job, JobRef, Jobs, JobState, NewJob, Retried, Submitted
 
 
 class Stored(NamedTuple):

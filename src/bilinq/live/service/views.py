@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from bilinq.arrays import Array
-from bilinq.live.messages import JobClassState, ServerClassState, State, Waits
-from bilinq.live.scheduler import Scheduler
 from bilinq.live.service.core import Core
 from bilinq.live.service.memory import Memory
-from bilinq.live.watch_messages import StateView
+from bilinq.live.wire.messages import JobClassState, ServerClassState, State, Waits
+from bilinq.live.wire.samples import StateView
+from bilinq.scheduler.scheduler import Scheduler
 
 
 def state(core: Core) -> State:

@@ -1,19 +1,23 @@
-"""What came in the last minute and who could serve it: what the best possible and predictions are computed from."""
+"""The load of a running service as a problem, and the best possible reward for it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
 from bilinq.arrays import Array
-from bilinq.live.classes import RewardRange
-from bilinq.live.scheduler import Scheduler
+from bilinq.errors import Away, BilinqError
 from bilinq.live.watch.window import Span, in_order
-from bilinq.oracle import Oracle, oracle
 from bilinq.problem import Problem
+from bilinq.problem.oracle import Oracle, oracle
+from bilinq.scheduler.classes import RewardRange
+from bilinq.scheduler.scheduler import Scheduler
 
 
 @dataclass(frozen=True)
@@ -85,3 +89,47 @@ def best_split(worth: Array, traffic: Array, servers: Array) -> Oracle:
     nobody = np.full((worth.shape[0], 1), worth.min() - 1.0 - np.ptp(worth))
     n = np.append(servers, np.ceil(excess) + 1.0)
     return oracle(Problem(arrival_rate=traffic, servers=n, mean_reward=np.hstack([worth, nobody])))
+
+
+log = logging.getLogger("bilinq.live")
+
+EVERY, SELDOM = 1.0, 5.0
+"""Least and most seconds between two computations."""
+SHARE = 50.0
+"""As many times its own duration a computation leaves to everything else, within these bounds."""
+
+
+def best_rate(load: Load) -> float:
+    """Return the most reward per second, in the user's units, by the linear program of Eq. (2).
+
+    Of more jobs than the servers can take, those that pay most per second of service are taken.
+    """
+    worth = load.mean / load.seconds[:, None]
+    share = best_split(worth, load.traffic, load.servers).share[:, : load.servers.size]
+    return float(np.einsum("i,ij,ij->", load.rate, share, load.mean))
+
+
+class Best:
+    """The best possible, computed now and then beside everything else; `value` is None before there is anything to say."""
+
+    def __init__(self, load: Callable[[], Load | None]) -> None:
+        self.value: float | None = None
+        self._load = load
+
+    async def run(self) -> None:
+        """Compute again and again, and give way in between."""
+        while True:
+            began = time.monotonic()
+            await self.compute()
+            await asyncio.sleep(min(max(EVERY, SHARE * (time.monotonic() - began)), SELDOM))
+
+    async def compute(self) -> None:
+        """Compute once; what fails is only logged."""
+        try:
+            load = self._load()
+            self.value = None if load is None else await asyncio.to_thread(best_rate, load)
+        except Away:
+            self.value = None
+        except BilinqError as error:
+            self.value = None
+            log.warning("the best possible reward cannot be computed: %s", error)

@@ -12,7 +12,7 @@ from bilinq.live.service.core import Core
 from bilinq.live.service.memory import LiveLease
 from bilinq.live.watch.load import Load
 from bilinq.live.watch.window import Window, in_order
-from bilinq.live.watch_messages import Layout, Moment, RecentLease, Rival, StateView
+from bilinq.live.wire.samples import Layout, Moment, RecentLease, Rival, StateView
 
 RATE_OVER = 10.0
 """Seconds over which leases per second are counted."""

@@ -14,16 +14,15 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from bilinq.live.messages import TurnKnobs
 from bilinq.live.service.administration import check_turn
 from bilinq.live.service.core import Core
-from bilinq.live.watch.best import Best
-from bilinq.live.watch.feed import Feed, event
-from bilinq.live.watch.history import Ring
+from bilinq.live.watch.baseline import Rival
+from bilinq.live.watch.feed import Feed, Ring, event
+from bilinq.live.watch.load import Best
 from bilinq.live.watch.prediction import Turned, predict
-from bilinq.live.watch.rival import Rival
 from bilinq.live.watch.sampler import Sampler
-from bilinq.live.watch_messages import Layout, Leases, Prediction
+from bilinq.live.wire.messages import TurnKnobs
+from bilinq.live.wire.samples import Layout, Leases, Prediction
 
 log = logging.getLogger("bilinq.live")
 

@@ -1,0 +1,206 @@
+"""Run the nodes' rules as difference equations, with checks on the way and distances to the fixed point at the end."""
+
+from __future__ import annotations
+
+import warnings
+from collections import deque
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bilinq.arrays import Array, IntArray, count
+from bilinq.distributed.network import Network
+from bilinq.distributed.system import Nodes, Rule, System, Time
+from bilinq.errors import BadInput, Diverged, UnsafeGain
+
+SWING, KEPT = 0.02, 0.95
+"""Rates do not settle if they swing by more than the first part of themselves and the second of what they did."""
+WINDOW = 12
+"""Length of the windows in which swings are measured, in longest round trips and one round."""
+
+
+@dataclass(frozen=True, eq=False)
+class Track:
+    """Rates over time, and how far they were from the fixed point.
+
+    Attributes
+    ----------
+    system : System
+        What was computed.
+    time : (T,) array
+        When the rates were recorded: rounds, or units of time.
+    expected : (T, ..., I, J) array
+        Rates.
+    """
+
+    system: System
+    time: Array
+    expected: Array
+
+    @cached_property
+    def distance(self) -> Array:
+        """How far row sums and loads are from the fixed point, (T, ...): largest |s_i / s_i* - 1| or |z_j - z_j*| / n_j."""
+        return distance(self.system, self.expected)
+
+    @cached_property
+    def gap(self) -> Array:
+        """What Eq. (33) falls short of its optimum by, over the sum of all a_i, (T, ...): 0.01 is as if all got 1 % less."""
+        best = self.system.objective(self.system.equilibrium.expected)
+        total = np.maximum(self.system.demand.sum(axis=-1), 1e-300)
+        return np.asarray((best - self.system.objective(self.expected)) / total)
+
+    def settled(self, level: float = 0.01, measure: Literal["distance", "gap"] = "gap") -> Array:
+        """Return the recorded time (...) from which on `measure` stays at or below `level`; infinite if it does not."""
+        beyond = ~((self.gap if measure == "gap" else self.distance) <= level)
+        last = np.where(beyond.any(axis=0), len(beyond) - 1 - beyond[::-1].argmax(axis=0), -1)
+        return np.asarray(np.append(self.time, np.inf)[last + 1])
+
+
+@dataclass(frozen=True, eq=False)
+class Run(Track):
+    """Rates round by round; see `Track`. `margin` is the largest margin of any pair in discrete time."""
+
+    margin: float
+
+    @property
+    def rounds(self) -> IntArray:
+        """The recorded rounds."""
+        return self.time.astype(np.int64)
+
+
+def distance(system: System, expected: Array) -> Array:
+    """Return how far allocations (..., I, J) are from the fixed point in row sums and loads, which are unique."""
+    best, n = system.equilibrium.expected, system.capacity
+    served, wanted = expected.sum(axis=-1), best.sum(axis=-1)
+    rows = np.where(wanted > 0.0, np.abs(served / np.where(wanted > 0.0, wanted, 1.0) - 1.0), served)
+    load = np.abs(expected.sum(axis=-2) - best.sum(axis=-2)) / np.where(n > 0.0, n, 1.0)
+    return np.asarray(np.maximum(rows.max(axis=-1), load.max(axis=-1)))
+
+
+def iterate(
+    system: System,
+    gain: ArrayLike,
+    rounds: int,
+    *,
+    nodes: Nodes = "job",
+    rule: Rule = "scaled",
+    start: ArrayLike | None = None,
+    record: int | Literal["all", "last"] = "all",
+    check: bool = True,
+) -> Run:
+    """Return the rates of `rounds` rounds of Eq. (35) or (36).
+
+    Parameters
+    ----------
+    system : System
+        With whole delays, in rounds.
+    gain : float or (..., I, J) array
+        Positive step sizes, such as `system.safe_gain(0.5, "discrete")`.
+    rounds : int
+        How many.
+    nodes : {"job", "server"}
+        Who computes the rates.
+    rule : {"scaled", "delayed", "printed"}
+        Steps scaled by the rate itself, by the rate a round trip ago (Kelly and Voice), or not at all (as printed).
+    start : (..., I, J) array, optional
+        Rates in round 0 and before; `start_rates(system)` unless given.
+    record : "all", "last" or int
+        Keep every round, the last one, or every so many.
+    check : bool
+        Warn where the gain is beyond what is proved, and stop if rates do not settle.
+
+    Raises
+    ------
+    Diverged
+        If rates explode; with `check` also if they swing without end.
+
+    Examples
+    --------
+    >>> system = System.synthetic(seed=1)
+    >>> run = iterate(system, system.safe_gain(0.5, "discrete"), rounds=1500)
+    >>> run.expected.shape, bool(run.distance[-1] < 0.01)
+    ((1501, 4, 3), True)
+    """
+    network = Network(system, gain, nodes=nodes, rule=rule, start=start)
+    number, every = count("rounds", rounds), _every(record)
+    margin = system.margin(gain, "discrete")
+    worst = float(margin.max(initial=0.0))
+    if check:
+        warn_unsafe(margin, "discrete")
+    length = WINDOW * (1.0 + float(system.round_trip.max(initial=0.0)))
+    watch = Swings(length, worst, rule) if check and (worst > 1.0 or rule == "printed") else None
+    kept, when = _play(network, number, every, watch)
+    return Run(system, np.array(when, dtype=np.float64), kept, worst)
+
+
+def _every(record: int | str) -> int:
+    """Return after how many rounds rates are kept, or zero for the last only."""
+    if isinstance(record, str):
+        if record not in ("all", "last"):
+            raise BadInput(f"record must be 'all', 'last' or a number of rounds; got {record!r}")
+        return 1 if record == "all" else 0
+    return count("record", record)
+
+
+def _play(network: Network, rounds: int, every: int, watch: Swings | None) -> tuple[Array, list[int]]:
+    """Run all rounds; return what was kept, and the rounds it belongs to."""
+    when = [rounds] if not every else [*range(0, rounds, every), rounds]
+    kept = np.empty((len(when), *network.system.reward.shape))
+    place = 0
+    for now in range(rounds + 1):
+        if when[place] == now:
+            kept[place] = network.expected
+            place += 1
+        if now < rounds:
+            known = network.step()
+            if watch is not None:
+                watch(float(now), known)
+    return kept, when
+
+
+def warn_unsafe(margin: Array, time: Time) -> None:
+    """Warn if a margin (..., I, J) is beyond one."""
+    worst = float(margin.max(initial=0.0))
+    if worst > 1.0 + 1e-12:
+        where = tuple(int(k) for k in np.unravel_index(int(margin.argmax()), margin.shape))
+        text = f"gain is {worst:.3g} times what is proved stable in {time} time, at pair {where}; rates may not settle"
+        warnings.warn(text, UnsafeGain, stacklevel=3)
+
+
+class Swings:
+    """Notices rates that swing without end: they go a longer way in a window of time than from its first to its last value.
+
+    It raises when in three of four windows they swing as much as two windows before.
+    """
+
+    def __init__(self, length: float, margin: float, rule: str) -> None:
+        self._length, self._margin, self._rule = length, margin, rule
+        self._before, self._end = [np.inf, np.inf], -np.inf
+        self._hits: deque[bool] = deque(maxlen=4)
+
+    def __call__(self, now: float, sums: Array) -> None:
+        """Look at the sums (B, nodes) of the rates now."""
+        if now >= self._end:
+            if np.isfinite(self._end):
+                self._judge(now, sums)
+            self._end = now + self._length
+            self._first, self._last, self._high, self._low = sums.copy(), sums.copy(), sums.copy(), sums.copy()
+            self._way = np.zeros_like(sums)
+        self._way += np.abs(sums - self._last)
+        self._last[:] = sums
+        np.maximum(self._high, sums, out=self._high)
+        np.minimum(self._low, sums, out=self._low)
+
+    def _judge(self, now: float, sums: Array) -> None:
+        back_and_forth = np.minimum(self._high - self._low, self._way - np.abs(sums - self._first))
+        swing = float((back_and_forth / np.maximum(self._high + self._low, 1e-300)).max(initial=0.0))
+        self._hits.append(swing > SWING and swing >= KEPT * self._before[0])
+        self._before = [self._before[1], swing]
+        if sum(self._hits) > 2:
+            raise Diverged(
+                f"rates swing by {100 * swing:.0f} % and do not settle by time {now:g} of the {self._rule} rule; "
+                f"the gain uses {self._margin:.3g} of the stability condition, see System.safe_gain"
+            )

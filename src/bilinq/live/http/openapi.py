@@ -1,0 +1,281 @@
+"""The OpenAPI document, made from the table of routes, with an example for each body."""
+
+from collections.abc import Iterable
+from importlib.metadata import version
+from typing import Any
+
+import msgspec
+
+from bilinq.errors import Away, BilinqError, Busy, NoKey, NotAllowed, NotKnown, Stale
+from bilinq.live.http import problems
+from bilinq.live.http.problems import describe
+from bilinq.live.http.routing import Route
+from bilinq.live.wire import messages as m
+from bilinq.live.wire import queries as bodies
+from bilinq.live.wire import samples as w
+from bilinq.live.wire.messages import Problem
+from bilinq.live.wire.queries import BadField
+from bilinq.live.wire.samples import Layout, Leases, Moment, StateView
+
+_AT = 1_790_000_000.0
+_PAYLOAD = {"prompt": "hello"}
+_KEY = m.KeyInfo("k7m2x9qa", "nightly batch", "default", ["submit", "read"], _AT, _AT + 90 * 86_400.0, None)
+_KNOBS = m.Knobs(2.0, None, False, "thompson")
+_SHORT = m.JobClass("short", [1.0, 0.2])
+_GPU = m.ServerClass("gpu", [0.3, 1.0])
+_LEASED = m.LeasedJob("j123", "short", _PAYLOAD, 1, 0)
+_LEASE_EXAMPLE = m.Lease("l45", 45, "s6", _AT + 31.5, 30.0, _LEASED)
+_SERVER = m.Server("s6", "gpu", "rack 3, card 1", "idle", _AT)
+_HISTORY = [
+    m.Event(_AT, "submitted"),
+    m.Event(_AT + 1.5, "leased", "s6"),
+    m.Event(_AT + 3.0, "finished", "s6"),
+]
+_JOB = m.Job(
+    "j123", "short", "done", "default", "order 77", 1, 0, 0, _AT, _AT + 1.5, _AT + 3.0, _PAYLOAD, {"tokens": 12}, 0.8, None,
+    _HISTORY,
+)  # fmt: skip
+_DEAD = m.Job(
+    "j99", "short", "dead", "default", None, 1, 1, 5, _AT, _AT + 1.0, _AT + 9.0, None, None, None, "exit code 1"
+)
+
+_LAYOUT = w.Layout(1, ["short"], ["gpu"], 2.0, 0.0, 1.0)
+_MOMENT = w.Moment(
+    id="5f0c2a11-42", at=_AT, slots=20, slot_seconds=0.0004, queued=[12], leased=[1], submitted=[3], finished=[2],
+    reward=[1.6], wait_p50=1.8, wait_p90=2.6, wait_p99=3.1, idle=[0], busy=[1], best=1.7, earned=1.6,
+    rival=w.Rival("first-come", 15, 1.3, 2.2, 3.0),
+)  # fmt: skip
+_RECENT = w.RecentLease("l45", "j123", "short", "s6", "gpu", _AT, _AT + 1.5, "finished", 0.8)
+
+BODIES: dict[Any, Any] = {
+    m.Submit: m.Submit([m.NewJob("short", _PAYLOAD, "order 77"), m.NewJob("short")]),
+    m.Submitted: m.Submitted([m.JobRef("j123", "queued"), m.JobRef("j124", "queued")]),
+    m.Job: _JOB,
+    m.Jobs: m.Jobs([_JOB, _DEAD], "j99"),
+    m.Retried: m.Retried("j99", "queued"),
+    m.NewServer: m.NewServer("gpu", "rack 3, card 1"),
+    m.Server: _SERVER,
+    list[m.Server]: [_SERVER],
+    m.Lease: _LEASE_EXAMPLE,
+    m.Finish: m.Finish(45, 0.8, True, {"tokens": 12}),
+    m.Finished: m.Finished("j123", "done"),
+    m.Extend: m.Extend(45),
+    m.Deadline: m.Deadline(_AT + 60.0, 30.0),
+    m.Fail: m.Fail(45, "exit code 1"),
+    m.Work: m.Work([m.WorkFinish("l45", 45, 0.8, True)], ["s6", "s7"], 10.0),
+    m.Worked: m.Worked([m.Outcome("l45", "j123", "done")], [_LEASE_EXAMPLE]),
+    m.State: m.State(
+        _AT, 4711, 50.0, _KNOBS,
+        [m.JobClassState("short", 1.0, 12, 1, m.Waits(100, 1.9, 1.8, 2.6, 3.1))],
+        [m.ServerClassState("gpu", 0, 1)],
+        [[0.97]], [[0.81]], [[0.02]], {"submitted": 113, "finished": 100}, 81.0,
+    ),
+    m.Classes: m.Classes([_SHORT], [_GPU]),
+    bodies.JobClassValues: bodies.JobClassValues([1.0, 0.2], weight=2.0),
+    m.JobClass: m.JobClass("short", [1.0, 0.2], 2.0),
+    bodies.ServerClassValues: bodies.ServerClassValues([0.3, 1.0]),
+    m.ServerClass: _GPU,
+    m.Knobs: _KNOBS,
+    m.TurnKnobs: m.TurnKnobs(target_wait=5.0, weight={"short": 2.0}),
+    m.NewKey: m.NewKey(["submit", "read"], "nightly batch", "default", 90.0),
+    m.Rotate: m.Rotate(86_400.0),
+    m.CreatedKey: m.CreatedKey("bq_k7m2x9qa_" + "A" * 43, _KEY),
+    m.Keys: m.Keys([_KEY]),
+    m.KeyInfo: _KEY,
+    m.Audit: m.Audit([m.AuditEntry(_AT, "a2c4e6g8", "create key", "k7m2x9qa: submit, read")]),
+    bodies.Me: bodies.Me("k7m2x9qa", "default", ["submit", "read"]),
+    bodies.Health: bodies.Health("ok"),
+    w.History: w.History(_LAYOUT, [_MOMENT], 1.0),
+    w.Leases: w.Leases([_RECENT]),
+    w.Prediction: w.Prediction(
+        50.0, 125.0, [w.ClassPrediction("short", 6.0, 15.0, 2.0, 5.0, 1.9)], 1.6, 1.66, "Holds once queues have settled."
+    ),
+    bodies.News: bodies.News("moment", msgspec.json.encode(_MOMENT).decode(), "5f0c2a11-42"),
+    dict: {"openapi": "3.1.0"},
+    str: "# HELP bilinq_ready Whether this process serves requests itself.\n# TYPE bilinq_ready gauge\nbilinq_ready 1\n",
+}  # fmt: skip
+"""Examples by the type of a body."""
+
+PATHS = {"id": "j123", "lease": "l45", "prefix": "k7m2x9qa", "name": "short"}
+"""Examples of names in a path, unless the path says more."""
+
+SERVER_ID = "s6"
+"""Example of an id in a path under /v1/servers."""
+
+QUERIES: dict[str, Any] = {
+    "wait": 10.0,
+    "state": "queued",
+    "class": "short",
+    "key": "order 77",
+    "after": "j99",
+    "limit": 100,
+    "seconds": 60.0,
+}
+
+REFUSALS: dict[int, BilinqError] = {
+    400: problems.BadJson("body must be JSON; Input data was truncated"),
+    401: NoKey("a key is needed: Authorization: Bearer bq_..."),
+    403: NotAllowed("the key k7m2x9qa lacks the scope admin"),
+    404: NotKnown("there is no job 'j123'"),
+    409: Stale("lease 'l45' has expired"),
+    413: problems.TooLarge("body must have at most 1048576 bytes; got more"),
+    415: problems.WrongType("body must come with Content-Type: application/json"),
+    422: BadField("jobs[0].units", "expected int >= 1"),
+    429: Busy("class 'short' has 100000 waiting jobs, as many as it may", 2.0),
+    500: BilinqError("not foreseen"),
+    503: Away("the database is gone"),
+}
+"""An error for each status of a refusal."""
+
+
+TAGS = {
+    "jobs": "Submit jobs and look after them.",
+    "work": "Register servers, lease jobs, report rewards.",
+    "state": "See what the scheduler does and has learnt.",
+    "admin": "Classes, knobs, keys and the audit.",
+    "open": "Need no key.",
+}
+
+ABOUT = """Jobs go in, workers ask for work, rewards come back. Every call needs a key with the scope that it names, as
+`Authorization: Bearer bq_...`; `admin` stands for all scopes. Errors are `application/problem+json`."""
+
+REASONS = {
+    200: "Done", 201: "Made", 204: "Nothing to tell", 400: "The body is not JSON", 401: "No valid key",
+    403: "The key lacks the scope", 404: "There is no such thing",
+    409: "This contradicts what is stored, or the lease has ended", 413: "The body is too large",
+    415: "The body is not declared as JSON", 422: "A field breaks a rule", 429: "Too much at once; see Retry-After",
+    500: "The service failed", 503: "The service cannot answer now; see Retry-After",
+}  # fmt: skip
+
+IN_EVENTS = (Layout, Moment, StateView, Leases)
+"""What the data of events hold, described for those who read them."""
+
+_LEASE = {"lease": "$response.body#/lease"}
+_FENCE = {"fence": "$response.body#/fence"}
+LINKS: dict[str, dict[str, tuple[dict[str, str], dict[str, Any] | None]]] = {
+    "submit": {name: ({"id": "$response.body#/jobs/0/id"}, None) for name in ("get_job", "cancel_job")},
+    "register": {name: ({"id": "$response.body#/id"}, None) for name in ("lease", "unregister")},
+    "lease": {
+        "finish": (_LEASE, _FENCE | {"reward": 0.8, "done": True}),
+        "extend": (_LEASE, _FENCE),
+        "fail": (_LEASE, _FENCE | {"error": "exit code 1"}),
+    },
+    "create_key": {"revoke_key": ({"prefix": "$response.body#/info/prefix"}, None)},
+}
+"""By handler: which calls may follow, with parameters and a body that the answer gives."""
+
+
+def describe_api(routes: Iterable[Route]) -> dict[str, Any]:
+    """Return the document for `routes`, as plain values."""
+    routes = list(routes)
+    kinds = [kind for route in routes for kind in (route.body, route.answer) if kind is not None]
+    schemas, components = schemas_of([*kinds, *IN_EVENTS, Problem])
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        paths.setdefault(plain_path(route), {})[route.method.lower()] = _operation(route, schemas)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "bilinq", "version": version("bilinq"), "description": ABOUT},
+        "servers": [{"url": "/"}],
+        "tags": [{"name": name, "description": text} for name, text in TAGS.items()],
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "responses": {_refused(status): _refusal(status, schemas[Problem]) for status in REFUSALS},
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer", "description": "A key, bq_..."}},
+        },
+    }
+
+
+def schemas_of(kinds: Iterable[Any]) -> tuple[dict[Any, Any], dict[str, Any]]:
+    """Return the schema of each type, and the components that they refer to."""
+    kinds = list(dict.fromkeys(kinds))
+    found, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
+    components["TurnKnobs"]["not"] = {"required": ["target_wait", "V"]}
+    return dict(zip(kinds, found, strict=True)), components
+
+
+def plain_path(route: Route) -> str:
+    """Return the path as OpenAPI writes it."""
+    return route.path.replace(":path}", "}")
+
+
+def _operation(route: Route, schemas: dict[Any, Any]) -> dict[str, Any]:
+    operation: dict[str, Any] = {
+        "operationId": route.handler.__name__,
+        "summary": route.about,
+        "description": _needs(route),
+        "tags": [route.tag],
+        "parameters": [*_path_parameters(route), *_query_parameters(route)],
+        "responses": _responses(route, schemas),
+        "security": [] if route.scopes is None else [{"key": []}],
+    }
+    if route.body is not None:
+        content = {"schema": schemas[route.body], "example": _plain(BODIES[route.body])}
+        operation["requestBody"] = {"required": True, "content": {"application/json": content}}
+    return operation
+
+
+def _needs(route: Route) -> str:
+    if route.scopes is None:
+        return "Needs no key."
+    return f"Needs a key with scope {' or '.join(route.scopes)}." if route.scopes else "Needs a key of any scope."
+
+
+def _path_parameters(route: Route) -> list[dict[str, Any]]:
+    shown = PATHS | ({"id": SERVER_ID} if "/servers/" in route.path else {})
+    schema = {"type": "string", "minLength": 1, "maxLength": 200}
+    return [
+        {"name": name, "in": "path", "required": True, "schema": schema, "example": shown[name]}
+        for name in route.parameters
+    ]
+
+
+def _query_parameters(route: Route) -> list[dict[str, Any]]:
+    properties = msgspec.json.schema_components([route.query])[1][route.query.__name__]["properties"]
+    return [
+        {"name": name, "in": "query", "schema": schema, "example": QUERIES[name]} for name, schema in properties.items()
+    ]
+
+
+def _responses(route: Route, schemas: dict[Any, Any]) -> dict[str, Any]:
+    answers: dict[str, Any] = {}
+    if route.answer is not None:
+        content = {"schema": schemas[route.answer], "example": _plain(BODIES[route.answer])}
+        answers[str(route.status)] = _response(route.status, {route.content_type: content}) | _links(route)
+    if route.answer is None or route.may_be_empty:
+        answers["204"] = _response(204, None)
+    return answers | {str(status): {"$ref": f"#/components/responses/{_refused(status)}"} for status in route.refusals}
+
+
+def _links(route: Route) -> dict[str, Any]:
+    """Return which calls may follow, and what they take from the answer."""
+    links = LINKS.get(route.handler.__name__, {})
+    shown = {
+        then: {"operationId": then, "parameters": parameters} | ({"requestBody": body} if body else {})
+        for then, (parameters, body) in links.items()
+    }
+    return {"links": shown} if shown else {}
+
+
+def _refused(status: int) -> str:
+    return f"Refused{status}"
+
+
+def _refusal(status: int, schema: Any) -> dict[str, Any]:
+    shown = _plain(describe(REFUSALS[status], "5f0c2a11-2a"))
+    return _response(status, {"application/problem+json": {"schema": schema, "example": shown}})
+
+
+def _response(status: int, content: dict[str, Any] | None) -> dict[str, Any]:
+    headers = {"X-Request-Id": {"schema": {"type": "string"}, "description": "Names the request in the log."}}
+    if status in (429, 503):
+        headers["Retry-After"] = {"schema": {"type": "integer"}, "description": "Seconds."}
+    if status == 401:
+        headers["WWW-Authenticate"] = {"schema": {"type": "string"}, "description": "Bearer"}
+    answer: dict[str, Any] = {"description": REASONS[status], "headers": headers}
+    return answer if content is None else answer | {"content": content}
+
+
+def _plain(value: Any) -> Any:
+    return msgspec.to_builtins(value)

@@ -1,0 +1,274 @@
+"""Jobs from the side of those who serve them: servers, leases, and how leases end."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Literal
+
+from bilinq.errors import Away, BadInput, NotAllowed, NotKnown, Refused, Stale
+from bilinq.live.keys import Identity
+from bilinq.live.service.core import Core
+from bilinq.live.service.ids import number
+from bilinq.live.service.memory import LiveLease, LiveServer
+from bilinq.live.service.outbox import Changes
+from bilinq.live.service.payloads import digest, to_text
+from bilinq.live.service.polls import Poll
+from bilinq.live.store import Transaction, jobs, leases, servers
+from bilinq.live.store.leases import Extension
+from bilinq.live.store.servers import ServerRow
+from bilinq.live.wire.messages import (
+    Deadline,
+    Extend,
+    Fail,
+    Finished,
+    Lease,
+    NewServer,
+    Outcome,
+    Server,
+    Work,
+    Worked,
+    WorkFinish,
+)
+
+
+class Labour:
+    """Register servers, hand out leases, and take back what became of them."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def register(self, who: Identity, new: NewServer) -> Server:
+        """Store a server; the same key and name give the same server."""
+        memory, now = self._core.memory, time.time()
+        if ("server", new.server_class) not in memory.classes:
+            known = ", ".join(sorted(key[1] for key in memory.classes if key[0] == "server")) or "none yet"
+            raise NotKnown(f"there is no server class {new.server_class!r}; known are {known}")
+        same = memory.server_named(who.prefix, new.name) if new.name else None
+        if same is not None and same.row.server_class == new.server_class:
+            await self._core.write(lambda tx: None)  # the first call may not be on disk yet
+            return _message(same)
+        changes = Changes()
+        if same is not None:
+            self._let_go(same, "the server was registered anew", changes)
+        id = next(memory.ids.server) if same is None else same.row.id
+        row = ServerRow(id, new.server_class, new.name, who.prefix, now, now)
+        memory.enrol(LiveServer(row, now))
+
+        def store(tx: Transaction) -> None:
+            changes.write(tx)
+            servers.put(tx, row)
+
+        await self._core.write(store)
+        return Server(f"s{id}", new.server_class, new.name, "away", now)
+
+    async def servers(self, who: Identity) -> list[Server]:
+        """Return all servers."""
+        return [_message(server) for server in self._core.memory.servers.values()]
+
+    async def unregister(self, who: Identity, id: str) -> None:
+        """Forget a server; its lease goes back to the queue."""
+        server, changes = self._server(who, id), Changes()
+        memory = self._core.memory
+        if server.lease is not None:
+            memory.return_unused(memory.leases[server.lease], time.time(), changes)
+        self._let_go(server, "the server was unregistered", changes)
+        memory.dismiss(server.row.id)
+
+        def store(tx: Transaction) -> None:
+            changes.write(tx)
+            servers.remove(tx, server.row.id)
+
+        await self._core.write(store)
+        self._core.hurry()
+
+    async def lease(self, who: Identity, ids: Sequence[str], wait: float) -> list[Lease]:
+        """Return leases for some of the servers, as soon as there are any, or none after `wait` seconds.
+
+        A server that asks for work holds none: a lease that it still has, because it broke down or the answer was
+        lost, counts as failed.
+        """
+        return await self._wait_for_work(self._servers(who, ids), wait, Changes())
+
+    async def _wait_for_work(self, servers: Sequence[LiveServer], wait: float, changes: Changes) -> list[Lease]:
+        """Do the same and save `changes`: the servers wait at once, so that one commit may store both."""
+        memory, poll, now = self._core.memory, Poll(), time.time()
+        for server in servers:
+            if server.poll is not None or server.lease is not None:
+                self._let_go(server, "the server asked for other work", changes)
+            server.seen = now
+        memory.await_work(servers, poll)
+        saved = self._core.save(changes) if changes else None
+        try:
+            if wait:
+                self._core.hurry()
+            else:
+                self._core.try_slot()
+            if saved is not None:
+                await saved
+            await poll.wait(wait)
+        except asyncio.CancelledError:
+            poll.abandoned = True
+            raise
+        finally:
+            memory.withdraw(poll)
+        return poll.leases
+
+    async def finish(self, who: Identity, ends: Sequence[WorkFinish]) -> list[Outcome]:
+        """End leases; each is done or refused for itself."""
+        changes = Changes()
+        made = self._end_each(who, ends, changes)
+        if changes:
+            saved = self._core.save(changes)
+            self._core.hurry()
+            await saved
+        return await self._complete(who, ends, made)
+
+    async def finish_one(self, who: Identity, end: WorkFinish) -> Finished:
+        """End a lease, or say why not."""
+        changes = Changes()
+        outcome = self._end(who, end, changes)
+        if outcome is None:
+            outcome = await self._past(who, end)
+            if outcome.refused is not None:
+                raise Stale(outcome.refused)
+        if changes:
+            await self._core.save(changes)
+        self._core.hurry()
+        assert outcome.job is not None and outcome.state is not None
+        return Finished(outcome.job, outcome.state, outcome.repeated)
+
+    async def fail(self, who: Identity, lease: str, body: Fail) -> Finished:
+        """Give a lease back that came to nothing."""
+        return await self.finish_one(who, WorkFinish(lease, body.fence, error=body.error))
+
+    async def extend(self, who: Identity, lease: str, body: Extend) -> Deadline:
+        """Let a lease last a full lease time from now."""
+        found = self._lease(who, lease, body.fence)
+        if found is None:
+            raise Stale(f"lease {lease} has ended")
+        seconds = self._core.settings.lease
+        until = time.time() + seconds
+        self._core.memory.extend(found, time.monotonic() + seconds)
+        await self._core.write(lambda tx: leases.extend(tx, [Extension(found.id, until)]))
+        return Deadline(until, seconds)
+
+    async def work(self, who: Identity, body: Work) -> Worked:
+        """End leases and ask for others in one call; if a server is not known, nothing happens."""
+        if not body.lease:
+            return Worked(await self.finish(who, body.finish), [])
+        servers, changes = self._servers(who, body.lease), Changes()
+        made = self._end_each(who, body.finish, changes)
+        if any(outcome is not None and outcome.refused is not None for outcome in made):  # which leaves the server busy
+            leases = self._core.memory.leases
+            held = {leases[id].server for id in map(_number, body.finish) if id in leases}
+            servers = [server for server in servers if server.row.id not in held]
+        granted = await self._wait_for_work(servers, body.wait if servers else 0.0, changes)
+        return Worked(await self._complete(who, body.finish, made), granted)
+
+    def _end_each(self, who: Identity, ends: Sequence[WorkFinish], changes: Changes) -> list[Outcome | None]:
+        """End active leases, each done or refused for itself, and note the changes; None where `_end` gives none."""
+        made = list[Outcome | None]()
+        for end in ends:
+            try:
+                made.append(self._end(who, end, changes))
+            except Away:  # which says nothing about this end
+                raise
+            except (Refused, BadInput) as error:
+                made.append(Outcome(end.lease, refused=str(error)))
+        return made
+
+    async def _complete(
+        self, who: Identity, ends: Sequence[WorkFinish], made: Sequence[Outcome | None]
+    ) -> list[Outcome]:
+        """Return what became of the leases, also of those that only the database knows of."""
+        return [outcome or await self._past(who, end) for outcome, end in zip(made, ends, strict=True)]
+
+    def _end(self, who: Identity, end: WorkFinish, changes: Changes) -> Outcome | None:
+        """End an active lease and note the changes; None if it is not active, so that only the database knows of it."""
+        lease = self._lease(who, end.lease, end.fence)
+        if lease is None:
+            return None
+        memory, now = self._core.memory, time.time()
+        state: Literal["queued", "leased", "done", "dead", "cancelled"]
+        if end.error is not None:
+            state = memory.fail(lease, "failed", end.error or "the worker failed", now, changes)
+        else:
+            result = None if end.result is None else to_text(end.result)
+            state = memory.finish(lease, end.reward, end.done, result, _digest(end), now, changes)
+        return Outcome(end.lease, f"j{lease.job}", state)
+
+    async def _past(self, who: Identity, end: WorkFinish) -> Outcome:
+        """Answer about a lease that is not active: the same again if it was finished in the same way."""
+        known = self._core.memory.servers
+
+        def look(tx: Transaction) -> Outcome:
+            id = number("l", end.lease)
+            row = None if id is None else leases.get(tx, id)
+            foreign = row is not None and row.server in known and not _may_use(who, known[row.server])
+            if row is None or row.id != end.fence or foreign:
+                return Outcome(end.lease, refused=f"there is no lease {end.lease} with fence {end.fence}")
+            job = jobs.get(tx, row.job)
+            if row.state == "finished" and row.digest == _digest(end) and job is not None:
+                return Outcome(end.lease, f"j{row.job}", job.state, repeated=True)  # type: ignore[arg-type]
+            if row.state == "failed" and end.error is not None and job is not None:
+                return Outcome(end.lease, f"j{row.job}", job.state, repeated=True)  # type: ignore[arg-type]
+            detail = f": {row.detail}" if row.detail else ""
+            return Outcome(end.lease, refused=f"lease {end.lease} has ended, it is {row.state}{detail}")
+
+        return await self._core.write(look)
+
+    def _lease(self, who: Identity, lease: str, fence: int) -> LiveLease | None:
+        """Return an active lease that `who` may end; None if it is not active."""
+        memory, id = self._core.memory, number("l", lease)
+        if id is None:
+            raise NotKnown(f"there is no lease {lease!r}")
+        found = memory.leases.get(id)
+        if found is None:
+            return None
+        if not _may_use(who, memory.servers[found.server]):
+            raise NotAllowed(f"lease {lease} belongs to a server of another key")
+        if fence != id:
+            raise Stale(f"fence must be that of lease {lease}; got {fence}")
+        memory.servers[found.server].seen = time.time()
+        return found
+
+    def _servers(self, who: Identity, ids: Sequence[str]) -> list[LiveServer]:
+        """Return servers that `who` has registered, each once."""
+        return [self._server(who, id) for id in dict.fromkeys(ids)]
+
+    def _server(self, who: Identity, id: str) -> LiveServer:
+        """Return a server that `who` has registered."""
+        server = self._core.memory.server_called(id)
+        if server is None:
+            raise NotKnown(f"there is no server {id!r}; register it first")
+        if not _may_use(who, server):
+            raise NotAllowed(f"server {id} was registered by another key")
+        return server
+
+    def _let_go(self, server: LiveServer, why: str, changes: Changes) -> None:
+        """End whatever a server is doing."""
+        memory = self._core.memory
+        if server.poll is not None:
+            poll = server.poll
+            memory.keep_back(server)
+            poll.close()
+        if server.lease is not None:
+            memory.fail(memory.leases[server.lease], "failed", why, time.time(), changes)
+
+
+def _may_use(who: Identity, server: LiveServer) -> bool:
+    return server.row.owner == who.prefix or who.may("admin")
+
+
+def _number(end: WorkFinish) -> int | None:
+    return number("l", end.lease)
+
+
+def _digest(end: WorkFinish) -> str:
+    return digest(end.reward, end.done, end.result)
+
+
+def _message(server: LiveServer) -> Server:
+    return Server(f"s{server.row.id}", server.row.server_class, server.row.name, server.state, server.seen)

@@ -1,0 +1,1 @@
+"""What travels over HTTP: bodies of requests and responses, queries, samples for viewers."""

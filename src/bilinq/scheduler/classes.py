@@ -1,0 +1,221 @@
+"""Job classes, server classes and settings of a scheduler, and the problem that they make."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import isfinite
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bilinq.arrays import Array, finite, positive, scalar, short
+from bilinq.errors import BadInput
+from bilinq.policies import KnownRewards, Policy, Sabr
+from bilinq.problem.instances import Instances
+
+
+@dataclass(frozen=True)
+class JobClass:
+    """A kind of job: its name, features (d1,) and weight, its priority against the other classes."""
+
+    name: str
+    features: tuple[float, ...]
+    weight: float = 1.0
+
+    def __init__(self, name: str, features: ArrayLike, weight: float = 1.0) -> None:
+        object.__setattr__(self, "name", _name(name))
+        object.__setattr__(self, "features", _features(name, features))
+        object.__setattr__(self, "weight", scalar(f"weight of {name}", weight, positive))
+
+
+@dataclass(frozen=True)
+class ServerClass:
+    """A kind of server: its name and features (d2,)."""
+
+    name: str
+    features: tuple[float, ...]
+
+    def __init__(self, name: str, features: ArrayLike) -> None:
+        object.__setattr__(self, "name", _name(name))
+        object.__setattr__(self, "features", _features(name, features))
+
+
+Class = TypeVar("Class", JobClass, ServerClass)
+
+
+def by_name(argument: str, classes: Sequence[Class]) -> dict[str, Class]:
+    """Return classes by name: at least one, names unique, features of one length."""
+    found = {one.name: one for one in classes}
+    if not found:
+        raise BadInput(f"{argument} must hold at least one class; got none")
+    if len(found) < len(classes):
+        raise BadInput(f"{argument} must have unique names; got {short([one.name for one in classes])}")
+    lengths = {len(one.features) for one in found.values()}
+    if len(lengths) > 1:
+        raise BadInput(f"{argument} must have features of one length; got {short(sorted(lengths))}")
+    return found
+
+
+@dataclass(frozen=True)
+class RewardRange:
+    """The smallest and the largest reward in the user's units, which policies see as -1 and 1."""
+
+    low: float = -1.0
+    high: float = 1.0
+
+    def __post_init__(self) -> None:
+        low, high = scalar("reward.low", self.low), scalar("reward.high", self.high)
+        if not (low < high and np.isfinite(2.0 * (high - low))):
+            raise BadInput(f"reward.low must be below reward.high; got {low:g} and {high:g}")
+
+    def scaled(self, reward: float) -> float:
+        """Return a reward in [-1, 1], or say that it is outside the range."""
+        value = reward if type(reward) is float and isfinite(reward) else scalar("reward", reward)
+        if not self.low <= value <= self.high:
+            raise BadInput(f"reward must be from {self.low:g} to {self.high:g}, the declared range; got {value:g}")
+        return min(max((value - self.middle) / self.unit, -1.0), 1.0)
+
+    def unscaled(self, value: Array) -> Array:
+        """Return means in [-1, 1] in the user's units."""
+        return np.asarray(self.middle + self.unit * value)
+
+    @cached_property
+    def middle(self) -> float:
+        """The reward that policies see as zero."""
+        return 0.5 * (self.low + self.high)
+
+    @cached_property
+    def unit(self) -> float:
+        """How much of the user's units one is."""
+        return 0.5 * (self.high - self.low)
+
+
+def instances_of(jobs: Sequence[JobClass], servers: Sequence[ServerClass]) -> Instances:
+    """Return classes as one replication for a policy: rewards and rates, which nobody knows, are zero and one."""
+    u, v = np.array([[one.features for one in jobs]]), np.array([[one.features for one in servers]])
+    I, J = u.shape[1], v.shape[1]
+    pairs, rows = np.zeros((1, I, J)), np.ones((1, I))
+    return Instances(u, v, pairs, 0.0 * rows, rows, np.ones((1, J)), pairs + 0.5, rows)
+
+
+def _name(value: object) -> str:
+    if not isinstance(value, str) or not value or not value.isprintable():
+        raise BadInput(f"name of a class must be printable text; got {short(value)}")
+    return value
+
+
+def _features(name: str, value: ArrayLike) -> tuple[float, ...]:
+    array = finite(f"features of {name}", value)
+    if array.ndim != 1 or not array.size:
+        raise BadInput(f"features of {name} must be a list of numbers; got shape {array.shape}")
+    return tuple(array.tolist())
+
+
+Exploration = Literal["thompson", "ucb", "none"]
+
+
+@dataclass(frozen=True)
+class Knobs:
+    """Settings of the default policy.
+
+    Attributes
+    ----------
+    target_wait, V : float or None
+        How long jobs may wait for a good match, in slots, or V itself; one of the two.
+    work_conserving : bool
+        Whether no server idles while a job waits.
+    exploration : "thompson", "ucb" or "none"
+        How to try what is not known yet.
+    gamma : float
+        Cost of using a server, above one.
+    """
+
+    target_wait: float | None
+    V: float | None
+    work_conserving: bool = False
+    exploration: Exploration = "thompson"
+    gamma: float = 1.2
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.work_conserving, bool):
+            raise BadInput(f"work_conserving must be true or false; got {self.work_conserving!r}")
+        self.policy(None)
+
+    def policy(self, weight: Sequence[float] | None) -> Sabr:
+        """Return the policy for classes with these weights: noise is measured, no job is served twice at a time."""
+        return Sabr(V=self.V, target_wait=self.target_wait, gamma=self.gamma, weight=weight, noise="estimate",
+                    exploration=self.exploration, assignment="distinct", limit="queue",
+                    work_conserving=self.work_conserving)  # fmt: skip
+
+    def turned(
+        self,
+        target_wait: float | None,
+        V: float | None,
+        work_conserving: bool | None,
+        exploration: Exploration | None,
+        gamma: float | None = None,
+    ) -> Knobs:
+        """Return other settings; None stays, but of `target_wait` and `V` one replaces the other."""
+        given: dict[str, Any] = {"work_conserving": work_conserving, "exploration": exploration, "gamma": gamma}
+        changes = {key: value for key, value in given.items() if value is not None}
+        if target_wait is not None or V is not None:
+            changes |= {"target_wait": target_wait, "V": V}
+        return replace(self, **changes)
+
+
+@dataclass(frozen=True)
+class Roster:
+    """Classes in the order of rows and columns, with knobs for the default policy or a policy of the caller's own."""
+
+    job_classes: tuple[JobClass, ...]
+    server_classes: tuple[ServerClass, ...]
+    knobs: Knobs | None
+    given: Policy | None = None
+
+    def __post_init__(self) -> None:
+        by_name("job_classes", self.job_classes)
+        by_name("server_classes", self.server_classes)
+        assert self.policy is not None  # refuses weights that do not fit
+
+    @cached_property
+    def jobs(self) -> dict[str, int]:
+        """The row of each job class."""
+        return {one.name: k for k, one in enumerate(self.job_classes)}
+
+    @cached_property
+    def servers(self) -> dict[str, int]:
+        """The column of each server class."""
+        return {one.name: k for k, one in enumerate(self.server_classes)}
+
+    @cached_property
+    def instances(self) -> Instances:
+        """The classes as a policy sees them."""
+        return instances_of(self.job_classes, self.server_classes)
+
+    @cached_property
+    def policy(self) -> Policy:
+        """The policy, with the weights of the classes if it knows weights."""
+        weight = [one.weight for one in self.job_classes]
+        if self.knobs is not None:
+            return self.knobs.policy(weight)
+        assert self.given is not None
+        if isinstance(self.given, Sabr | KnownRewards):
+            return replace(self.given, weight=weight)
+        if any(value != 1.0 for value in weight):
+            raise BadInput(f"weight must be 1 for a policy without weights; got {short(weight)} for {self.given!r}")
+        return self.given
+
+    def row(self, job_class: str) -> int:
+        """Return the row of a job class."""
+        if job_class not in self.jobs:
+            raise BadInput(f"job_class must be one of {short(list(self.jobs))}; got {short(job_class)}")
+        return self.jobs[job_class]
+
+    def column(self, server_class: str) -> int:
+        """Return the column of a server class."""
+        if server_class not in self.servers:
+            raise BadInput(f"server_class must be one of {short(list(self.servers))}; got {short(server_class)}")
+        return self.servers[server_class]
