@@ -104,8 +104,8 @@ def _features(k: int, many: int) -> list[float]:
 
 async def _started(file: Path, jobs: int, servers: int) -> Service:
     settings = Settings(
-        job_class=tuple(messages.JobClass(f"job {k}", _features(k, jobs)) for k in range(jobs)),
-        server_class=tuple(messages.ServerClass(f"server {k}", _features(k, servers)) for k in range(servers)),
+        job_class=tuple(messages.JobClassInfo(f"job {k}", _features(k, jobs)) for k in range(jobs)),
+        server_class=tuple(messages.ServerClassInfo(f"server {k}", _features(k, servers)) for k in range(servers)),
         backlog=10 * JOBS,
     )
     service = Service(settings, open_store(f"sqlite:///{file}"))

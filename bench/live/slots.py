@@ -12,7 +12,7 @@ from bilinq.live.service import Service
 from bilinq.live.service.core import Core
 from bilinq.live.settings import Settings
 from bilinq.live.store import open_store
-from bilinq.live.wire.messages import JobClass, NewJob, NewServer, ServerClass, WorkFinish
+from bilinq.live.wire.messages import JobClassInfo, NewJob, NewServer, ServerClassInfo, WorkFinish
 
 JOBS, SERVERS, QUEUED, IDLE = 100, 20, 100_000, 200
 
@@ -29,8 +29,8 @@ async def _slots(database: str, slots: int) -> list[tuple[float, float]]:
     features = draw.uniform(0.0, 1.0, (JOBS + SERVERS, 4)).tolist()
     settings = Settings(
         database=database, work_conserving=True, slot=60.0,
-        job_class=tuple(JobClass(f"job{k}", features[k]) for k in range(JOBS)),
-        server_class=tuple(ServerClass(f"server{k}", features[JOBS + k]) for k in range(SERVERS)),
+        job_class=tuple(JobClassInfo(f"job{k}", features[k]) for k in range(JOBS)),
+        server_class=tuple(ServerClassInfo(f"server{k}", features[JOBS + k]) for k in range(SERVERS)),
     )  # fmt: skip
     service = Service(settings, open_store(database))
     await service.start()

@@ -33,7 +33,7 @@ class Refused(BilinqError):
     """The live service does not do what was asked; each kind is one answer of the API."""
 
 
-class NotKnown(Refused, LookupError):
+class NotFound(Refused, LookupError):
     """There is no such job, server, lease, class or key, or it belongs to somebody else."""
 
 
@@ -45,11 +45,11 @@ class NoKey(Refused):
     """No key, or one that is unknown, expired or revoked."""
 
 
-class Clash(Refused):
+class Conflict(Refused):
     """What was asked contradicts what is stored: a used key with another body, a finished job, a name in use."""
 
 
-class Stale(Clash):
+class Stale(Conflict):
     """The lease has ended, or the fence is not the newest: somebody else may serve the job by now."""
 
 
@@ -61,7 +61,7 @@ class Busy(Refused):
         self.retry_after = retry_after
 
 
-class Away(Refused):
+class Unavailable(Refused):
     """The service cannot answer now (database gone, starting, stopping); ask again after `retry_after` seconds."""
 
     def __init__(self, message: str, retry_after: float = 1.0) -> None:

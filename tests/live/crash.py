@@ -31,7 +31,7 @@ from template import Copy, Template
 from bilinq.client import Client
 from bilinq.live.settings import Settings
 from bilinq.live.store import Transaction, open_store
-from bilinq.live.wire.messages import JobClass, ServerClass
+from bilinq.live.wire.messages import JobClassInfo, ServerClassInfo
 
 T = TypeVar("T")
 Outage = Callable[[], None]
@@ -53,8 +53,8 @@ def crash_test(folder: Path, database: str, kills: int, seed: int, outage: Outag
     """Kill a service on `database` so many times under load, let it end all jobs, and audit; `outage` comes in between."""
     settings = Settings(
         database=database, port=_free_port(), slot=0.02, lease=10.0, max_attempts=5, work_conserving=True, rate=0.0, seed=1,
-        checkpoint_every=0.3, job_class=tuple(map(JobClass, JOBS, FEATURES)),
-        server_class=tuple(map(ServerClass, SERVERS, FEATURES)),
+        checkpoint_every=0.3, job_class=tuple(map(JobClassInfo, JOBS, FEATURES)),
+        server_class=tuple(map(ServerClassInfo, SERVERS, FEATURES)),
     )  # fmt: skip
     key = make_key(database, "admin")
     with Template(folder / "log.txt") as template, Client(f"http://127.0.0.1:{settings.port}", key) as client:

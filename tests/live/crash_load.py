@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 
 from bilinq.client import Client, NewJob
-from bilinq.errors import Clash, Stale
+from bilinq.errors import Conflict, Stale
 from bilinq.live.wire.messages import Lease, WorkFinish
 
 JOBS, SERVERS = ("short", "long"), ("gpu", "cpu")
@@ -147,7 +147,7 @@ class Load:
                 id = chance.choice(list(self.said.jobs.values())[-2:])
                 try:
                     client.cancel(id)
-                except Clash:
+                except Conflict:
                     continue
                 self.said.cancelled.add(id)
 

@@ -9,11 +9,11 @@ from bilinq.live.keys import LOCAL
 from bilinq.live.service import Service
 from bilinq.live.settings import Settings
 from bilinq.live.store import open_store
-from bilinq.live.wire.messages import JobClass, NewJob, NewServer, ServerClass, WorkFinish
+from bilinq.live.wire.messages import JobClassInfo, NewJob, NewServer, ServerClassInfo, WorkFinish
 
 CLASSES = {
-    "job_class": (JobClass("a", [1.0, 0.0]), JobClass("b", [0.6, 0.8])),
-    "server_class": (ServerClass("x", [1.0, 0.1]),),
+    "job_class": (JobClassInfo("a", [1.0, 0.0]), JobClassInfo("b", [0.6, 0.8])),
+    "server_class": (ServerClassInfo("x", [1.0, 0.1]),),
 }
 
 

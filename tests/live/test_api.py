@@ -8,7 +8,7 @@ import pytest
 from asgi import Answer, ask
 from fake_service import FakeService, make_fake
 
-from bilinq.errors import Away, BadState, Clash, NotAllowed
+from bilinq.errors import BadState, Conflict, NotAllowed, Unavailable
 from bilinq.live.http.middleware import SECURITY
 from bilinq.live.http.problems import describe
 from bilinq.live.wire import messages as m
@@ -105,7 +105,7 @@ def test_a_class_is_set_under_the_name_in_the_path(api: Api) -> None:
 
 def test_knobs_that_are_left_out_stay_unset(api: Api) -> None:
     assert api("PATCH", "/v1/knobs", {"V": 3.0}).status == 200
-    assert api.service.calls[-1] == ("turn", m.TurnKnobs(V=3.0))
+    assert api.service.calls[-1] == ("update_settings", m.SettingsUpdate(V=3.0))
 
 
 def test_keys_are_made_shown_once_and_revoked(api: Api) -> None:
@@ -203,13 +203,13 @@ def test_refusals_of_the_service_have_their_status(api: Api) -> None:
 
 
 def test_errors_are_told_by_their_most_special_kind() -> None:
-    assert [describe(error).status for error in (Clash("x"), NotAllowed("x"), Away("x"), BadState("x"))] == [
+    assert [describe(error).status for error in (Conflict("x"), NotAllowed("x"), Unavailable("x"), BadState("x"))] == [
         409,
         403,
         503,
         500,
     ]
-    assert len(describe(Clash("x" * 10**6)).detail) == 1000
+    assert len(describe(Conflict("x" * 10**6)).detail) == 1000
 
 
 def test_a_bug_is_logged_and_told_without_its_trace(api: Api, caplog: pytest.LogCaptureFixture) -> None:

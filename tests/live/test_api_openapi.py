@@ -101,7 +101,7 @@ def test_operations_are_named_once_and_say_what_they_need() -> None:
 
 
 def test_what_excludes_each_other_is_told() -> None:
-    knobs = DOCUMENT["components"]["schemas"]["TurnKnobs"]
+    knobs = DOCUMENT["components"]["schemas"]["SettingsUpdate"]
     check({"V": 1.0}, knobs)
     with pytest.raises(jsonschema_rs.ValidationError):
         check({"V": 1.0, "target_wait": 1.0}, knobs)

@@ -9,7 +9,7 @@ import pytest
 from asgi import Request, request
 from fake_service import FakeService, FakeWatch, make_fake
 
-from bilinq.errors import Away
+from bilinq.errors import Unavailable
 from bilinq.live.http import stream as streams
 
 
@@ -83,7 +83,7 @@ def test_head_begins_no_stream() -> None:
 
 def test_what_goes_wrong_first_is_a_problem_and_later_an_end(caplog: pytest.LogCaptureFixture) -> None:
     async def talk() -> None:
-        app, _, key = make(Endless(Away("not now"), after=0))
+        app, _, key = make(Endless(Unavailable("not now"), after=0))
         found = await request("GET", "/v1/events", None, key).run(app)
         assert (found.status, found.json["detail"]) == (503, "not now")
         app, _, key = make(Endless(ZeroDivisionError("secret"), after=2))

@@ -10,9 +10,9 @@ import pytest
 from faulty import Faulty
 from plain_service import PlainService
 
-from bilinq.client import AsyncClient, Client, JobClass, NewJob, NewKey, ServerClass, TurnKnobs, WorkFinish
+from bilinq.client import AsyncClient, Client, JobClassInfo, NewJob, NewKey, ServerClassInfo, SettingsUpdate, WorkFinish
 from bilinq.client import transport as talk
-from bilinq.errors import Away, BadInput, Busy, Clash, NoKey, NotAllowed, NotKnown, Refused, Stale
+from bilinq.errors import BadInput, Busy, Conflict, NoKey, NotAllowed, NotFound, Refused, Stale, Unavailable
 
 pytest_plugins = ["workers"]
 pytestmark = pytest.mark.usefixtures("short_pauses")
@@ -55,10 +55,10 @@ def test_the_rest_of_the_api(client: Client, live: Faulty) -> None:
     assert [job.id for job in client.jobs(state="queued", job_class="short", key="order 1", limit=3).jobs] == [ref.id]
     assert live.service.calls[-1] == ("jobs", ("queued", "short", None, 3, "order 1"))
     assert client.cancel(ref.id).state == "cancelled"
-    assert client.put_job_class(JobClass("a/b c", [1.0, 0.5])).name == "a/b c"
-    client.put_server_class(ServerClass("cpu", [1.0, 0.5]))
+    assert client.put_job_class(JobClassInfo("a/b c", [1.0, 0.5])).name == "a/b c"
+    client.put_server_class(ServerClassInfo("cpu", [1.0, 0.5]))
     assert "a/b c" in [one.name for one in client.classes().job_classes]
-    assert client.turn(TurnKnobs(target_wait=3.0)) == client.knobs()
+    assert client.update_settings(SettingsUpdate(target_wait=3.0)) == client.settings()
     assert client.state().V == 50.0
     assert client.dead(limit=5).jobs == []
     made = client.create_key(NewKey(["read"]))
@@ -72,7 +72,7 @@ def test_the_rest_of_the_api(client: Client, live: Faulty) -> None:
     server = client.register("gpu")
     assert server.name
     client.unregister(server.id)
-    with pytest.raises(NotKnown, match=server.id):
+    with pytest.raises(NotFound, match=server.id):
         client.unregister(server.id)
 
 
@@ -126,23 +126,23 @@ def test_what_was_done_before_is_done(client: Client, live: Faulty) -> None:
     assert client.cancel(client.submit("short").id).state == "cancelled"
     ended = client.submit("short").id
     live.service.change(ended, state="done")
-    with pytest.raises(Clash):
+    with pytest.raises(Conflict):
         client.cancel(ended)
     prefix = client.create_key(NewKey(["read"])).info.prefix
     live.fault("lose", "/v1/keys/")
     assert client.revoke_key(prefix).revoked is not None
     assert client.revoke_key(prefix).revoked is not None
-    with pytest.raises(NotKnown):
+    with pytest.raises(NotFound):
         client.revoke_key("nobody")
 
 
 def test_what_must_not_be_repeated_is_not(client: Client, live: Faulty) -> None:
     live.fault("lose", "/v1/keys")
-    with pytest.raises(Away, match="no answer from"):
+    with pytest.raises(Unavailable, match="no answer from"):
         client.create_key(NewKey(["read"]))
     assert len(live.service.known) == 2
     live.fault("refuse", "/v1/keys", status=503)
-    with pytest.raises(Away):
+    with pytest.raises(Unavailable):
         client.create_key(NewKey(["read"]))
     live.fault("refuse", "/v1/keys", status=429)
     client.create_key(NewKey(["read"]))
@@ -171,7 +171,7 @@ def test_it_does_not_wait_for_longer_than_it_may(client: Client, live: Faulty) -
     assert time.monotonic() - start < 1.0
     assert caught.value.retry_after == 60.0
     live.fault("refuse", "/v1/jobs", status=503, retry_after="Fri, 31 Dec 2100 23:59:59 GMT")
-    with pytest.raises(Away) as gone:
+    with pytest.raises(Unavailable) as gone:
         client.submit("short")
     assert gone.value.retry_after > 1e9
 
@@ -194,7 +194,7 @@ def test_a_slow_answer_is_asked_for_again(client: Client, live: Faulty) -> None:
 def test_a_call_takes_no_longer_than_its_limit(client: Client, live: Faulty) -> None:
     live.fault("slow", "/v1/jobs", seconds=1.0, times=100)
     start = time.monotonic()
-    with pytest.raises(Away, match=r"timed out .* \(tried \d+ times in"):
+    with pytest.raises(Unavailable, match=r"timed out .* \(tried \d+ times in"):
         client.within(0.7).submit("short")
     assert time.monotonic() - start < 1.0  # where nothing else runs 0.7
 
@@ -211,7 +211,7 @@ def test_nobody_there_is_said_with_the_address(kind: Any) -> None:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
         client = kind(url, "k", timeout=0.2)
-        with pytest.raises(Away, match=f"cannot reach {url}: Connection refused.*tried"):
+        with pytest.raises(Unavailable, match=f"cannot reach {url}: Connection refused.*tried"):
             outcome = client.submit("short")
             asyncio.run(outcome) if inspect.iscoroutine(outcome) else None
 
@@ -228,10 +228,10 @@ def test_errors_of_the_service_come_back_as_what_they_were(client: Client, live:
         client.submit("long")
     client.submit("short", 1, key="k")
     assert client.submit("short", 1, key="k").id == "j1"
-    with pytest.raises(Clash, match="'k'") as clash:
+    with pytest.raises(Conflict, match="'k'") as clash:
         client.submit("short", 2, key="k")
     assert not isinstance(clash.value, Stale)
-    with pytest.raises(NotKnown, match="j9"):
+    with pytest.raises(NotFound, match="j9"):
         client.job("j9")
     lease = client.lease(client.register("gpu").id)
     assert lease is not None
@@ -255,7 +255,7 @@ def test_another_kind_of_service_is_noticed(client: Client, live: Faulty) -> Non
     live.fault("refuse", "/v1/jobs", status=404)
     with pytest.raises(Refused, match="404 Not Found; is it a bilinq service") as caught:
         client.submit("short")
-    assert not isinstance(caught.value, NotKnown)
+    assert not isinstance(caught.value, NotFound)
     live.fault("refuse", "/v1/state", status=200)
     with pytest.raises(Refused, match="something unexpected"):
         client.state()
@@ -264,7 +264,7 @@ def test_another_kind_of_service_is_noticed(client: Client, live: Faulty) -> Non
         pytest.raises(Refused, match="nothing is served") as nothing,
     ):
         lost.state()
-    assert not isinstance(nothing.value, NotKnown)
+    assert not isinstance(nothing.value, NotFound)
 
 
 @pytest.mark.parametrize("value", [float("nan"), {"a": [float("inf")]}, {1, 2}, "\ud800"])
@@ -349,7 +349,7 @@ def test_coroutines_do_the_same(live: Faulty) -> None:
             live.fault("slow", "/finish", seconds=1.0)
             assert (await client.finish(lease.lease, lease.fence, 0.5)).state == "done"
             assert (await client.wait(lease.job.id)).reward == 0.5
-            with pytest.raises(NotKnown):
+            with pytest.raises(NotFound):
                 await client.job("j99")
 
     asyncio.run(use())

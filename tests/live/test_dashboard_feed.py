@@ -1,4 +1,4 @@
-"""The dashboard on a made-up service: it stays smooth with 50 x 20 classes and an hour of history, and shows a rival."""
+"""The dashboard on a made-up service: it stays smooth with 50 x 20 classes and an hour of history, and shows a baseline."""
 
 import json
 import re
@@ -74,7 +74,7 @@ def test_no_task_takes_longer_than_a_tenth_of_a_second(browser: Browser) -> None
     assert longest.cost < LONGEST, longest
 
 
-def test_a_rival_is_shown_beside_and_many_classes_are_grey(browser: Browser) -> None:
+def test_a_baseline_is_shown_beside_and_many_classes_are_grey(browser: Browser) -> None:
     source = Generated(12, 2, 100)
     with Feed(source) as feed:
         page, trouble = opened(browser, f"{feed.address}/#key={KEY}")

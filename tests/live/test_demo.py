@@ -83,25 +83,25 @@ def test_ctrl_c_while_it_starts(tmp_path: Path) -> None:
         ends(demo, signal.SIGINT, group=True)
 
 
-def test_a_rival_meets_the_same_jobs_and_is_shown_beside(tmp_path: Path) -> None:
-    with DemoProcess(tmp_path, "--port", "0", "--fleet", "paper", "--rival") as demo, demo.open() as client:
-        rival = PAGE.search(demo.told[-1])
-        assert rival is not None and demo.told[-1].startswith("first come, first served, has the same jobs at ")
+def test_a_baseline_meets_the_same_jobs_and_is_shown_beside(tmp_path: Path) -> None:
+    with DemoProcess(tmp_path, "--port", "0", "--fleet", "paper", "--baseline") as demo, demo.open() as client:
+        baseline = PAGE.search(demo.told[-1])
+        assert baseline is not None and demo.told[-1].startswith("first come, first served, has the same jobs at ")
         moment = wait_for(lambda: shown_beside(client), 60.0)
         assert moment["rival"]["name"] == "first-come" and moment["rival"]["wait_p50"] >= 0.0
         watch(client, lambda state: state["counters"].get("submitted", 0) > 10)
-        with reach(rival) as other:
+        with reach(baseline) as other:
             assert other.get("/v1/knobs").json()["policy"] == "first-come"
             ours, theirs = newest_jobs(client), newest_jobs(other)
         both = ours.keys() & theirs.keys()
         assert len(both) > 5 and all(ours[number] == theirs[number] for number in both)
         code, _ = demo.end(signal.SIGINT, group=True)
         assert code == 0 and len(demo.pids) == 7 and not demo.left()
-        assert not is_locked(tmp_path / "demo.db") and not is_locked(tmp_path / "demo-rival.db")
+        assert not is_locked(tmp_path / "demo.db") and not is_locked(tmp_path / "demo-baseline.db")
 
 
 def shown_beside(client: httpx.Client) -> Any:
-    """Return the last moment if it shows a rival whose jobs have been served."""
+    """Return the last moment if it shows a baseline whose jobs have been served."""
     moments = client.get("/v1/history?limit=1").raise_for_status().json()["moments"]
     found = moments and moments[-1]["rival"]
     return moments[-1] if found and found["wait_p50"] is not None else None

@@ -22,7 +22,7 @@ from process import make_key, wait_for
 from template import Copy, Template
 
 from bilinq.live.settings import Settings
-from bilinq.live.wire.messages import JobClass, ServerClass
+from bilinq.live.wire.messages import JobClassInfo, ServerClassInfo
 
 pytest_plugins = ["databases"]
 
@@ -87,7 +87,7 @@ def live(template: Template, database: str, key: str, **options: Any) -> Iterato
         port = free.getsockname()[1]
     settings = Settings(
         database=database, port=port, slot=0.02, work_conserving=True, rate=0.0, seed=1, max_body=4096,
-        job_class=(JobClass("short", [1.0, 0.2]),), server_class=(ServerClass("gpu", [0.3, 1.0]),), **options,
+        job_class=(JobClassInfo("short", [1.0, 0.2]),), server_class=(ServerClassInfo("gpu", [0.3, 1.0]),), **options,
     )  # fmt: skip
     headers = {"Authorization": f"Bearer {key}"}
     with (

@@ -18,7 +18,7 @@ from bilinq.live.service import Service
 from bilinq.live.service.local_keys import FRESH
 from bilinq.live.settings import Settings, load
 from bilinq.live.store import open_store
-from bilinq.live.wire.messages import JobClass, ServerClass
+from bilinq.live.wire.messages import JobClassInfo, ServerClassInfo
 
 pytest_plugins = ("databases",)
 
@@ -210,8 +210,8 @@ def test_a_scrape_of_many_classes_is_quick(tmp_path: Path) -> None:
 
     async def run() -> tuple[float, str]:
         settings = Settings(
-            job_class=tuple(JobClass(f"job {k}", [1.0, k / 50]) for k in range(50)),
-            server_class=tuple(ServerClass(f"server {k}", [1.0, k / 20]) for k in range(20)),
+            job_class=tuple(JobClassInfo(f"job {k}", [1.0, k / 50]) for k in range(50)),
+            server_class=tuple(ServerClassInfo(f"server {k}", [1.0, k / 20]) for k in range(20)),
         )
         service = Service(settings, open_store(f"sqlite:///{tmp_path}/live.db"))
         await service.start()

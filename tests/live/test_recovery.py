@@ -9,7 +9,7 @@ import pytest
 from databases import leading, stored
 from slotless import life, ready, run, serving
 
-from bilinq.errors import Away
+from bilinq.errors import Unavailable
 from bilinq.live.keys import LOCAL
 from bilinq.live.service.outbox import Changes
 from bilinq.live.store import Transaction, checkpoints, jobs, leases, servers
@@ -50,7 +50,7 @@ def test_a_slot_that_fails_is_answered_and_mended(sqlite_url: str, monkeypatch: 
             monkeypatch.setattr(broken, "assign", lambda *_: 1 / 0)
             assert await service.lease(LOCAL, [server.id], 0.0) == []
             assert not service.ready
-            with pytest.raises(Away):
+            with pytest.raises(Unavailable):
                 await service.submit(LOCAL, [NewJob("a")])
             await ready(service)
             assert service.core.memory.scheduler is not broken
@@ -72,7 +72,7 @@ def test_a_slot_that_always_fails_is_mended_less_and_less_often(
                 patch.setattr(Scheduler, "assign", lambda *_: 1 / 0)
                 end = time.monotonic() + 3.0
                 while time.monotonic() < end:
-                    with contextlib.suppress(Away):
+                    with contextlib.suppress(Unavailable):
                         assert await service.lease(LOCAL, [server.id], 0.1) == []
                     await asyncio.sleep(0.01)
             await ready(service)
@@ -206,7 +206,7 @@ def test_a_job_that_is_only_being_stored_cannot_be_cancelled_yet(sqlite_url: str
         async with serving(sqlite_url) as service:
             row = JobRow(7, "default", "a", "queued", None, None, "1", 1, 1, 0, 1.0)
             await service.core.write(lambda tx: jobs.insert(tx, [row]))  # on disk, and memory does not know yet
-            with pytest.raises(Away, match="only being stored"):
+            with pytest.raises(Unavailable, match="only being stored"):
                 await service.cancel(LOCAL, "j7")
 
     run(work())
@@ -221,7 +221,7 @@ def test_a_service_that_is_not_ready_does_not_refuse_ends_but_says_so(sqlite_url
             server = await service.register(LOCAL, NewServer("x"))
             [held] = await service.lease(LOCAL, [server.id], 0.0)
             service.core.ready = False
-            with pytest.raises(Away):
+            with pytest.raises(Unavailable):
                 await service.finish(LOCAL, [WorkFinish(held.lease, held.fence, 0.5)])
             service.core.ready = True
             [told] = await service.finish(LOCAL, [WorkFinish(held.lease, held.fence, 0.5)])

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 from slotless import run, serving
 
-from bilinq.errors import BadInput, Busy, NotKnown
+from bilinq.errors import BadInput, Busy, NotFound
 from bilinq.live.keys import LOCAL
-from bilinq.live.wire.messages import JobClass, NewJob, NewServer, TurnKnobs, Work, WorkFinish
+from bilinq.live.wire.messages import JobClassInfo, NewJob, NewServer, SettingsUpdate, Work, WorkFinish
 
 pytest_plugins = ("databases",)
 
@@ -50,7 +50,7 @@ def test_a_call_for_an_unknown_server_ends_no_lease(sqlite_url: str) -> None:
             server = await service.register(LOCAL, NewServer("x"))
             [held] = await service.lease(LOCAL, [server.id], 0.0)
             ends = [WorkFinish(held.lease, held.fence, 0.5)]
-            with pytest.raises(NotKnown, match="there is no server 's9'"):
+            with pytest.raises(NotFound, match="there is no server 's9'"):
                 await service.work(LOCAL, Work(ends, [server.id, "s9"]))
             assert [lease.id for lease in service.core.memory.leases.values()] == [held.fence]
             told = await service.work(LOCAL, Work(ends, [server.id]))
@@ -61,9 +61,9 @@ def test_a_call_for_an_unknown_server_ends_no_lease(sqlite_url: str) -> None:
 
 def test_knobs_that_are_turned_at_the_same_time_are_all_turned(database_url: str) -> None:
     async def work() -> None:
-        turns = (TurnKnobs(target_wait=7.0), TurnKnobs(exploration="ucb"), TurnKnobs(weight={"a": 3.0}))
+        turns = (SettingsUpdate(target_wait=7.0), SettingsUpdate(exploration="ucb"), SettingsUpdate(weight={"a": 3.0}))
         async with serving(database_url) as service:
-            await asyncio.gather(*(service.turn(LOCAL, turn) for turn in turns))
+            await asyncio.gather(*(service.update_settings(LOCAL, turn) for turn in turns))
             at_once = service.core.options.shown
         async with serving(database_url) as service:
             assert service.core.options.shown == at_once
@@ -78,7 +78,7 @@ def test_classes_that_do_not_fit_together_are_refused_also_if_they_come_together
 
     async def work() -> None:
         nothing: dict[str, tuple[()]] = {"job_class": (), "server_class": ()}
-        wanted = [JobClass("a", [1.0]), JobClass("b", [1.0, 2.0]), JobClass("c", [1.0])]
+        wanted = [JobClassInfo("a", [1.0]), JobClassInfo("b", [1.0, 2.0]), JobClassInfo("c", [1.0])]
         async with serving(database_url, **nothing) as service:
             told = await asyncio.gather(*(service.put_job_class(LOCAL, one) for one in wanted), return_exceptions=True)
             assert [isinstance(one, BadInput) for one in told] == [False, True, False]

@@ -14,7 +14,7 @@ from bilinq.live.keys import LOCAL
 from bilinq.live.service import Service
 from bilinq.live.service.memory import Memory
 from bilinq.live.store import Transaction, jobs, leases
-from bilinq.live.wire.messages import Extend, JobClass, Lease, NewJob, NewServer, TurnKnobs, Work, WorkFinish
+from bilinq.live.wire.messages import Extend, JobClassInfo, Lease, NewJob, NewServer, SettingsUpdate, Work, WorkFinish
 
 pytest_plugins = ("databases",)
 
@@ -70,9 +70,9 @@ class Crowd:
         service, some = self.service, self.draw.choice(SERVERS)
         what = self.draw.randrange(5)
         if what == 0:
-            await service.turn(LOCAL, TurnKnobs(weight={"a": self.draw.uniform(0.5, 2.0)}))
+            await service.update_settings(LOCAL, SettingsUpdate(weight={"a": self.draw.uniform(0.5, 2.0)}))
         elif what == 1:
-            await service.put_job_class(LOCAL, JobClass("b", [0.6, self.draw.random()]))
+            await service.put_job_class(LOCAL, JobClassInfo("b", [0.6, self.draw.random()]))
         elif what == 2 and self.known:
             await service.cancel(LOCAL, self.draw.choice(self.known))
         elif what == 3 and self.held:
@@ -122,7 +122,7 @@ def test_memory_and_database_agree_whatever_meets(database_url: str, seed: int) 
             assert stored["leased"] == {(lease.job, lease.id) for lease in memory.leases.values()}
             assert max(crowd.done.values()) == 1 and set(crowd.done) <= stored["done"]
             assert service.core.meters.recoveries == 0
-            assert min(crowd.made["hung up"], crowd.made["Clash"] + crowd.made["Stale"], len(crowd.done)) > 50
+            assert min(crowd.made["hung up"], crowd.made["Conflict"] + crowd.made["Stale"], len(crowd.done)) > 50
 
     run(work())
 

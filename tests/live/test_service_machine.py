@@ -23,12 +23,12 @@ from bilinq.live.service.loading import kinds, new_scheduler
 from bilinq.live.settings import Settings
 from bilinq.live.store import classes, open_store, rewards
 from bilinq.live.watch import Watch
-from bilinq.live.wire.messages import JobClass, NewKey, ServerClass
+from bilinq.live.wire.messages import JobClassInfo, NewKey, ServerClassInfo
 
 pytest_plugins = ["databases"]
 
-JOBS = (JobClass("a", [1.0, 0.0]), JobClass("b", [0.6, 0.8], weight=2.0))
-SERVERS = (ServerClass("x", [1.0, 0.1]), ServerClass("y", [0.2, 1.0]))
+JOBS = (JobClassInfo("a", [1.0, 0.0]), JobClassInfo("b", [0.6, 0.8], weight=2.0))
+SERVERS = (ServerClassInfo("x", [1.0, 0.1]), ServerClassInfo("y", [0.2, 1.0]))
 ATTEMPTS = 2
 PHASES = (Phase.explicit, Phase.generate)
 """No shrinking: a database makes an example slow, and a long one says enough."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from databases import leading
 
-from bilinq.errors import Away, Clash
+from bilinq.errors import Conflict, Unavailable
 from bilinq.live.keys import LOCAL
 from bilinq.live.service import Service
 from bilinq.live.service.outbox import Changes, Outbox
@@ -22,7 +22,7 @@ from bilinq.live.store.jobs import Ended, JobRow, Queued
 from bilinq.live.store.leases import LeaseEnd, LeaseRow
 from bilinq.live.store.rewards import RewardRow
 from bilinq.live.store.servers import ServerRow
-from bilinq.live.wire.messages import JobClass, Lease, LeasedJob, NewJob, NewServer, ServerClass, Submitted
+from bilinq.live.wire.messages import JobClassInfo, Lease, LeasedJob, NewJob, NewServer, ServerClassInfo, Submitted
 
 pytest_plugins = ("databases",)
 
@@ -191,7 +191,7 @@ def test_after_a_failure_changes_start_anew(sqlite_url: str) -> None:
 
 @asynccontextmanager
 async def serving(url: str, **options: Any) -> AsyncIterator[Service]:
-    classes = {"job_class": (JobClass("a", [1.0]),), "server_class": (ServerClass("x", [1.0]),)}
+    classes = {"job_class": (JobClassInfo("a", [1.0]),), "server_class": (ServerClassInfo("x", [1.0]),)}
     service = Service(Settings(database=url, **(classes | options)), open_store(url))
     await service.start()
     try:
@@ -209,7 +209,7 @@ def test_submits_at_once_are_all_or_none_each(database_url: str) -> None:
             calls[4] = [NewJob("a", 4, key="own4"), NewJob("a", "other", key="k")]
             calls += [[NewJob("a", key="k", payload=0)] * 200, [NewJob("a")] * 60 + [NewJob("a", 5, key="k")]]
             told = await asyncio.gather(*(service.submit(LOCAL, call) for call in calls), return_exceptions=True)
-            refused = [k for k, one in enumerate(told) if isinstance(one, Clash)]
+            refused = [k for k, one in enumerate(told) if isinstance(one, Conflict)]
             fine = [one for one in told if isinstance(one, Submitted)]
             assert refused == [4, 10] and len(fine) == 9
             assert len({one.jobs[0].id for one in fine}) == 1
@@ -248,7 +248,7 @@ def test_a_key_stays_taken_until_its_job_is_stored(database_url: str, monkeypatc
             await asyncio.sleep(0.1)
             first.cancel()
             again = await service.submit(LOCAL, [NewJob("a", key="k"), NewJob("a", key="other")])
-            with pytest.raises(Clash, match="key 'k' was used"):
+            with pytest.raises(Conflict, match="key 'k' was used"):
                 await service.submit(LOCAL, [NewJob("a", "other payload", key="k")])
             assert [one.id for one in again.jobs] == ["j1", "j3"]
             assert (service.core.memory.queued["a"], service.core.meters.recoveries) == (2, 0)
@@ -272,7 +272,7 @@ def test_what_memory_changed_before_it_was_lost_is_not_written_after_it_was_load
             while not core.ready:
                 await asyncio.sleep(0.01)
             [told] = await asyncio.gather(*saved, return_exceptions=True)
-            assert set(core.memory.jobs) == (set() if isinstance(told, Away) else {500})
+            assert set(core.memory.jobs) == (set() if isinstance(told, Unavailable) else {500})
 
     asyncio.run(run())
 

@@ -6,7 +6,7 @@ import time
 import pytest
 from slotless import life, run, serving
 
-from bilinq.errors import NotKnown
+from bilinq.errors import NotFound
 from bilinq.live.keys import LOCAL
 from bilinq.live.service.expiry import delete_past
 from bilinq.live.wire.messages import NewJob, NewServer, WorkFinish
@@ -26,7 +26,7 @@ def test_servers_that_went_away_are_forgotten_and_no_others(database_url: str) -
             assert {one.name for one in await service.servers(LOCAL)} == {"away", "busy", "idle"}
             await delete_past(service.core, time.time() + 101.0)
             assert {one.name for one in await service.servers(LOCAL)} == {"busy", "idle"}
-            with pytest.raises(NotKnown, match="register it first"):
+            with pytest.raises(NotFound, match="register it first"):
                 await service.lease(LOCAL, [ids["away"]], 0.0)
             service.core.loaded = service.core.memory.servers[2].seen = 0.0  # it had its job for long
             told = await service.finish_one(LOCAL, WorkFinish(held.lease, held.fence, 0.5))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from process import CONFIG, Process, make_key, wait_for
 
-from bilinq.client import Client, JobClass, TurnKnobs
+from bilinq.client import Client, JobClassInfo, SettingsUpdate
 from bilinq.errors import BadInput
 
 CLASSES = CONFIG + '[[job_class]]\nname = "long"\nfeatures = [0.1, 1.0]\nweight = 3.0\n'
@@ -19,12 +19,12 @@ def serve(folder: Path, *options: str) -> Process:
 def test_first_come_first_served_and_what_it_leaves_behind(tmp_path: Path) -> None:
     key = make_key(f"sqlite:///{tmp_path}/live.db", "admin")
     with serve(tmp_path, "--policy", "first-come") as process, Client(process.address, key) as client:
-        assert client.knobs().policy == "first-come"
-        assert (client.knobs().target_wait, client.knobs().work_conserving) == (None, True)
-        for turn in (TurnKnobs(target_wait=1.0), TurnKnobs(weight={"long": 2.0})):
+        assert client.settings().policy == "first-come"
+        assert (client.settings().target_wait, client.settings().work_conserving) == (None, True)
+        for update in (SettingsUpdate(target_wait=1.0), SettingsUpdate(weight={"long": 2.0})):
             with pytest.raises(BadInput, match="belong to policy sabr; the service runs policy first-come"):
-                client.turn(turn)
-        client.put_job_class(JobClass("long", [0.1, 1.0], weight=5.0))
+                client.update_settings(update)
+        client.put_job_class(JobClassInfo("long", [0.1, 1.0], weight=5.0))
         server = client.register("gpu").id
         came, went = [], []
         for name in ("short", "long", "short", "short", "long"):

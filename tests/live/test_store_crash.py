@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from databases import leading
 
-from bilinq.errors import Away
+from bilinq.errors import Unavailable
 from bilinq.live.store import Transaction, jobs, leases, open_store, rewards
 from bilinq.live.store.jobs import JobRow
 
@@ -109,7 +109,7 @@ def test_a_reader_never_checkpoints_what_a_killed_writer_left(sqlite_url: str, t
         store = open_store(sqlite_url, lead=False)
         await store.start()
         count = len(await store.read(lambda tx: jobs.page(tx, None, None, None, None, 10**6)))
-        with pytest.raises(Away, match="does not lead"):
+        with pytest.raises(Unavailable, match="does not lead"):
             await store.write(jobs.waiting)
         await store.stop()
         return count
@@ -130,7 +130,9 @@ def test_a_full_disk_refuses_and_recovers(sqlite_url: str) -> None:
             first = await asyncio.gather(*writes, return_exceptions=True)
             kept = [id for id, result in enumerate(first) if result is None]
             assert len(kept) < 1000
-            assert all(isinstance(result, Away) and "full" in str(result) for result in first if result is not None)
+            assert all(
+                isinstance(result, Unavailable) and "full" in str(result) for result in first if result is not None
+            )
             assert [row.id for row in await store.read(jobs.waiting)] == kept
             assert await store.reconnect() is False
             await store.write(lambda tx: jobs.insert(tx, [job(2000)]))
@@ -141,7 +143,7 @@ def test_a_full_disk_refuses_and_recovers(sqlite_url: str) -> None:
 
 LIMITED = """
 import asyncio, resource, sys
-from bilinq.errors import Away
+from bilinq.errors import Unavailable
 from bilinq.live.store import jobs, open_store
 from bilinq.live.store.jobs import JobRow
 
@@ -154,7 +156,7 @@ async def main(url):
             row = JobRow(id, "default", "short", "queued", None, None, "x" * 3000, 1, 1, 0, 1.0)
             try:
                 await store.write(lambda tx: jobs.insert(tx, [row]))
-            except Away as error:
+            except Unavailable as error:
                 assert "disk I/O error" in str(error) or "full" in str(error), error
                 print("refused", flush=True)
             else:

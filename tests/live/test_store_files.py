@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from databases import leading
 
-from bilinq.errors import Away, BadInput
+from bilinq.errors import BadInput, Unavailable
 from bilinq.live.store import Store, Transaction, jobs, open_store
 from bilinq.live.store.jobs import JobRow
 
@@ -60,7 +60,7 @@ def test_a_second_process_cannot_lead_on_the_same_file(sqlite_url: str) -> None:
     async def run() -> None:
         async with leading(sqlite_url):
             start = time.monotonic()
-            with pytest.raises(Away, match=rf"live.db is in use by process {os.getpid()}; only one can write"):
+            with pytest.raises(Unavailable, match=rf"live.db is in use by process {os.getpid()}; only one can write"):
                 await open_store(sqlite_url).start()
             assert time.monotonic() - start < 1.0
         async with leading(sqlite_url) as store:
@@ -81,14 +81,14 @@ def test_sqlite_opens_its_file_again_on_demand(sqlite_url: str) -> None:
 
 
 def test_a_file_without_a_leader_must_exist_to_be_read(sqlite_url: str) -> None:
-    with pytest.raises(Away, match=r"live.db cannot be opened: unable to open"):
+    with pytest.raises(Unavailable, match=r"live.db cannot be opened: unable to open"):
         asyncio.run(open_store(sqlite_url, lead=False).start())
 
 
 def test_something_else_than_a_database_is_refused(sqlite_url: str, tmp_path: Path) -> None:
     (tmp_path / "live.db").write_text("This is a letter, not a database.\n" * 100)
     for _ in range(2):  # the lock is free again after the first refusal
-        with pytest.raises(Away, match="not a database"):
+        with pytest.raises(Unavailable, match="not a database"):
             asyncio.run(open_store(sqlite_url).start())
 
 
@@ -101,7 +101,7 @@ def test_a_backup_is_a_whole_database(sqlite_url: str, tmp_path: Path) -> None:
             await writes
             with pytest.raises(BadInput, match="path must be a new file"):
                 await store.backup(tmp_path / "copy.db")
-            with pytest.raises(Away, match="backup"):
+            with pytest.raises(Unavailable, match="backup"):
                 await store.backup(tmp_path / "nowhere" / "copy.db")
         assert (tmp_path / "copy.db").stat().st_mode & 0o777 == 0o600
         async with leading(f"sqlite:///{tmp_path}/copy.db") as copy:

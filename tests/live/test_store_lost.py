@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from databases import Postgres, leading
 
-from bilinq.errors import Away
+from bilinq.errors import Unavailable
 from bilinq.live.store import Store, Transaction, jobs, open_store
 from bilinq.live.store.jobs import JobRow
 
@@ -40,9 +40,9 @@ def test_a_cut_connection_is_noticed_and_mended(postgres: Postgres, postgres_url
             postgres.cut()
             writes = [store.write(insert(id)) for id in (2, 3, 4)]
             results = await asyncio.gather(*writes, return_exceptions=True)
-            assert [type(result) for result in results] == [Away, Away, Away]
+            assert [type(result) for result in results] == [Unavailable, Unavailable, Unavailable]
             await lost_within(store, 1.0)
-            with pytest.raises(Away, match="connection to the database was lost"):
+            with pytest.raises(Unavailable, match="connection to the database was lost"):
                 await store.write(insert(5))
             assert await stored_ids(store) == [1]  # reading has mended itself
             assert await store.reconnect() is False
@@ -69,11 +69,11 @@ def test_a_server_that_is_down_for_a_while(postgres: Postgres, postgres_url: str
             await store.write(insert(1))
             await asyncio.to_thread(postgres.stop)
             try:
-                with pytest.raises(Away):
+                with pytest.raises(Unavailable):
                     await store.write(insert(2))
-                with pytest.raises(Away, match="cannot be reached"):
+                with pytest.raises(Unavailable, match="cannot be reached"):
                     await store.read(jobs.waiting)
-                with pytest.raises(Away, match="cannot be reached"):
+                with pytest.raises(Unavailable, match="cannot be reached"):
                     await open_store(postgres_url).start()
                 back = asyncio.create_task(store.reconnect())
                 await asyncio.sleep(0.7)
@@ -138,7 +138,7 @@ def test_a_commit_whose_answer_is_lost_may_have_been_stored(postgres: Postgres, 
         async with proxied(postgres, postgres_url) as (proxy, url), leading(url) as store:
             await store.write(insert(1))
             proxy.armed = True
-            with pytest.raises(Away, match="not known whether this was stored"):
+            with pytest.raises(Unavailable, match="not known whether this was stored"):
                 await store.write(insert(2))
             proxy.armed = False
             await lost_within(store, 1.0)
@@ -167,8 +167,8 @@ def test_a_commit_in_which_the_server_gives_up_may_not_have_been_stored(postgres
             deadly_one, with_it_or_after = await asyncio.gather(
                 *(store.write(insert(id)) for id in (2, 3)), return_exceptions=True
             )
-            assert isinstance(deadly_one, Away) and "not known" in str(deadly_one)
-            assert isinstance(with_it_or_after, Away)
+            assert isinstance(deadly_one, Unavailable) and "not known" in str(deadly_one)
+            assert isinstance(with_it_or_after, Unavailable)
             await lost_within(store, 1.0)
             assert await store.reconnect() is False
             assert await stored_ids(store) == [1]
@@ -182,7 +182,7 @@ def test_a_server_in_trouble_is_away_until_it_is_asked_again(postgres_url: str) 
 
     async def run() -> None:
         async with leading(postgres_url) as store:
-            with pytest.raises(Away, match="no space left on device"):
+            with pytest.raises(Unavailable, match="no space left on device"):
                 await store.write(full)
             await lost_within(store, 1.0)
             assert await store.reconnect() is False
@@ -194,7 +194,7 @@ def test_a_server_in_trouble_is_away_until_it_is_asked_again(postgres_url: str) 
 def test_a_second_leader_waits_and_takes_over(postgres: Postgres, postgres_url: str) -> None:
     async def run() -> None:
         async with leading(postgres_url) as first:
-            with pytest.raises(Away, match="another process leads"):
+            with pytest.raises(Unavailable, match="another process leads"):
                 await open_store(postgres_url).start(wait=False)
             second = open_store(postgres_url, lead=False)
             await second.start()
@@ -203,13 +203,13 @@ def test_a_second_leader_waits_and_takes_over(postgres: Postgres, postgres_url: 
             waiting = asyncio.create_task(second.lead())
             await asyncio.sleep(0.7)
             assert not waiting.done()
-            with pytest.raises(Away, match="does not lead"):
+            with pytest.raises(Unavailable, match="does not lead"):
                 await second.write(insert(9))
 
             postgres.run("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted")
             await asyncio.wait_for(waiting, 5.0)
             await second.write(insert(2))
-            with pytest.raises(Away):
+            with pytest.raises(Unavailable):
                 await first.write(insert(3))
             back = asyncio.create_task(first.reconnect())
             await asyncio.sleep(0.7)
@@ -249,7 +249,7 @@ def test_who_gives_up_waiting_keeps_no_lock(postgres: Postgres, postgres_url: st
 
 FREEZE = """
 import asyncio, sys
-from bilinq.errors import Away
+from bilinq.errors import Unavailable
 from bilinq.live.store import meta, open_store
 
 async def main(url):
@@ -259,7 +259,7 @@ async def main(url):
     await asyncio.to_thread(sys.stdin.readline)
     try:
         await store.write(lambda tx: meta.put(tx, "who", "frozen"))
-    except Away as error:
+    except Unavailable as error:
         print("away", flush=True)
     await store.stop()
 

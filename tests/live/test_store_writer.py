@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from databases import leading
 
-from bilinq.errors import Away, BadInput, Clash, NotKnown
+from bilinq.errors import BadInput, Conflict, NotFound, Unavailable
 from bilinq.live.store import Store, Transaction, jobs, meta, open_store
 from bilinq.live.store.gather import Gather
 from bilinq.live.store.jobs import JobRow
@@ -83,7 +83,7 @@ def test_writes_keep_their_order(database_url: str) -> None:
 
 
 def refuse(tx: Transaction) -> None:
-    raise Clash("used before")
+    raise Conflict("used before")
 
 
 def refuse_late(tx: Transaction) -> None:
@@ -138,7 +138,7 @@ def test_only_the_guilty_operation_fails(database_url: str, guilty: Callable[[Tr
 def test_errors_arrive_as_they_were_raised(database_url: str) -> None:
     async def run() -> None:
         async with leading(database_url) as store:
-            with pytest.raises(Clash, match="used before"):
+            with pytest.raises(Conflict, match="used before"):
                 await store.write(refuse)
             with pytest.raises(BadInput, match="too late"):
                 await store.write(refuse_late)
@@ -148,7 +148,7 @@ def test_errors_arrive_as_they_were_raised(database_url: str) -> None:
                 await store.write(stop_iteration)
             with pytest.raises(RuntimeError, match="StopIteration"):
                 await store.read(stop_iteration)
-            with pytest.raises(Clash, match="used before"):
+            with pytest.raises(Conflict, match="used before"):
                 await store.read(refuse)
 
     asyncio.run(run())
@@ -197,9 +197,9 @@ def test_stop_finishes_what_was_handed_over(database_url: str) -> None:
         await asyncio.sleep(0)
         await store.stop()
         assert await asyncio.gather(*tasks) == list(range(1, 101))
-        with pytest.raises(Away, match="stopped"):
+        with pytest.raises(Unavailable, match="stopped"):
             await store.write(insert(101))
-        with pytest.raises(Away, match="stopped"):
+        with pytest.raises(Unavailable, match="stopped"):
             await store.read(jobs.waiting)
         async with leading(database_url) as again:
             assert await stored_ids(again) == list(range(1, 101))
@@ -223,7 +223,7 @@ def test_reading_before_there_are_tables(sqlite_url: str, postgres_url: str, tmp
     async def run(url: str) -> None:
         store = open_store(url, lead=False)
         await store.start()
-        with pytest.raises(Away, match="no tables yet"):
+        with pytest.raises(Unavailable, match="no tables yet"):
             await store.read(jobs.waiting)
         await store.stop()
         await store.stop()  # a second time does no harm
@@ -253,12 +253,12 @@ def test_a_read_sees_one_moment(database_url: str) -> None:
 def test_gathered_calls_share_operations(database_url: str) -> None:
     calls: list[int] = []
 
-    def submit(tx: Transaction, ids: list[int]) -> list[int | NotKnown]:
+    def submit(tx: Transaction, ids: list[int]) -> list[int | NotFound]:
         calls.append(len(ids))
         if 13 in ids:
             raise ZeroDivisionError("bug")
         jobs.insert(tx, [job(id) for id in ids if id % 10])
-        return [id if id % 10 else NotKnown(f"no {id}") for id in ids]
+        return [id if id % 10 else NotFound(f"no {id}") for id in ids]
 
     async def run() -> None:
         async with leading(database_url) as store:

@@ -27,11 +27,11 @@ from bilinq.client.events import Interrupted, Told, follow, parse
 from bilinq.client.transport import Link
 from bilinq.commands import app as cli
 from bilinq.commands.screen import Picture, View, bar, cell, seconds, short, sparkline
-from bilinq.errors import Away, NoKey
+from bilinq.errors import NoKey, Unavailable
 from bilinq.live.wire import messages as m
 from bilinq.live.wire import samples as w
 
-KNOBS = m.Knobs(2.0, None, False, "thompson")
+KNOBS = m.SettingsInfo(2.0, None, False, "thompson")
 
 
 def told(event: str, data: msgspec.Struct, id: str | None = None) -> Told:
@@ -43,11 +43,12 @@ def view_of(jobs: int, servers: int, moments: int = 60) -> View:
     names = [f"job [bold]{i}" for i in range(jobs)], [f"server {j}" for j in range(servers)]
     view.take(told("layout", w.Layout(1, *names, 2.0, 0.0, 1.0)))
     for k in range(moments):
-        view.take(told("moment", w.Moment(
+        view.take(told("moment", w.Sample(
             id=f"a-{k}", at=1000.0 + k, slots=20, slot_seconds=0.0004, queued=[k * i for i in range(jobs)],
             leased=[1] * jobs,
             submitted=[3] * jobs, finished=[2] * jobs, reward=[0.5] * jobs, wait_p50=1.5, wait_p90=3.0, wait_p99=5.0,
-            idle=[1] * servers, busy=[3] * servers, best=10.0, earned=8.0, rival=w.Rival("first-come", 7, 0.25, 1.0, 2.0),
+            idle=[1] * servers, busy=[3] * servers, best=10.0, earned=8.0,
+            rival=w.BaselineSample("first-come", 7, 0.25, 1.0, 2.0),
         )))  # fmt: skip
     means = [[(i + j) / (jobs + servers) for j in range(servers)] for i in range(jobs)]
     view.take(
@@ -159,7 +160,7 @@ def test_it_says_what_is_wrong() -> None:
         assert [one.event for one in follow(link, 5, seconds=0.0) if isinstance(one, Told)] == ["layout"]
         with pytest.raises(NoKey):
             list(follow(Link.to(live.url, "bq_wrong", 5.0, 1.0, True), 5))
-    with pytest.raises(Away, match="cannot reach"):
+    with pytest.raises(Unavailable, match="cannot reach"):
         list(follow(link, 5, seconds=0.0))
     tried = follow(link, 5)
     assert isinstance(next(tried), Interrupted)

@@ -31,7 +31,9 @@ NEXT = Migration(
 """What a version after this one might do."""
 BROKEN = Migration(both=(*NEXT.both, "UPDATE job SET state = 'queued'", "INSERT INTO nowhere VALUES (1)"))
 SETTINGS = Settings(
-    job_class=(m.JobClass("short", [1.0, 0.2]),), server_class=(m.ServerClass("gpu", [1.0, 0.5]),), work_conserving=True
+    job_class=(m.JobClassInfo("short", [1.0, 0.2]),),
+    server_class=(m.ServerClassInfo("gpu", [1.0, 0.5]),),
+    work_conserving=True,
 )
 
 
@@ -76,7 +78,7 @@ def test_a_database_of_version_1_is_served(database_url: str) -> None:
         done = await service.job(who, "j1")
         assert (done.payload, done.result, done.reward, done.key) == ({"a": 1}, [1], 0.5, "first")
         assert [event.what for event in done.history] == ["submitted", "leased", "finished", "done"]
-        assert (await service.knobs()).target_wait == 3.5
+        assert (await service.policy_settings()).target_wait == 3.5
         assert [(one.name, one.weight, one.backlog) for one in (await service.classes()).job_classes] == [
             ("short", 2.0, 50)
         ]
@@ -129,7 +131,7 @@ async def _fill(service: Service) -> tuple[Any, ...]:
     for k in range(4):
         [lease] = await service.lease(LOCAL, [server], 5.0)
         await service.finish_one(LOCAL, m.WorkFinish(lease.lease, lease.fence, reward=0.2 * k))
-    await service.put_job_class(LOCAL, m.JobClass("short", [1.0, 0.2]))
+    await service.put_job_class(LOCAL, m.JobClassInfo("short", [1.0, 0.2]))
     return await _shown(service)
 
 

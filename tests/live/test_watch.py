@@ -237,18 +237,18 @@ def test_a_job_is_found_by_its_key(tmp_path: Path) -> None:
         assert client.get("/v1/jobs", params={"key": "nothing"}).json() == {"jobs": [], "after": None}
 
 
-def test_a_rival_is_shown_while_it_answers(tmp_path: Path) -> None:
+def test_a_baseline_is_shown_while_it_answers(tmp_path: Path) -> None:
     ours, theirs = (f"sqlite:///{tmp_path}/{name}.db" for name in ("ours", "theirs"))
     key, their_key = make_key(ours, "admin"), make_key(theirs, "admin")
-    with Process(tmp_path / "theirs", theirs, *FAST, "--policy", "first-come") as rival:
-        environment = {"BILINQ_RIVAL_URL": rival.address, "BILINQ_RIVAL_KEY": their_key}
+    with Process(tmp_path / "theirs", theirs, *FAST, "--policy", "first-come") as baseline:
+        environment = {"BILINQ_BASELINE_URL": baseline.address, "BILINQ_BASELINE_KEY": their_key}
         with Process(tmp_path / "ours", ours, *FAST, environment=environment) as process, process.client(key) as client:
 
             def shown() -> Any:
                 return (client.get("/v1/history?limit=1").json()["moments"] or [{}])[0].get("rival")
 
             wait_for(shown)
-            with rival.client(their_key) as other:
+            with baseline.client(their_key) as other:
                 serve_jobs(other, 4, reward=0.5)
                 other.post("/v1/jobs", json={"jobs": [{"class": "short"}] * 3})
 
@@ -259,10 +259,10 @@ def test_a_rival_is_shown_while_it_answers(tmp_path: Path) -> None:
             wait_for(told)
             wait_for(lambda: shown()["queued"] == 3)
             assert shown()["name"] == "first-come"
-            assert rival.stop() == 0
+            assert baseline.stop() == 0
             wait_for(lambda: shown() is None)
             assert client.get("/v1/state").status_code == 200
             assert process.stop() == 0
             warnings = [event["event"] for event in process.events() if event["level"] in ("error", "warning")]
             assert len(warnings) == 1
-            assert "the rival" in warnings[0]
+            assert "the baseline" in warnings[0]

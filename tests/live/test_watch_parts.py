@@ -7,17 +7,17 @@ import msgspec
 import numpy as np
 import pytest
 
-from bilinq.errors import Away, Busy
+from bilinq.errors import Busy, Unavailable
 from bilinq.live.metrics import Meters
 from bilinq.live.watch import feed as feeds
 from bilinq.live.watch.feed import COMMENT, Feed, Kept, Ring, event
 from bilinq.live.watch.window import THIN, Window
-from bilinq.live.wire.samples import Layout, Moment
+from bilinq.live.wire.samples import Layout, Sample
 
 
-def moment(id: str, jobs: int = 2, servers: int = 1) -> Moment:
+def moment(id: str, jobs: int = 2, servers: int = 1) -> Sample:
     counts = list(range(1, jobs + 1))
-    return Moment(id, 0.0, 1, 0.1, counts, counts, counts, counts, [0.5 * x for x in counts], 1.0, 2.0, 3.0,
+    return Sample(id, 0.0, 1, 0.1, counts, counts, counts, counts, [0.5 * x for x in counts], 1.0, 2.0, 3.0,
                   [7] * servers, [8] * servers, None, None, None)  # fmt: skip
 
 
@@ -40,7 +40,7 @@ def test_the_ring_keeps_the_newest_and_tells_what_came_after() -> None:
     assert numbers(ring.after(None, limit=2)) == [9, 10]
     assert numbers(ring.after("ab-c-7", limit=2)) == [9, 10]
     [last] = ring.after("ab-c-9")
-    assert msgspec.json.decode(last.json, type=Moment) == moment("ab-c-10")
+    assert msgspec.json.decode(last.json, type=Sample) == moment("ab-c-10")
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_moments_move_with_their_classes() -> None:
     before = Layout(1, ["a", "b"], ["x"], None, 0.0, 1.0)
     ring.rearrange(before, Layout(2, ["new", "b"], ["y", "x"], None, 0.0, 1.0))
     for kept in ring.after(None):
-        moved = msgspec.json.decode(kept.json, type=Moment)
+        moved = msgspec.json.decode(kept.json, type=Sample)
         assert (moved.queued, moved.reward, moved.idle, moved.busy) == ([0, 2], [0.0, 1.0], [0, 7], [0, 8])
         assert moved.id == kept.id
 
@@ -207,7 +207,7 @@ def test_streams_end_when_they_are_told_to() -> None:
         feed.end()
         assert [part async for part in second] == []
         await asyncio.wait_for(handed_on, 1.0)
-        with pytest.raises(Away, match="stopping"):
+        with pytest.raises(Unavailable, match="stopping"):
             await anext(feed.follow(None, lambda seen: b""))
         assert feed.viewers == 0
         assert time.monotonic() - began < 5.0, "also a stream whose viewer was busy ends at once"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bilinq.arrays import Array
-from bilinq.errors import Away
+from bilinq.errors import Unavailable
 from bilinq.live.service.options import Options
 from bilinq.live.watch.load import Best, Load, best_rate, best_split
 from bilinq.live.watch.prediction import (
@@ -69,7 +69,7 @@ def test_jobs_that_cost_are_served_all_the_same() -> None:
 
 def test_the_best_is_not_told_while_nobody_knows() -> None:
     def away() -> Load | None:
-        raise Away("gone")
+        raise Unavailable("gone")
 
     async def run() -> None:
         best = Best(lambda: load([2.0], [0.1], [1], [[0.5]]))

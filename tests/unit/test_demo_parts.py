@@ -152,8 +152,8 @@ def test_options_that_were_not_given_are_left_out() -> None:
         (["--demo", "--database", "postgresql://me:secret@there/x"], "--database must be sqlite:///FILE with --demo; got"),
         (["--demo", "--database", "sqlite:////no/such/folder/x.db"], "--database must be in a folder that exists"),
         (["--demo", "--port", "70000"], "--port must be between 0 and 65535; got 70000"),
-        (["--fleet", "paper"], "--fleet and --rival are for --demo"),
-        (["--no-rival"], "--fleet and --rival are for --demo"),
+        (["--fleet", "paper"], "--fleet and --baseline are options of --demo"),
+        (["--no-baseline"], "--fleet and --baseline are options of --demo"),
     ],
 )  # fmt: skip
 def test_the_command_refuses(words: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +178,7 @@ def test_the_state_folder_is_the_user_s_alone(tmp_path: Path, monkeypatch: pytes
     assert file == tmp_path / "state" / "bilinq" / "demo-gpus.db"
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
     assert database_of("gpus", f"sqlite:///{tmp_path}/my.db") == tmp_path / "my.db"
-    assert beside(tmp_path / "my.db", "-rival.db").name == "my-rival.db"
+    assert beside(tmp_path / "my.db", "-baseline.db").name == "my-baseline.db"
     assert beside(tmp_path / "plain", ".log").name == "plain.log"
 
 

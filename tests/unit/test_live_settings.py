@@ -7,7 +7,7 @@ import pytest
 
 from bilinq.errors import BadInput
 from bilinq.live.settings import Range, Settings, load
-from bilinq.live.wire.messages import JobClass, ServerClass
+from bilinq.live.wire.messages import JobClassInfo, ServerClassInfo
 
 DESIGN = """
 target_wait = 2.0                 # seconds; or V = 50.0
@@ -33,8 +33,8 @@ def read(folder: Path, text: str, environment: dict[str, str] | None = None, **o
 
 def test_the_file_of_the_design_is_read(tmp_path: Path) -> None:
     found = read(tmp_path, DESIGN)
-    assert found.job_class == (JobClass(name="short", features=[1.0, 0.2]),)
-    assert found.server_class == (ServerClass(name="gpu", features=[0.3, 1.0]),)
+    assert found.job_class == (JobClassInfo(name="short", features=[1.0, 0.2]),)
+    assert found.server_class == (ServerClassInfo(name="gpu", features=[0.3, 1.0]),)
     assert (found.target_wait, found.V, found.slot, found.lease) == (2.0, None, 0.05, 30.0)
 
 

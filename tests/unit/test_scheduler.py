@@ -198,14 +198,14 @@ def test_weights_share_scarce_servers() -> None:
     assert served["code"] / served["chat"] == pytest.approx(2.0, rel=0.25)
 
 
-def test_knobs_turn_while_it_runs() -> None:
+def test_settings_change_while_it_runs() -> None:
     one = scheduler()
     learn(one, np.zeros((2, 2)), slots=20)
-    one.turn(V=33.0, work_conserving=False, exploration="ucb")
+    one.update_settings(V=33.0, work_conserving=False, exploration="ucb")
     assert isinstance(one.policy, Sabr)
     assert (one.policy.V, one.policy.target_wait, one.policy.exploration) == (33.0, None, "ucb")
     learn(one, np.zeros((2, 2)), slots=20)
-    one.turn(target_wait=5.0, exploration="thompson")
+    one.update_settings(target_wait=5.0, exploration="thompson")
     assert (one.policy.V, one.policy.target_wait, one.policy.work_conserving) == (None, 5.0, False)
     learn(one, np.zeros((2, 2)), slots=20)
 
@@ -306,8 +306,8 @@ def test_greedy_is_a_policy_like_any_other() -> None:
     one = Scheduler([JobClass("a", [1.0])], SERVERS, policy=Greedy())
     one.submit("a")
     assert len(one.assign({"small": 1})) == 1
-    with pytest.raises(BadInput, match="knobs belong to the default policy"):
-        one.turn(V=3.0)
+    with pytest.raises(BadInput, match="settings belong to the default policy"):
+        one.update_settings(V=3.0)
 
 
 @pytest.mark.parametrize(
@@ -321,8 +321,8 @@ def test_greedy_is_a_policy_like_any_other() -> None:
         (lambda s: s.report(99, reward=0.0), "job must be out at a server; got 99"),
         (lambda s: s.give_back(99), "job must be out at a server; got 99"),
         (lambda s: s.cancel(99), "job must be waiting or out; got 99"),
-        (lambda s: s.turn(V=1.0, target_wait=1.0), "V, horizon and target_wait exclude each other"),
-        (lambda s: s.turn(V=float("nan")), "V must be finite"),
+        (lambda s: s.update_settings(V=1.0, target_wait=1.0), "V, horizon and target_wait exclude each other"),
+        (lambda s: s.update_settings(V=float("nan")), "V must be finite"),
         (lambda s: s.observe([("chat", "tiny", 0.0)]), "server_class must be one of"),
     ],
 )
@@ -347,7 +347,7 @@ def test_a_reward_outside_the_range_is_refused_and_the_job_stays_out(reward: flo
         (lambda: Scheduler([], SERVERS), "job_classes must hold at least one class"),
         (lambda: Scheduler(JOBS * 2, SERVERS), "job_classes must have unique names"),
         (lambda: Scheduler(JOBS, SERVERS, V=1.0, target_wait=1.0), "V, horizon and target_wait exclude each other"),
-        (lambda: Scheduler(JOBS, SERVERS, V=1.0, policy=Sabr()), "policy has knobs of its own"),
+        (lambda: Scheduler(JOBS, SERVERS, V=1.0, policy=Sabr()), "policy has settings of its own"),
         (lambda: Scheduler(JOBS, SERVERS, reward=(1.0, 1.0)), "reward.low must be below reward.high; got 1 and 1"),
         (lambda: JobClass("x", [np.nan]), "features of x must be finite"),
         (lambda: JobClass("x", [1.0], weight=0.0), "weight of x must be positive"),

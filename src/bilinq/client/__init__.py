@@ -18,13 +18,27 @@ and others serve::
     Worker(Client(), "gpu", serve).run()
 """
 
+import warnings
+from typing import Any
+
 from bilinq.client.awaiting import AsyncClient
 from bilinq.client.blocking import Client
 from bilinq.client.held import Done, HeldJob
 from bilinq.client.worker import Worker
-from bilinq.live.wire.messages import JobClass, NewJob, NewKey, ServerClass, TurnKnobs, WorkFinish
+from bilinq.live.wire.messages import JobClassInfo, NewJob, NewKey, ServerClassInfo, SettingsUpdate, WorkFinish
 
 __all__ = [
-    "AsyncClient", "Client", "Done", "HeldJob", "JobClass", "NewJob", "NewKey", "ServerClass", "TurnKnobs", "WorkFinish",
-    "Worker",
+    "AsyncClient", "Client", "Done", "HeldJob", "JobClassInfo", "NewJob", "NewKey", "ServerClassInfo", "SettingsUpdate",
+    "WorkFinish", "Worker",
 ]  # fmt: skip
+
+_RENAMED = {"JobClass": JobClassInfo, "ServerClass": ServerClassInfo, "TurnKnobs": SettingsUpdate}
+
+
+def __getattr__(name: str) -> Any:
+    """Return a class by the name that it had before, which will be removed in the next version."""
+    if name not in _RENAMED:
+        raise AttributeError(f"module 'bilinq.client' has no attribute {name!r}")
+    new = _RENAMED[name]
+    warnings.warn(f"bilinq.client.{name} is deprecated; use {new.__name__}", DeprecationWarning, stacklevel=2)
+    return new

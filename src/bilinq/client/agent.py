@@ -11,7 +11,7 @@ from bilinq.client.awaiting import AsyncClient
 from bilinq.client.held import HeldJob, failing
 from bilinq.client.runners import STOPPED, Runner
 from bilinq.client.transport import backoff
-from bilinq.errors import Away, BadInput, Busy, Clash, NotAllowed, NotKnown, Refused
+from bilinq.errors import BadInput, Busy, Conflict, NotAllowed, NotFound, Refused, Unavailable
 from bilinq.live.wire.messages import Lease, Worked, WorkFinish
 
 
@@ -142,9 +142,9 @@ class Agent:
         try:
             await self._register(batch)
             await self._ask(batch)
-        except (Away, Busy, Clash) as error:
+        except (Unavailable, Busy, Conflict) as error:
             await self._pause(error)
-        except NotKnown as error:
+        except NotFound as error:
             batch.absent += [self._names.pop(server) for server in batch.idle]
             batch.idle.clear()
             await self._pause(error)
@@ -155,7 +155,7 @@ class Agent:
         async def one(name: str) -> None:
             try:
                 server = await self._client.register(self._plan.server_class, name)
-            except NotKnown as error:
+            except NotFound as error:
                 raise Refused(str(error)) from None
             log.info("registered as %s, %s of class %s", server.id, name, server.server_class)
             self._names[server.id] = name
@@ -191,7 +191,7 @@ class Agent:
         self._failures += 1
         if self._failures == 1:
             log.warning("%s; trying again", error)
-        named = error.retry_after if isinstance(error, (Away, Busy)) else 0.0
+        named = error.retry_after if isinstance(error, (Unavailable, Busy)) else 0.0
         await asyncio.sleep(max(backoff(self._failures), named))
 
     async def _settle(self, batch: Batch, worked: Worked) -> None:
@@ -238,7 +238,7 @@ class Agent:
             log.error("%s: %s", what, error)
 
     async def _take_away(self, server: str) -> None:
-        with suppress(NotKnown):
+        with suppress(NotFound):
             await self._client.unregister(server)
 
     async def _serve(self, lease: Lease) -> None:
@@ -267,7 +267,7 @@ class Agent:
             try:
                 deadline = await self._client.within(held.seconds / 3.0).extend(held.lease, held.fence)
                 pause = deadline.seconds / 3.0
-            except (Clash, NotKnown, NotAllowed) as error:
+            except (Conflict, NotFound, NotAllowed) as error:
                 log.warning("%s is lost: %s", held, error)
                 held.lose()
                 self._runner.interrupt(held)

@@ -48,7 +48,7 @@ class Client:
     Raises
     ------
     Refused
-        And its kinds in `bilinq.errors`: `Away` if the service cannot be reached, `Busy`, `NotKnown`, `Stale` and so on.
+        And its kinds in `bilinq.errors`: `Unavailable` if the service cannot be reached, `Busy`, `NotFound`, `Stale`.
     BadInput
         If the service, or a check here, finds something wrong with an argument.
     """
@@ -80,8 +80,8 @@ class Client:
     classes = _method(calls.classes)
     put_job_class = _method(calls.put_job_class)
     put_server_class = _method(calls.put_server_class)
-    knobs = _method(calls.knobs)
-    turn = _method(calls.turn)
+    settings = _method(calls.settings)
+    update_settings = _method(calls.update_settings)
     preview = _method(calls.preview)
     history = _method(calls.history)
     leases = _method(calls.leases)

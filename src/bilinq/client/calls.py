@@ -11,7 +11,7 @@ from urllib.parse import quote
 import msgspec
 
 from bilinq.client.transport import Call, Flow, Limits, Pause, talk
-from bilinq.errors import BadInput, Clash
+from bilinq.errors import BadInput, Conflict
 from bilinq.live.wire import messages as m
 from bilinq.live.wire import samples as w
 
@@ -84,17 +84,17 @@ def job(limits: Limits, id: str) -> Flow[m.Job]:
 def jobs(
     limits: Limits, *, state: m.JobState | None = None, job_class: str | None = None, key: str | None = None,
     after: str | None = None, limit: int | None = None,
-) -> Flow[m.Jobs]:  # fmt: skip
+) -> Flow[m.JobPage]:  # fmt: skip
     """Return some jobs, newest first, or the one submitted under `key`; pass the answer's `after` to get the next ones."""
     query = {"state": state, "class": job_class, "key": key, "after": after, "limit": limit}
-    return _get(limits, "/v1/jobs", m.Jobs, query)
+    return _get(limits, "/v1/jobs", m.JobPage, query)
 
 
 def cancel(limits: Limits, id: str) -> Flow[m.Job]:
     """Cancel a job that has not ended and return it; one that is cancelled already stays so."""
     try:
         return (yield from talk(limits, Call("DELETE", f"/v1/jobs/{_part('id', id)}", _reader(m.Job))))
-    except Clash:
+    except Conflict:
         found = yield from job(limits, id)
         if found.state == "cancelled":
             return found
@@ -114,14 +114,14 @@ def wait(limits: Limits, id: str, seconds: float = 3600.0) -> Flow[m.Job]:
         pause = min(1.5 * pause, LOOK_LAST)
 
 
-def register(limits: Limits, server_class: str, name: str | None = None) -> Flow[m.Server]:
+def register(limits: Limits, server_class: str, name: str | None = None) -> Flow[m.ServerInfo]:
     """Register a server, or find it by its name, and return it. Without a name it gets one that nobody else has."""
-    return _post(limits, "/v1/servers", m.NewServer(server_class, name or new_key()), m.Server)
+    return _post(limits, "/v1/servers", m.NewServer(server_class, name or new_key()), m.ServerInfo)
 
 
-def servers(limits: Limits) -> Flow[list[m.Server]]:
+def servers(limits: Limits) -> Flow[list[m.ServerInfo]]:
     """Return all servers of this key."""
-    return _get(limits, "/v1/servers", list[m.Server])
+    return _get(limits, "/v1/servers", list[m.ServerInfo])
 
 
 def unregister(limits: Limits, id: str) -> Flow[None]:
@@ -171,9 +171,9 @@ def state(limits: Limits) -> Flow[m.State]:
     return _get(limits, "/v1/state", m.State)
 
 
-def dead(limits: Limits, *, after: str | None = None, limit: int | None = None) -> Flow[m.Jobs]:
+def dead(limits: Limits, *, after: str | None = None, limit: int | None = None) -> Flow[m.JobPage]:
     """Return some jobs that failed too often, newest first."""
-    return _get(limits, "/v1/dead", m.Jobs, {"after": after, "limit": limit})
+    return _get(limits, "/v1/dead", m.JobPage, {"after": after, "limit": limit})
 
 
 def retry(limits: Limits, id: str) -> Flow[m.Retried]:
@@ -186,24 +186,24 @@ def classes(limits: Limits) -> Flow[m.Classes]:
     return _get(limits, "/v1/classes", m.Classes)
 
 
-def put_job_class(limits: Limits, job_class: m.JobClass) -> Flow[m.JobClass]:
+def put_job_class(limits: Limits, job_class: m.JobClassInfo) -> Flow[m.JobClassInfo]:
     """Add or change a class of jobs and return it."""
     return _put(limits, f"/v1/job-classes/{_part('name', job_class.name)}", job_class)
 
 
-def put_server_class(limits: Limits, server_class: m.ServerClass) -> Flow[m.ServerClass]:
+def put_server_class(limits: Limits, server_class: m.ServerClassInfo) -> Flow[m.ServerClassInfo]:
     """Add or change a class of servers and return it."""
     return _put(limits, f"/v1/server-classes/{_part('name', server_class.name)}", server_class)
 
 
-def knobs(limits: Limits) -> Flow[m.Knobs]:
-    """Return what may be turned while the service runs."""
-    return _get(limits, "/v1/knobs", m.Knobs)
+def settings(limits: Limits) -> Flow[m.SettingsInfo]:
+    """Return the settings that can change while the service runs."""
+    return _get(limits, "/v1/knobs", m.SettingsInfo)
 
 
-def preview(limits: Limits, knobs: m.TurnKnobs) -> Flow[w.Prediction]:
-    """Return what the theory expects of knobs before they are turned; nothing changes."""
-    return _post(limits, "/v1/knobs/preview", knobs, w.Prediction)
+def preview(limits: Limits, update: m.SettingsUpdate) -> Flow[w.Prediction]:
+    """Return what the theory predicts for other settings; nothing changes."""
+    return _post(limits, "/v1/knobs/preview", update, w.Prediction)
 
 
 def history(limits: Limits, *, after: str | None = None, limit: int | None = None) -> Flow[w.History]:
@@ -217,9 +217,9 @@ def leases(limits: Limits, *, limit: int | None = None) -> Flow[list[w.RecentLea
     return answer.leases
 
 
-def turn(limits: Limits, knobs: m.TurnKnobs) -> Flow[m.Knobs]:
-    """Turn some knobs and return all."""
-    return talk(limits, Call("PATCH", "/v1/knobs", _reader(m.Knobs), msgspec.json.encode(knobs)))
+def update_settings(limits: Limits, update: m.SettingsUpdate) -> Flow[m.SettingsInfo]:
+    """Change some settings and return all."""
+    return talk(limits, Call("PATCH", "/v1/knobs", _reader(m.SettingsInfo), msgspec.json.encode(update)))
 
 
 def create_key(limits: Limits, key: m.NewKey) -> Flow[m.CreatedKey]:
@@ -238,7 +238,7 @@ def revoke_key(limits: Limits, prefix: str) -> Flow[m.KeyInfo]:
     """Revoke a key and return what is known of it; one that is revoked already stays so."""
     try:
         return (yield from talk(limits, Call("DELETE", f"/v1/keys/{_part('prefix', prefix)}", _reader(m.KeyInfo))))
-    except Clash:
+    except Conflict:
         for info in (yield from keys(limits)):
             if info.prefix == prefix and info.revoked is not None:
                 return info

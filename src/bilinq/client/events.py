@@ -7,7 +7,7 @@ from typing import NamedTuple
 import httpx
 
 from bilinq.client.transport import Ask, Call, Link, answer_of, backoff, lost, refusal
-from bilinq.errors import Away, BilinqError, Busy
+from bilinq.errors import BilinqError, Busy, Unavailable
 
 SILENCE = 40.0
 """Seconds without a word after which a connection is taken for lost; the service says something every 15."""
@@ -44,8 +44,8 @@ def follow(link: Link, limit: int, *, seconds: float | None = None) -> Iterator[
                 for told in _stream(http, link, limit, last, seconds):
                     last, tries = told.id or last, 0
                     yield told
-                error: BilinqError = Away(f"{link.url} has ended the stream")
-            except (Away, Busy) as away:
+                error: BilinqError = Unavailable(f"{link.url} has ended the stream")
+            except (Unavailable, Busy) as away:
                 if seconds is not None:
                     raise
                 error = away
@@ -81,8 +81,8 @@ def _stream(http: httpx.Client, link: Link, limit: int, last: str | None, second
             if answer.status_code != 200:
                 answer.read()
                 error = refusal(answer_of(answer), link.url)
-                raise error or Away(f"{link.url} answered {answer.status_code}")
+                raise error or Unavailable(f"{link.url} answered {answer.status_code}")
             yield from parse(answer.iter_lines())
     except httpx.RequestError as error:
         why = lost(error, Ask(Call("GET", "/v1/events", bytes), SILENCE))
-        raise Away(f"{'lost' if why.sent else 'cannot reach'} {link.url}: {why.why}") from None
+        raise Unavailable(f"{'lost' if why.sent else 'cannot reach'} {link.url}: {why.why}") from None

@@ -17,11 +17,22 @@ from urllib.parse import urlsplit
 import httpx
 import msgspec
 
-from bilinq.errors import Away, BadInput, BilinqError, Busy, Clash, NoKey, NotAllowed, NotKnown, Refused, Stale
-from bilinq.live.wire.messages import Problem
+from bilinq.errors import (
+    BadInput,
+    BilinqError,
+    Busy,
+    Conflict,
+    NoKey,
+    NotAllowed,
+    NotFound,
+    Refused,
+    Stale,
+    Unavailable,
+)
+from bilinq.live.wire.messages import ProblemDetails
 
 ERRORS: dict[int, type[BilinqError]] = {
-    400: BadInput, 401: NoKey, 403: NotAllowed, 404: NotKnown, 409: Clash, 413: BadInput, 415: BadInput, 422: BadInput,
+    400: BadInput, 401: NoKey, 403: NotAllowed, 404: NotFound, 409: Conflict, 413: BadInput, 415: BadInput, 422: BadInput,
 }  # fmt: skip
 """The error of a status; others are `Refused`."""
 AWAY = (408, 502, 503, 504)
@@ -49,21 +60,21 @@ def refusal(answer: Answer, url: str) -> BilinqError | None:
     if answer.status == 429:
         return Busy(text, _retry_after(answer))
     if answer.status in AWAY:
-        return Away(text, _retry_after(answer))
+        return Unavailable(text, _retry_after(answer))
     if problem is None:
         return Refused(f"{text}; is it a bilinq service?")
     return KINDS.get(_kind(problem), ERRORS.get(answer.status, Refused))(text)
 
 
-def _problem(answer: Answer) -> Problem | None:
+def _problem(answer: Answer) -> ProblemDetails | None:
     """Return what the service says is wrong; None if somebody else answered."""
     try:
-        return msgspec.json.decode(answer.body, type=Problem)
+        return msgspec.json.decode(answer.body, type=ProblemDetails)
     except ValueError:
         return None
 
 
-def _kind(problem: Problem) -> str:
+def _kind(problem: ProblemDetails) -> str:
     """Return the problem's type without what all types begin with."""
     return problem.type.removeprefix("urn:bilinq:")
 
@@ -156,12 +167,12 @@ def talk(limits: Limits, call: Call[T]) -> Flow[T]:
         reply = yield Ask(call, min(limits.attempt + call.wait, left))
         tries += 1
         error = _judge(limits, reply)
-        if isinstance(reply, Answer) and (error is None or (call.removes and doubt and isinstance(error, NotKnown))):
+        if isinstance(reply, Answer) and (error is None or (call.removes and doubt and isinstance(error, NotFound))):
             return _read(limits, call, reply)
         assert error is not None
         if not _worth_asking_again(call, reply, error):
             raise error
-        doubt = doubt or isinstance(error, Away)
+        doubt = doubt or isinstance(error, Unavailable)
         pause = _pause(error, tries) if isinstance(reply, Answer) else backoff(tries)
         told = error if isinstance(reply, Answer) else told
         if time.monotonic() + pause >= end:
@@ -180,7 +191,7 @@ def _judge(limits: Limits, reply: Reply) -> BilinqError | None:
     if isinstance(reply, Answer):
         return refusal(reply, limits.url)
     assert isinstance(reply, Lost)
-    return Away(f"{'no answer from' if reply.sent else 'cannot reach'} {limits.url}: {reply.why}")
+    return Unavailable(f"{'no answer from' if reply.sent else 'cannot reach'} {limits.url}: {reply.why}")
 
 
 def _worth_asking_again(call: Call[Any], reply: Reply, error: BilinqError) -> bool:
@@ -188,18 +199,18 @@ def _worth_asking_again(call: Call[Any], reply: Reply, error: BilinqError) -> bo
     if isinstance(error, Busy):
         return True
     unsent = isinstance(reply, Lost) and not reply.sent
-    return isinstance(error, Away) and (call.repeatable or unsent)
+    return isinstance(error, Unavailable) and (call.repeatable or unsent)
 
 
 def _pause(error: BilinqError, tries: int) -> float:
     """Return seconds until the next try: never before the time that the service named."""
-    named = error.retry_after if isinstance(error, (Busy, Away)) else 0.0
+    named = error.retry_after if isinstance(error, (Busy, Unavailable)) else 0.0
     return named * random.uniform(1.0, 1.2) if named > 0 else backoff(tries)
 
 
 def _given_up(error: BilinqError, tries: int, seconds: float) -> BilinqError:
     """Return the same error, saying how often and how long was tried."""
-    if tries > 1 and isinstance(error, (Busy, Away)):
+    if tries > 1 and isinstance(error, (Busy, Unavailable)):
         return type(error)(f"{error} (tried {tries} times in {seconds:.1f} s)", error.retry_after)
     return error
 

@@ -163,7 +163,7 @@ def _in_database(database: str | None, operation: Callable[[Transaction], T], wr
     """Return what the operation gives in a transaction of its own; one that writes is not for a database in use."""
     import asyncio
 
-    from bilinq.errors import Away, BadInput
+    from bilinq.errors import BadInput, Unavailable
     from bilinq.live.settings import load
     from bilinq.live.store import open_store
 
@@ -177,7 +177,7 @@ def _in_database(database: str | None, operation: Callable[[Transaction], T], wr
 
     try:
         return asyncio.run(work())
-    except Away as error:
+    except Unavailable as error:
         raise BadInput(f"{error}; if a service runs there, ask it: --url http://HOST:PORT --key ADMIN-KEY") from None
 
 

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bilinq.client.events import Interrupted, Told
-from bilinq.live.wire.samples import Layout, Leases, Moment, RecentLease, StateView
+from bilinq.live.wire.samples import Layout, Leases, RecentLease, Sample, StateView
 
 BLOCKS, DOTS = "▁▂▃▄▅▆▇█", "_.:-=+*#"
 LOW, MIDDLE, HIGH = (68, 1, 84), (33, 145, 140), (253, 231, 37)
@@ -107,12 +107,12 @@ class View:
         self.lock = Lock()
         self.problem: str | None = None
         self.layout: Layout | None = None
-        self.moments: deque[Moment] = deque(maxlen=KEPT)
+        self.moments: deque[Sample] = deque(maxlen=KEPT)
         self.state: StateView | None = None
         self.leases: list[RecentLease] = []
 
     @property
-    def now(self) -> Moment | None:
+    def now(self) -> Sample | None:
         """The newest moment."""
         return self.moments[-1] if self.moments else None
 
@@ -129,7 +129,7 @@ class View:
         if told.event == "layout":
             self._take_layout(msgspec.json.decode(told.data, type=Layout))
         elif told.event == "moment":
-            self.moments.append(msgspec.json.decode(told.data, type=Moment))
+            self.moments.append(msgspec.json.decode(told.data, type=Sample))
         elif told.event == "state":
             self.state = msgspec.json.decode(told.data, type=StateView)
         elif told.event == "leases":
@@ -217,7 +217,7 @@ def _table(title: str, *columns: str, left: int = 1) -> Table:
     return table
 
 
-def summary(view: View, now: Moment, width: int, plain: bool) -> Table:
+def summary(view: View, now: Sample, width: int, plain: bool) -> Table:
     """Return waits against the wait to aim at, and reward against the best possible."""
     table = _table("waits and reward", "", "now", "against", "", left=1)
     table.columns[3].justify = "left"
@@ -239,13 +239,13 @@ def summary(view: View, now: Moment, width: int, plain: bool) -> Table:
     if now.rival is not None:
         past = [moment.rival.reward for moment in view.moments if moment.rival is not None][-60:]
         rate = sum(past) / len(past) if past else None
-        table.add_row(f"rival {now.rival.name}: reward", short(rate), "", "")
+        table.add_row(f"baseline {now.rival.name}: reward", short(rate), "", "")
         table.add_row("  wait, half of the jobs", seconds(now.rival.wait_p50), "", f"{now.rival.queued:,} queued")
     table.add_row("slots", str(now.slots), "", seconds(now.slot_seconds) if now.slots else "")
     return table
 
 
-def queues(view: View, layout: Layout, now: Moment, width: int, rows: int, plain: bool) -> RenderableType:
+def queues(view: View, layout: Layout, now: Sample, width: int, rows: int, plain: bool) -> RenderableType:
     """Return the queue of each job class over time, longest first where not all have room."""
     table = _table(f"queues: {sum(now.queued):,} jobs wait, {sum(now.leased):,} are served", "class", "over time", "queued",
                    "leased", "in/s", "out/s", "reward/s", left=2)  # fmt: skip
@@ -263,7 +263,7 @@ def queues(view: View, layout: Layout, now: Moment, width: int, rows: int, plain
     return _with_rest(table, len(names) - len(order))
 
 
-def servers(layout: Layout, now: Moment, plain: bool) -> Table:
+def servers(layout: Layout, now: Sample, plain: bool) -> Table:
     """Return how many servers of each class are busy."""
     busy, every = sum(now.busy), sum(now.busy) + sum(now.idle)
     table = _table(f"servers: {busy:,} of {every:,} busy", "class", "", "busy", "of", left=2)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -70,31 +71,45 @@ def serve(
     fleet: Annotated[
         str | None, typer.Option(help="Of the demo: gpus (unless given), paper, or trace for Google's.")
     ] = None,
-    rival: Annotated[
-        bool | None, typer.Option("--rival/--no-rival", help="In the demo, first come, first served, beside.")
+    baseline: Annotated[
+        bool | None, typer.Option("--baseline/--no-baseline", help="Demo: run first come, first served, as a baseline.")
     ] = None,
-    rival_url: Annotated[
-        str | None, typer.Option(help="Address of another service, to be shown beside this one.")
+    rival: Annotated[bool | None, typer.Option("--rival/--no-rival", hidden=True)] = None,
+    baseline_url: Annotated[
+        str | None, typer.Option(help="Address of another service, shown as a baseline beside this one.")
     ] = None,
-    rival_key: Annotated[str | None, typer.Option(help="A key for it with scope read.")] = None,
+    baseline_key: Annotated[str | None, typer.Option(help="A key of the baseline with scope read.")] = None,
+    rival_url: Annotated[str | None, typer.Option(hidden=True)] = None,
+    rival_key: Annotated[str | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Run the live scheduler: jobs and workers come over HTTP, see /openapi.json.
 
     Every option may also come from the environment, as BILINQ_ and its name in capitals, or from the file; options win
     over the environment, and that over the file.
     """
-    given = dict(locals())
-    demo, fleet, rival = (given.pop(name) for name in ("demo", "fleet", "rival"))
+    given = _with_new_names(dict(locals()))
+    demo, fleet, baseline = (given.pop(name) for name in ("demo", "fleet", "baseline"))
     if demo:
         from bilinq.demo.demo import run_demo
 
-        run_demo(fleet or "gpus", given, typer.echo, rival=bool(rival))
+        run_demo(fleet or "gpus", given, typer.echo, baseline=bool(baseline))
         return
-    if fleet is not None or rival is not None:
-        raise BadInput("--fleet and --rival are for --demo; give that, too")
+    if fleet is not None or baseline is not None:
+        raise BadInput("--fleet and --baseline are options of --demo; add --demo")
     from bilinq.live.settings import load
 
     _run(load(given.pop("config"), given))
+
+
+def _with_new_names(given: dict[str, Any]) -> dict[str, Any]:
+    """Return options with values of renamed ones under their new names."""
+    for name in ("rival", "rival_url", "rival_key"):
+        value, new = given.pop(name), name.replace("rival", "baseline")
+        if value is not None:
+            old, now = (f"--{text.replace('_', '-')}" for text in (name, new))
+            warnings.warn(f"{old} is deprecated and will be removed in the next version; use {now}", stacklevel=2)
+            given[new] = value if given[new] is None else given[new]
+    return given
 
 
 def _run(settings: Settings) -> None:

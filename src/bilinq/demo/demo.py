@@ -17,7 +17,7 @@ FLEETS = ("gpus", "paper", "trace")
 """The fleets by name, also for those who do without NumPy."""
 HOST = "127.0.0.1"
 PORT = 8000
-FIXED = ("config", "advertise", "reward_low", "reward_high", "rival_url", "rival_key")
+FIXED = ("config", "advertise", "reward_low", "reward_high", "baseline_url", "baseline_key")
 """Options of `bilinq serve` that are not the user's in a demo."""
 SQLITE = "sqlite:///"
 
@@ -59,8 +59,8 @@ def beside(file: Path, end: str) -> Path:
 
     Examples
     --------
-    >>> beside(Path("demo-gpus.db"), "-rival.db").name
-    'demo-gpus-rival.db'
+    >>> beside(Path("demo-gpus.db"), "-baseline.db").name
+    'demo-gpus-baseline.db'
     """
     return file.with_name(file.name.removesuffix(".db") + end)
 
@@ -149,7 +149,7 @@ LOOK = (
 SLOW = "still starting; the first time kernels are compiled, which takes two minutes"
 
 
-def run_demo(fleet: str, options: Mapping[str, Any], say: Callable[[str], None], *, rival: bool = False) -> None:
+def run_demo(fleet: str, options: Mapping[str, Any], say: Callable[[str], None], *, baseline: bool = False) -> None:
     """Run the demo until Ctrl-C or SIGTERM.
 
     Parameters
@@ -159,7 +159,7 @@ def run_demo(fleet: str, options: Mapping[str, Any], say: Callable[[str], None],
         Those of `bilinq serve`; None were not given.
     say : callable
         Is told what the user should read, line by line.
-    rival : bool
+    baseline : bool
         Whether another service serves the same jobs first come, first served, beside.
     """
     check_fleet(fleet)
@@ -169,7 +169,7 @@ def run_demo(fleet: str, options: Mapping[str, Any], say: Callable[[str], None],
     log = beside(file, ".log")
     with _until_a_signal(), log.open("ab") as lines, Children(lines) as children:
         try:
-            _Demo(fleet, children, say).run(given, file, rival)
+            _Demo(fleet, children, say).run(given, file, baseline)
         except KeyboardInterrupt:
             say("ending")
             raise
@@ -183,24 +183,24 @@ class _Demo:
     def __init__(self, fleet: str, children: Children, say: Callable[[str], None]) -> None:
         self._fleet, self._children, self._say = fleet, children, say
 
-    def run(self, options: dict[str, Any], file: Path, rival: bool) -> None:
+    def run(self, options: dict[str, Any], file: Path, baseline: bool) -> None:
         """Start everything and look after it for ever."""
-        sides = [Side(self._children, self._fleet) for _ in range(1 + rival)]
+        sides = [Side(self._children, self._fleet) for _ in range(1 + baseline)]
         load = self._children.start("load", LEAVE)
         with self._patience():
-            beside_us = _open_rival(sides[1], options, file) if rival else {}
+            beside_us = _open_baseline(sides[1], options, file) if baseline else {}
             sides[0].open(options | beside_us | {"database": f"{SQLITE}{file}"})
             load.tell(Load(self._fleet, [side.begin() for side in sides], options.get("seed")))
         self._introduce(*sides)
         self._look_after([side.service for side in sides], [load, *(one for side in sides for one in side.workers)])
 
-    def _introduce(self, ours: Side, rival: Side | None = None) -> None:
+    def _introduce(self, ours: Side, baseline: Side | None = None) -> None:
         rewards, servers = ours.opened.rewards, sum(ours.opened.servers.values())
         before = f"going on from {rewards:,} rewards" if rewards else "starting from nothing"
         self._say(f"{ours.opened.about}, {servers} servers; {before}")
         self._say(f"{ours.url}/#key={ours.opened.admin}")
-        if rival is not None:
-            self._say(f"first come, first served, has the same jobs at {rival.url}/#key={rival.opened.admin}")
+        if baseline is not None:
+            self._say(f"first come, first served, has the same jobs at {baseline.url}/#key={baseline.opened.admin}")
         self._say(LOOK)
 
     @contextmanager
@@ -225,11 +225,11 @@ class _Demo:
         raise ChildProcessError("a service of the demo has ended")
 
 
-def _open_rival(side: Side, options: dict[str, Any], file: Path) -> dict[str, Any]:
+def _open_baseline(side: Side, options: dict[str, Any], file: Path) -> dict[str, Any]:
     """Open a service that serves first come, first served; return what ours must know to show it beside."""
     port = free_port()
-    own = {"policy": "first-come", "port": port, "database": f"{SQLITE}{beside(file, '-rival.db')}"}
-    return {"rival_url": f"http://{HOST}:{port}", "rival_key": side.open(options | own).read}
+    own = {"policy": "first-come", "port": port, "database": f"{SQLITE}{beside(file, '-baseline.db')}"}
+    return {"baseline_url": f"http://{HOST}:{port}", "baseline_key": side.open(options | own).read}
 
 
 @contextmanager

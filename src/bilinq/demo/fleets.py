@@ -11,7 +11,7 @@ from msgspec import structs
 
 from bilinq.arrays import Array, one_of
 from bilinq.live.settings import Settings, load
-from bilinq.live.wire.messages import JobClass, ServerClass
+from bilinq.live.wire.messages import JobClassInfo, ServerClassInfo
 from bilinq.problem import Problem
 
 TARGET_WAIT = 2.0
@@ -67,8 +67,8 @@ class Fleet:
         own = {"lease": 10.0, "retention": 3600.0, "reward_low": self.low, "reward_high": self.high}
         return structs.replace(
             load(options=own | wait | dict(options), environment={}),
-            job_class=tuple(map(JobClass, one.job_names, one.job_features.tolist())),
-            server_class=tuple(map(ServerClass, one.server_names, one.server_features.tolist())),
+            job_class=tuple(map(JobClassInfo, one.job_names, one.job_features.tolist())),
+            server_class=tuple(map(ServerClassInfo, one.server_names, one.server_features.tolist())),
         )
 
 

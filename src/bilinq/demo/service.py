@@ -11,7 +11,7 @@ import uvloop
 from bilinq.demo import children as lifeline
 from bilinq.demo.children import Failed, Opened, Ready, Serve
 from bilinq.demo.fleets import Fleet, make_fleet
-from bilinq.errors import Away, BadInput, BilinqError
+from bilinq.errors import BadInput, BilinqError, Unavailable
 from bilinq.live import keyring
 from bilinq.live.keys import LOCAL
 from bilinq.live.logs import log_to
@@ -33,7 +33,7 @@ async def open_database(settings: Settings, fleet: Fleet) -> Opened:
     try:
         await store.start(wait=False)
         return await store.write(lambda tx: _open(tx, settings, fleet))
-    except Away as error:
+    except Unavailable as error:
         raise BadInput(f"{error}; end that demo, or choose another file with --database sqlite:///FILE") from None
     finally:
         await store.stop()

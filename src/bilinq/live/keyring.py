@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from bilinq.errors import Clash, NoKey, NotKnown
+from bilinq.errors import Conflict, NoKey, NotFound
 from bilinq.live.keys import Identity, check_scopes, hash_key, make_key, matches, prefix_of
 from bilinq.live.store import Transaction, audit, keys
 from bilinq.live.store.keys import KeyRow
@@ -47,7 +47,7 @@ def revoke(tx: Transaction, who: Identity, prefix: str, now: float) -> KeyInfo:
     """Revoke a key for good; one that was revoked before stays as it is."""
     row = keys.find(tx, prefix)
     if row is None:
-        raise NotKnown(f"there is no key {prefix!r}")
+        raise NotFound(f"there is no key {prefix!r}")
     if row.revoked is None:
         keys.revoke(tx, prefix, now)
         audit.add(tx, now, who.prefix, "revoke key", prefix)
@@ -59,9 +59,9 @@ def rotate(tx: Transaction, who: Identity, prefix: str, grace: float, now: float
     """Make a key that may do what another one may, which expires after `grace` seconds."""
     row = keys.find(tx, prefix)
     if row is None:
-        raise NotKnown(f"there is no key {prefix!r}")
+        raise NotFound(f"there is no key {prefix!r}")
     if row.revoked is not None or (row.expires is not None and row.expires <= now):
-        raise Clash(f"key {prefix} is not good any more; make a new one")
+        raise Conflict(f"key {prefix} is not good any more; make a new one")
     days = None if row.expires is None else (row.expires - row.created) / DAY
     wanted: NewKey = convert({"scopes": row.scopes, "name": row.name, "namespace": row.namespace, "days": days}, NewKey)
     made = create(tx, who, wanted, now)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 from msgspec import Meta, Struct, structs, to_builtins
 
 from bilinq.errors import BadInput
-from bilinq.live.wire.messages import JobClass, Positive, ServerClass
+from bilinq.live.wire.messages import JobClassInfo, Positive, ServerClassInfo
 from bilinq.live.wire.queries import convert
 
 PREFIX = "BILINQ_"
@@ -66,7 +66,7 @@ class Settings(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
         How log lines are written.
     metrics : "key" or "open"
         Whether `/metrics` needs a key with scope read or is open to everybody.
-    rival_url, rival_key : str, optional
+    baseline_url, baseline_key : str, optional
         Address of another service that gets the same jobs, to be shown beside this one, and a key for it with scope read.
     job_class, server_class
         Classes to start with; `[[job_class]]` and `[[server_class]]` in a file.
@@ -98,10 +98,10 @@ class Settings(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     history: Annotated[float, Meta(ge=1.0, le=86_400.0)] = 3600.0
     log_format: Literal["text", "json"] = "text"
     metrics: Literal["key", "open"] = "key"
-    rival_url: Address | None = None
-    rival_key: Text | None = None
-    job_class: tuple[JobClass, ...] = ()
-    server_class: tuple[ServerClass, ...] = ()
+    baseline_url: Address | None = None
+    baseline_key: Text | None = None
+    job_class: tuple[JobClassInfo, ...] = ()
+    server_class: tuple[ServerClassInfo, ...] = ()
 
     def __post_init__(self) -> None:
         if self.V is not None and self.target_wait is not None:
@@ -123,6 +123,8 @@ _FLAT: dict[str, Any] = {
     name: kind for name, kind in _KINDS.items() if not name.endswith("_class") and name != "reward"
 }
 _FLAT |= {"reward_low": Bounded, "reward_high": Bounded}
+RENAMED = {"rival_url": "baseline_url", "rival_key": "baseline_key"}
+"""Old names of settings, which are accepted until the next version."""
 
 
 def load(
@@ -147,7 +149,7 @@ def load(
     8080
     """
     file = file or environment.get(f"{PREFIX}CONFIG") or None
-    named = {f"{PREFIX}{name.upper()}": name for name in _FLAT}
+    named = {f"{PREFIX}{name.upper()}": RENAMED.get(name, name) for name in (*RENAMED, *_FLAT)}
     layers = [
         {} if file is None else _read(Path(file)),
         _flat((named[key], key, environment[key]) for key in named if key in environment),
@@ -168,6 +170,7 @@ def _read(file: Path) -> dict[str, Any]:
         raise BadInput(f"{file}: cannot be read; {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{file}: is not valid TOML; {error}") from None
+    raw = {RENAMED.get(key, key): value for key, value in raw.items()}
     for key in raw:
         if key not in _KINDS:
             raise BadInput(f"{file}: unknown key {key!r}; known are {', '.join(_KINDS)}")
@@ -212,7 +215,7 @@ def _merge(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     return under | over | ({"reward": reward} if reward else {})
 
 
-def _check_classes(name: str, classes: Iterable[JobClass | ServerClass]) -> None:
+def _check_classes(name: str, classes: Iterable[JobClassInfo | ServerClassInfo]) -> None:
     """Raise unless names differ and features have one length."""
     known: dict[str, int] = {}
     for item in classes:

@@ -118,7 +118,7 @@ Exploration = Literal["thompson", "ucb", "none"]
 
 
 @dataclass(frozen=True)
-class Knobs:
+class PolicySettings:
     """Settings of the default policy.
 
     Attributes
@@ -150,14 +150,14 @@ class Knobs:
                     exploration=self.exploration, assignment="distinct", limit="queue",
                     work_conserving=self.work_conserving)  # fmt: skip
 
-    def turned(
+    def updated(
         self,
         target_wait: float | None,
         V: float | None,
         work_conserving: bool | None,
         exploration: Exploration | None,
         gamma: float | None = None,
-    ) -> Knobs:
+    ) -> PolicySettings:
         """Return other settings; None stays, but of `target_wait` and `V` one replaces the other."""
         given: dict[str, Any] = {"work_conserving": work_conserving, "exploration": exploration, "gamma": gamma}
         changes = {key: value for key, value in given.items() if value is not None}
@@ -168,11 +168,11 @@ class Knobs:
 
 @dataclass(frozen=True)
 class Roster:
-    """Classes in the order of rows and columns, with knobs for the default policy or a policy of the caller's own."""
+    """Classes in the order of rows and columns, with settings of the default policy, or with another policy."""
 
     job_classes: tuple[JobClass, ...]
     server_classes: tuple[ServerClass, ...]
-    knobs: Knobs | None
+    settings: PolicySettings | None
     given: Policy | None = None
 
     def __post_init__(self) -> None:
@@ -199,8 +199,8 @@ class Roster:
     def policy(self) -> Policy:
         """The policy, with the weights of the classes if it knows weights."""
         weight = [one.weight for one in self.job_classes]
-        if self.knobs is not None:
-            return self.knobs.policy(weight)
+        if self.settings is not None:
+            return self.settings.policy(weight)
         assert self.given is not None
         if isinstance(self.given, Sabr | KnownRewards):
             return replace(self.given, weight=weight)

@@ -16,7 +16,7 @@ from bilinq.learning import Outcome
 from bilinq.learning.health import Health, health_of
 from bilinq.policies import Policy
 from bilinq.policies.fair import FairPolicy
-from bilinq.scheduler.classes import Class, Exploration, JobClass, Knobs, RewardRange, Roster, ServerClass
+from bilinq.scheduler.classes import Class, Exploration, JobClass, PolicySettings, RewardRange, Roster, ServerClass
 from bilinq.scheduler.ledger import Job, Ledger
 from bilinq.scheduler.snapshot import Draws, decode, encode, seal, unseal
 
@@ -61,7 +61,7 @@ class Scheduler:
     gamma : float
         Cost of using a server on the scale of [-1, 1], above one.
     policy : Policy, optional
-        Another policy than `Sabr`; then the knobs above are its own.
+        Another policy than `Sabr`; it has its own settings instead of those above.
     seed : int
 
     Examples
@@ -94,13 +94,13 @@ class Scheduler:
         policy: Policy | None = None,
         seed: int = 0,
     ) -> None:
-        knobs: Knobs | None = None
+        settings: PolicySettings | None = None
         if policy is None:
             wait = 20.0 if target_wait is None and V is None else target_wait
-            knobs = Knobs(wait, V, work_conserving, exploration, gamma)
+            settings = PolicySettings(wait, V, work_conserving, exploration, gamma)
         elif target_wait is not None or V is not None:
-            raise BadInput("policy has knobs of its own; give target_wait and V to it")
-        self._roster = Roster(tuple(job_classes), tuple(server_classes), knobs, policy)
+            raise BadInput("policy has settings of its own; set target_wait and V there")
+        self._roster = Roster(tuple(job_classes), tuple(server_classes), settings, policy)
         self._range = reward if isinstance(reward, RewardRange) else RewardRange(*reward)
         self._seed, self._slot, self._next = count("seed", seed, least=0), 0, 1
         self._jobs = Ledger(by_job=self.policy.rows == "job", classes=len(job_classes))
@@ -233,7 +233,7 @@ class Scheduler:
         self._roster.column(name)
         self.set_classes(self.job_classes, [one for one in self.server_classes if one.name != name])
 
-    def turn(
+    def update_settings(
         self,
         *,
         target_wait: float | None = None,
@@ -242,11 +242,11 @@ class Scheduler:
         exploration: Exploration | None = None,
         gamma: float | None = None,
     ) -> None:
-        """Turn knobs; what is left out stays. `target_wait` and `V` replace each other."""
-        if self._roster.knobs is None:
-            raise BadInput(f"knobs belong to the default policy; got {self.policy!r}")
-        knobs = self._roster.knobs.turned(target_wait, V, work_conserving, exploration, gamma)
-        self._roster = replace(self._roster, knobs=knobs)
+        """Change some settings of the default policy. `target_wait` and `V` replace each other."""
+        if self._roster.settings is None:
+            raise BadInput(f"settings belong to the default policy; got {self.policy!r}")
+        settings = self._roster.settings.updated(target_wait, V, work_conserving, exploration, gamma)
+        self._roster = replace(self._roster, settings=settings)
         self._state = self.policy.adapt(self._state, self._roster.instances)
 
     @property
@@ -255,9 +255,9 @@ class Scheduler:
         return self._roster.policy
 
     @property
-    def knobs(self) -> Knobs | None:
-        """The knobs of the default policy; None where the caller gave a policy."""
-        return self._roster.knobs
+    def settings(self) -> PolicySettings | None:
+        """The settings of the default policy; None if the caller gave a policy."""
+        return self._roster.settings
 
     @property
     def reward(self) -> RewardRange:
@@ -308,11 +308,11 @@ class Scheduler:
         return health_of(getattr(self._state, "learnt", None), self._range.unit)
 
     def snapshot(self, *, jobs: bool = True) -> bytes:
-        """Return everything as bytes with a checksum; without `jobs` only classes, knobs and what was learnt."""
+        """Return everything as bytes with a checksum; without `jobs` only classes, settings and what was learnt."""
         return seal(
             {
                 "seed": self._seed, "slot": self._slot, "next": self._next, "reward": [self._range.low, self._range.high],
-                "knobs": None if self.knobs is None else asdict(self.knobs),
+                "knobs": None if self.settings is None else asdict(self.settings),
                 "job_classes": [[one.name, one.features, one.weight] for one in self.job_classes],
                 "server_classes": [[one.name, one.features] for one in self.server_classes],
                 "jobs": list(self._jobs.listed()) if jobs else [],

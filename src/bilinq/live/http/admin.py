@@ -1,6 +1,6 @@
-"""Routes of those who run the service: its state, classes, knobs, keys and the audit."""
+"""Routes of those who run the service: its state, classes, settings, keys and the audit."""
 
-from bilinq.errors import Clash
+from bilinq.errors import Conflict
 from bilinq.live.http.call import Call
 from bilinq.live.http.endpoint import ANY
 from bilinq.live.http.routing import Route
@@ -9,15 +9,15 @@ from bilinq.live.wire.messages import (
     Audit,
     Classes,
     CreatedKey,
-    JobClass,
+    JobClassInfo,
     KeyInfo,
     Keys,
-    Knobs,
     NewKey,
     Rotate,
-    ServerClass,
+    ServerClassInfo,
+    SettingsInfo,
+    SettingsUpdate,
     State,
-    TurnKnobs,
 )
 from bilinq.live.wire.queries import AuditQuery, JobClassValues, Me, Named, ServerClassValues, convert
 
@@ -32,30 +32,30 @@ async def get_classes(call: Call[None, None]) -> Classes:
     return await call.service.classes()
 
 
-async def put_job_class(call: Call[JobClassValues, None]) -> JobClass:
+async def put_job_class(call: Call[JobClassValues, None]) -> JobClassInfo:
     """Add or change a class of jobs."""
     new = call.body
     name = _class_name(call.path["name"], new.name)
-    wanted = JobClass(name, new.features, new.weight, new.holding_cost, new.backlog)
+    wanted = JobClassInfo(name, new.features, new.weight, new.holding_cost, new.backlog)
     await call.service.put_job_class(call.who, wanted)
     return wanted
 
 
-async def put_server_class(call: Call[ServerClassValues, None]) -> ServerClass:
+async def put_server_class(call: Call[ServerClassValues, None]) -> ServerClassInfo:
     """Add or change a class of servers."""
-    wanted = ServerClass(_class_name(call.path["name"], call.body.name), call.body.features)
+    wanted = ServerClassInfo(_class_name(call.path["name"], call.body.name), call.body.features)
     await call.service.put_server_class(call.who, wanted)
     return wanted
 
 
-async def get_knobs(call: Call[None, None]) -> Knobs:
-    """Return the knobs."""
-    return await call.service.knobs()
+async def get_settings(call: Call[None, None]) -> SettingsInfo:
+    """Return the settings of the policy."""
+    return await call.service.policy_settings()
 
 
-async def turn_knobs(call: Call[TurnKnobs, None]) -> Knobs:
-    """Turn some knobs."""
-    return await call.service.turn(call.who, call.body)
+async def update_settings(call: Call[SettingsUpdate, None]) -> SettingsInfo:
+    """Change some settings of the policy."""
+    return await call.service.update_settings(call.who, call.body)
 
 
 async def create_key(call: Call[NewKey, None]) -> CreatedKey:
@@ -92,7 +92,7 @@ def _class_name(path: str, body: str | None) -> str:
     """Return the name in the path, checked as a name and against the one in the body."""
     name: str = convert({"name": path}, Named).name
     if body is not None and body != name:
-        raise Clash(f"name must be that of the path, {name!r}; got {body!r}")
+        raise Conflict(f"name must be that of the path, {name!r}; got {body!r}")
     return name
 
 
@@ -101,12 +101,12 @@ ROUTES = (
           answer=State),
     Route("GET", "/v1/classes", get_classes, "List classes", "state", ("read",), answer=Classes),
     Route("PUT", "/v1/job-classes/{name:path}", put_job_class, "Add or change a job class", "admin", ("admin",),
-          body=JobClassValues, answer=JobClass, also=(409,)),
+          body=JobClassValues, answer=JobClassInfo, also=(409,)),
     Route("PUT", "/v1/server-classes/{name:path}", put_server_class, "Add or change a server class", "admin", ("admin",),
-          body=ServerClassValues, answer=ServerClass, also=(409,)),
-    Route("GET", "/v1/knobs", get_knobs, "Show the knobs", "state", ("read",), answer=Knobs),
-    Route("PATCH", "/v1/knobs", turn_knobs, "Turn some knobs", "admin", ("admin",),
-          body=TurnKnobs, answer=Knobs, also=(404, 409)),
+          body=ServerClassValues, answer=ServerClassInfo, also=(409,)),
+    Route("GET", "/v1/knobs", get_settings, "Show the settings of the policy", "state", ("read",), answer=SettingsInfo),
+    Route("PATCH", "/v1/knobs", update_settings, "Change some settings of the policy", "admin", ("admin",),
+          body=SettingsUpdate, answer=SettingsInfo, also=(404, 409)),
     Route("POST", "/v1/keys", create_key, "Make a key, which is shown only here", "admin", ("admin",),
           body=NewKey, answer=CreatedKey, status=201),
     Route("GET", "/v1/keys", list_keys, "List keys", "admin", ("admin",), answer=Keys),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import httpx
 
-from bilinq.errors import Away
+from bilinq.errors import Unavailable
 from bilinq.live import tracing
 from bilinq.live.http.asgi import App, Receive, Scope, Send
 from bilinq.live.http.call import while_connected
@@ -48,7 +48,7 @@ class Forward:
         scope["route"] = FORWARDED
         leader = self.service.leader
         if leader is None or MARK in scope["headers"]:
-            raise Away("no process leads at the moment; another takes over within seconds")
+            raise Unavailable("no process leads at the moment; another takes over within seconds")
         body = await read_body(receive, None, self.max_body)
         answer = await while_connected(receive, self._ask(leader, scope, body))
         headers = [(name.lower(), value) for name, value in answer.headers.raw if name.lower() not in _NOT_ANSWERED]
@@ -71,7 +71,7 @@ class Forward:
                 await answer.aread()
             return answer
         except httpx.HTTPError as error:
-            raise Away(f"the process that leads does not answer: {type(error).__name__}") from None
+            raise Unavailable(f"the process that leads does not answer: {type(error).__name__}") from None
 
 
 async def _hand_on(answer: httpx.Response, send: Send) -> None:

@@ -6,26 +6,26 @@ from typing import Any
 
 import msgspec
 
-from bilinq.errors import Away, BilinqError, Busy, NoKey, NotAllowed, NotKnown, Stale
+from bilinq.errors import BilinqError, Busy, NoKey, NotAllowed, NotFound, Stale, Unavailable
 from bilinq.live.http import problems
 from bilinq.live.http.problems import describe
 from bilinq.live.http.routing import Route
 from bilinq.live.wire import messages as m
 from bilinq.live.wire import queries as bodies
 from bilinq.live.wire import samples as w
-from bilinq.live.wire.messages import Problem
+from bilinq.live.wire.messages import ProblemDetails
 from bilinq.live.wire.queries import BadField
-from bilinq.live.wire.samples import Layout, Leases, Moment, StateView
+from bilinq.live.wire.samples import Layout, Leases, Sample, StateView
 
 _AT = 1_790_000_000.0
 _PAYLOAD = {"prompt": "hello"}
 _KEY = m.KeyInfo("k7m2x9qa", "nightly batch", "default", ["submit", "read"], _AT, _AT + 90 * 86_400.0, None)
-_KNOBS = m.Knobs(2.0, None, False, "thompson")
-_SHORT = m.JobClass("short", [1.0, 0.2])
-_GPU = m.ServerClass("gpu", [0.3, 1.0])
+_KNOBS = m.SettingsInfo(2.0, None, False, "thompson")
+_SHORT = m.JobClassInfo("short", [1.0, 0.2])
+_GPU = m.ServerClassInfo("gpu", [0.3, 1.0])
 _LEASED = m.LeasedJob("j123", "short", _PAYLOAD, 1, 0)
 _LEASE_EXAMPLE = m.Lease("l45", 45, "s6", _AT + 31.5, 30.0, _LEASED)
-_SERVER = m.Server("s6", "gpu", "rack 3, card 1", "idle", _AT)
+_SERVER = m.ServerInfo("s6", "gpu", "rack 3, card 1", "idle", _AT)
 _HISTORY = [
     m.Event(_AT, "submitted"),
     m.Event(_AT + 1.5, "leased", "s6"),
@@ -40,10 +40,10 @@ _DEAD = m.Job(
 )
 
 _LAYOUT = w.Layout(1, ["short"], ["gpu"], 2.0, 0.0, 1.0)
-_MOMENT = w.Moment(
+_MOMENT = w.Sample(
     id="5f0c2a11-42", at=_AT, slots=20, slot_seconds=0.0004, queued=[12], leased=[1], submitted=[3], finished=[2],
     reward=[1.6], wait_p50=1.8, wait_p90=2.6, wait_p99=3.1, idle=[0], busy=[1], best=1.7, earned=1.6,
-    rival=w.Rival("first-come", 15, 1.3, 2.2, 3.0),
+    rival=w.BaselineSample("first-come", 15, 1.3, 2.2, 3.0),
 )  # fmt: skip
 _RECENT = w.RecentLease("l45", "j123", "short", "s6", "gpu", _AT, _AT + 1.5, "finished", 0.8)
 
@@ -51,11 +51,11 @@ BODIES: dict[Any, Any] = {
     m.Submit: m.Submit([m.NewJob("short", _PAYLOAD, "order 77"), m.NewJob("short")]),
     m.Submitted: m.Submitted([m.JobRef("j123", "queued"), m.JobRef("j124", "queued")]),
     m.Job: _JOB,
-    m.Jobs: m.Jobs([_JOB, _DEAD], "j99"),
+    m.JobPage: m.JobPage([_JOB, _DEAD], "j99"),
     m.Retried: m.Retried("j99", "queued"),
     m.NewServer: m.NewServer("gpu", "rack 3, card 1"),
-    m.Server: _SERVER,
-    list[m.Server]: [_SERVER],
+    m.ServerInfo: _SERVER,
+    list[m.ServerInfo]: [_SERVER],
     m.Lease: _LEASE_EXAMPLE,
     m.Finish: m.Finish(45, 0.8, True, {"tokens": 12}),
     m.Finished: m.Finished("j123", "done"),
@@ -63,7 +63,7 @@ BODIES: dict[Any, Any] = {
     m.Deadline: m.Deadline(_AT + 60.0, 30.0),
     m.Fail: m.Fail(45, "exit code 1"),
     m.Work: m.Work([m.WorkFinish("l45", 45, 0.8, True)], ["s6", "s7"], 10.0),
-    m.Worked: m.Worked([m.Outcome("l45", "j123", "done")], [_LEASE_EXAMPLE]),
+    m.Worked: m.Worked([m.LeaseOutcome("l45", "j123", "done")], [_LEASE_EXAMPLE]),
     m.State: m.State(
         _AT, 4711, 50.0, _KNOBS,
         [m.JobClassState("short", 1.0, 12, 1, m.Waits(100, 1.9, 1.8, 2.6, 3.1))],
@@ -72,11 +72,11 @@ BODIES: dict[Any, Any] = {
     ),
     m.Classes: m.Classes([_SHORT], [_GPU]),
     bodies.JobClassValues: bodies.JobClassValues([1.0, 0.2], weight=2.0),
-    m.JobClass: m.JobClass("short", [1.0, 0.2], 2.0),
+    m.JobClassInfo: m.JobClassInfo("short", [1.0, 0.2], 2.0),
     bodies.ServerClassValues: bodies.ServerClassValues([0.3, 1.0]),
-    m.ServerClass: _GPU,
-    m.Knobs: _KNOBS,
-    m.TurnKnobs: m.TurnKnobs(target_wait=5.0, weight={"short": 2.0}),
+    m.ServerClassInfo: _GPU,
+    m.SettingsInfo: _KNOBS,
+    m.SettingsUpdate: m.SettingsUpdate(target_wait=5.0, weight={"short": 2.0}),
     m.NewKey: m.NewKey(["submit", "read"], "nightly batch", "default", 90.0),
     m.Rotate: m.Rotate(86_400.0),
     m.CreatedKey: m.CreatedKey("bq_k7m2x9qa_" + "A" * 43, _KEY),
@@ -84,7 +84,7 @@ BODIES: dict[Any, Any] = {
     m.KeyInfo: _KEY,
     m.Audit: m.Audit([m.AuditEntry(_AT, "a2c4e6g8", "create key", "k7m2x9qa: submit, read")]),
     bodies.Me: bodies.Me("k7m2x9qa", "default", ["submit", "read"]),
-    bodies.Health: bodies.Health("ok"),
+    bodies.HealthStatus: bodies.HealthStatus("ok"),
     w.History: w.History(_LAYOUT, [_MOMENT], 1.0),
     w.Leases: w.Leases([_RECENT]),
     w.Prediction: w.Prediction(
@@ -116,14 +116,14 @@ REFUSALS: dict[int, BilinqError] = {
     400: problems.BadJson("body must be JSON; Input data was truncated"),
     401: NoKey("a key is needed: Authorization: Bearer bq_..."),
     403: NotAllowed("the key k7m2x9qa lacks the scope admin"),
-    404: NotKnown("there is no job 'j123'"),
+    404: NotFound("there is no job 'j123'"),
     409: Stale("lease 'l45' has expired"),
     413: problems.TooLarge("body must have at most 1048576 bytes; got more"),
     415: problems.WrongType("body must come with Content-Type: application/json"),
     422: BadField("jobs[0].units", "expected int >= 1"),
     429: Busy("class 'short' has 100000 waiting jobs, as many as it may", 2.0),
     500: BilinqError("not foreseen"),
-    503: Away("the database is gone"),
+    503: Unavailable("the database is gone"),
 }
 """An error for each status of a refusal."""
 
@@ -147,7 +147,7 @@ REASONS = {
     500: "The service failed", 503: "The service cannot answer now; see Retry-After",
 }  # fmt: skip
 
-IN_EVENTS = (Layout, Moment, StateView, Leases)
+IN_EVENTS = (Layout, Sample, StateView, Leases)
 """What the data of events hold, described for those who read them."""
 
 _LEASE = {"lease": "$response.body#/lease"}
@@ -169,7 +169,7 @@ def describe_api(routes: Iterable[Route]) -> dict[str, Any]:
     """Return the document for `routes`, as plain values."""
     routes = list(routes)
     kinds = [kind for route in routes for kind in (route.body, route.answer) if kind is not None]
-    schemas, components = schemas_of([*kinds, *IN_EVENTS, Problem])
+    schemas, components = schemas_of([*kinds, *IN_EVENTS, ProblemDetails])
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         paths.setdefault(plain_path(route), {})[route.method.lower()] = _operation(route, schemas)
@@ -181,7 +181,7 @@ def describe_api(routes: Iterable[Route]) -> dict[str, Any]:
         "paths": paths,
         "components": {
             "schemas": components,
-            "responses": {_refused(status): _refusal(status, schemas[Problem]) for status in REFUSALS},
+            "responses": {_refused(status): _refusal(status, schemas[ProblemDetails]) for status in REFUSALS},
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer", "description": "A key, bq_..."}},
         },
     }

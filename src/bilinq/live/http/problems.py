@@ -7,9 +7,9 @@ from typing import Any
 
 from msgspec import json
 
-from bilinq.errors import Away, BadInput, Busy, Clash, NoKey, NotAllowed, NotKnown, Refused, Stale
+from bilinq.errors import BadInput, Busy, Conflict, NoKey, NotAllowed, NotFound, Refused, Stale, Unavailable
 from bilinq.live.http.asgi import App, Receive, Scope, Send
-from bilinq.live.wire.messages import Problem
+from bilinq.live.wire.messages import ProblemDetails
 
 log = logging.getLogger("bilinq.live.http")
 
@@ -47,15 +47,15 @@ TABLE: dict[type[Exception], tuple[int, str, str]] = {
     NoKey: (401, "no-key", "A valid key is needed"),
     NotAllowed: (403, "not-allowed", "The key does not allow this"),
     NoSuchPath: (404, "no-such-path", "There is nothing here"),
-    NotKnown: (404, "not-known", "There is no such thing"),
+    NotFound: (404, "not-known", "There is no such thing"),
     WrongMethod: (405, "wrong-method", "The path does not take this method"),
     Stale: (409, "stale", "The lease has ended"),
-    Clash: (409, "clash", "This contradicts what is stored"),
+    Conflict: (409, "clash", "This contradicts what is stored"),
     TooLarge: (413, "too-large", "The body is too large"),
     WrongType: (415, "wrong-type", "The body must be JSON"),
     BadInput: (422, "bad-input", "The request breaks a rule"),
     Busy: (429, "busy", "Too much at once"),
-    Away: (503, "away", "The service cannot answer now"),
+    Unavailable: (503, "away", "The service cannot answer now"),
 }
 """Status, kind and title of each error; of several that fit the most special one counts. Anything else is a 500."""
 
@@ -67,12 +67,12 @@ _LONGEST = 1000
 _encode = json.Encoder().encode
 
 
-def describe(error: Exception, request: str | None = None) -> Problem:
+def describe(error: Exception, request: str | None = None) -> ProblemDetails:
     """Return what is told about `error`: never a stack trace, and nothing at all about what was not foreseen."""
     known = next((TABLE[kind] for kind in type(error).__mro__ if kind in TABLE), None)
     status, kind, title = known or FAILED
     detail = str(error) if known else "the cause is in the log of the service, under this request"
-    return Problem(
+    return ProblemDetails(
         type=f"urn:bilinq:{kind}",
         title=title,
         status=status,
@@ -88,7 +88,7 @@ def headers_of(error: Exception) -> list[tuple[bytes, bytes]]:
         return [(b"www-authenticate", b'Bearer realm="bilinq"')]
     if isinstance(error, WrongMethod):
         return [(b"allow", error.allowed.encode())]
-    if isinstance(error, Busy | Away):
+    if isinstance(error, Busy | Unavailable):
         return [(b"retry-after", str(max(1, math.ceil(error.retry_after))).encode())]
     if isinstance(error, TooLarge):
         return [(b"connection", b"close")]  # what is left of the body is not read

@@ -4,28 +4,28 @@ from functools import cache
 
 import msgspec
 
-from bilinq.errors import Away
+from bilinq.errors import Unavailable
 from bilinq.live.http import admin, jobs, openapi, work
 from bilinq.live.http import watching as watch
 from bilinq.live.http.call import Call
 from bilinq.live.http.endpoint import OPEN
 from bilinq.live.http.routing import Route
 from bilinq.live.metrics.page import CONTENT_TYPE
-from bilinq.live.wire.queries import Health
+from bilinq.live.wire.queries import HealthStatus
 
 
-async def get_health(call: Call[None, None]) -> Health:
+async def get_health(call: Call[None, None]) -> HealthStatus:
     """Tell that the process is alive and its parts work."""
     if not call.service.healthy:
-        raise Away("the service is not healthy; its log says why")
-    return Health("ok")
+        raise Unavailable("the service is not healthy; its log says why")
+    return HealthStatus("ok")
 
 
-async def get_ready(call: Call[None, None]) -> Health:
+async def get_ready(call: Call[None, None]) -> HealthStatus:
     """Tell that requests are taken."""
     if not call.service.ready:
-        raise Away("the service is starting, stopping, or without its database")
-    return Health("ready")
+        raise Unavailable("the service is starting, stopping, or without its database")
+    return HealthStatus("ready")
 
 
 async def get_metrics(call: Call[None, None]) -> str:
@@ -44,9 +44,9 @@ ROUTES: tuple[Route, ...] = (
     *jobs.ROUTES,
     *admin.ROUTES,
     *watch.ROUTES,
-    Route("GET", "/healthz", get_health, "Tell whether the process works", "open", OPEN, answer=Health, also=(503,),
+    Route("GET", "/healthz", get_health, "Tell whether the process works", "open", OPEN, answer=HealthStatus, also=(503,),
           local=True),
-    Route("GET", "/readyz", get_ready, "Tell whether requests are taken", "open", OPEN, answer=Health, also=(503,)),
+    Route("GET", "/readyz", get_ready, "Tell whether requests are taken", "open", OPEN, answer=HealthStatus, also=(503,)),
     Route("GET", METRICS, get_metrics, "Show the numbers of this process, for Prometheus", "state", ("read",), answer=str,
           local=True, content_type=CONTENT_TYPE),
     Route("GET", "/openapi.json", get_openapi, "Describe this API", "open", OPEN, answer=dict, local=True),

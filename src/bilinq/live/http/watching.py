@@ -7,12 +7,12 @@ from typing import TypeAlias
 
 import msgspec
 
-from bilinq.errors import Away, NoKey
+from bilinq.errors import NoKey, Unavailable
 from bilinq.live.http.call import Call
 from bilinq.live.http.endpoint import identify
 from bilinq.live.http.routing import EVENTS, Route
 from bilinq.live.http.stream import Stream
-from bilinq.live.wire.messages import TurnKnobs
+from bilinq.live.wire.messages import SettingsUpdate
 from bilinq.live.wire.queries import EventsQuery, HistoryQuery, LeasesQuery, News, given
 from bilinq.live.wire.samples import History, Leases, Prediction
 
@@ -38,8 +38,8 @@ async def get_leases(call: Call[None, LeasesQuery]) -> Leases:
     return call.watch.leases(call.query.limit)
 
 
-async def preview_knobs(call: Call[TurnKnobs, None]) -> Prediction:
-    """Return what to expect of other knobs."""
+async def preview_settings(call: Call[SettingsUpdate, None]) -> Prediction:
+    """Return what to expect of other settings."""
     return await call.watch.preview(call.body)
 
 
@@ -62,7 +62,7 @@ async def _while_allowed(call: Call[None, EventsQuery], parts: Parts) -> Parts:
                 identify(call.service, call.header(b"authorization"), READ)
             except NoKey:
                 return
-            except Away:
+            except Unavailable:
                 pass  # nobody knows about keys at the moment
             yield part
 
@@ -74,6 +74,6 @@ ROUTES = (
           query=EventsQuery, answer=News, content_type=EVENTS),
     Route("GET", "/v1/leases", get_leases, "Recent leases, newest first", "state", READ,
           query=LeasesQuery, answer=Leases),
-    Route("POST", "/v1/knobs/preview", preview_knobs, "What to expect of other knobs; nothing changes", "state", READ,
-          body=TurnKnobs, answer=Prediction, also=(404,)),
+    Route("POST", "/v1/knobs/preview", preview_settings, "Predict the effect of other settings", "state", READ,
+          body=SettingsUpdate, answer=Prediction, also=(404,)),
 )  # fmt: skip

@@ -10,7 +10,7 @@ from bilinq.live.wire.messages import (
     Finished,
     Lease,
     NewServer,
-    Server,
+    ServerInfo,
     Work,
     Worked,
     WorkFinish,
@@ -18,12 +18,12 @@ from bilinq.live.wire.messages import (
 from bilinq.live.wire.queries import WaitQuery
 
 
-async def register(call: Call[NewServer, None]) -> Server:
+async def register(call: Call[NewServer, None]) -> ServerInfo:
     """Register a server."""
     return await call.service.register(call.who, call.body)
 
 
-async def list_servers(call: Call[None, None]) -> list[Server]:
+async def list_servers(call: Call[None, None]) -> list[ServerInfo]:
     """Return servers."""
     return await call.service.servers(call.who)
 
@@ -67,8 +67,8 @@ async def work(call: Call[Work, None]) -> Worked:
 
 ROUTES = (
     Route("POST", "/v1/servers", register, "Register a server; the same name gives the same server", "work", ("work",),
-          body=NewServer, answer=Server, status=201, also=(404, 409)),
-    Route("GET", "/v1/servers", list_servers, "List servers", "work", ("read", "work"), answer=list[Server]),
+          body=NewServer, answer=ServerInfo, status=201, also=(404, 409)),
+    Route("GET", "/v1/servers", list_servers, "List servers", "work", ("read", "work"), answer=list[ServerInfo]),
     Route("DELETE", "/v1/servers/{id}", unregister, "Forget a server; its lease goes back to the queue", "work", ("work",),
           also=(409,)),
     Route("POST", "/v1/servers/{id}/lease", lease, "Wait for the next job of a server", "work", ("work",),

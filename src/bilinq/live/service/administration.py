@@ -7,13 +7,13 @@ import time
 
 from msgspec import UNSET, structs
 
-from bilinq.errors import BadInput, NotKnown
+from bilinq.errors import BadInput, NotFound
 from bilinq.live import keyring
 from bilinq.live.keys import Identity
 from bilinq.live.service.core import Core
 from bilinq.live.service.loading import kinds, new_scheduler
 from bilinq.live.service.memory import Memory
-from bilinq.live.service.options import TURNED, Options, check_features, class_row
+from bilinq.live.service.options import ADJUSTABLE, Options, check_features, class_row
 from bilinq.live.service.payloads import to_text
 from bilinq.live.store import Transaction, audit, classes, keys, knobs
 from bilinq.live.store.classes import ClassRow
@@ -22,14 +22,14 @@ from bilinq.live.wire.messages import (
     AuditEntry,
     Classes,
     CreatedKey,
-    JobClass,
+    JobClassInfo,
     KeyInfo,
     Keys,
-    Knobs,
     NewKey,
     Rotate,
-    ServerClass,
-    TurnKnobs,
+    ServerClassInfo,
+    SettingsInfo,
+    SettingsUpdate,
 )
 from bilinq.scheduler.scheduler import Scheduler
 
@@ -48,28 +48,32 @@ class Administration:
         """Return the current classes."""
         rows = self._core.memory.classes.values()
         return Classes(
-            [JobClass(r.name, list(r.features), r.weight, r.holding_cost, r.backlog) for r in rows if r.kind == "job"],
-            [ServerClass(r.name, list(r.features)) for r in rows if r.kind == "server"],
+            [
+                JobClassInfo(r.name, list(r.features), r.weight, r.holding_cost, r.backlog)
+                for r in rows
+                if r.kind == "job"
+            ],
+            [ServerClassInfo(r.name, list(r.features)) for r in rows if r.kind == "server"],
         )
 
-    async def put_class(self, who: Identity, one: JobClass | ServerClass) -> None:
+    async def put_class(self, who: Identity, one: JobClassInfo | ServerClassInfo) -> None:
         """Add a class or change it; a new one starts from what the others have taught."""
         async with self._changing:
-            memory, kind = self._core.memory, "job" if isinstance(one, JobClass) else "server"
+            memory, kind = self._core.memory, "job" if isinstance(one, JobClassInfo) else "server"
             row = class_row(one, memory.classes.get((kind, one.name)), memory.ids)
             await self._set_classes(memory, who, [row], f"{kind} class {to_text(structs.asdict(one))}")
 
-    async def turn(self, who: Identity, turn: TurnKnobs) -> Knobs:
-        """Turn knobs, and weights of classes, all or none."""
+    async def update_settings(self, who: Identity, update: SettingsUpdate) -> SettingsInfo:
+        """Change settings of the policy, and weights of classes, all or none."""
         async with self._changing:
             memory = self._core.memory
-            after, weights = check_turn(self._core, turn)
+            after, weights = check_update(self._core, update)
             rows = [memory.classes["job", name]._replace(weight=weight) for name, weight in weights.items()]
-            values = {name: getattr(after, name) for name in TURNED}
+            values = {name: getattr(after, name) for name in ADJUSTABLE}
             await self._set_classes(memory, who, rows, f"knobs {to_text(values | {'weight': weights})}", values)
             self._core.options = after
             if memory.scheduler is not None:
-                memory.scheduler.turn(**after.knobs)
+                memory.scheduler.update_settings(**after.arguments)
         self._core.hurry()
         return after.shown
 
@@ -140,12 +144,12 @@ class Administration:
         return memory.scheduler or new_scheduler(wanted, self._core.options)
 
 
-def check_turn(core: Core, turn: TurnKnobs) -> tuple[Options, dict[str, float]]:
+def check_update(core: Core, update: SettingsUpdate) -> tuple[Options, dict[str, float]]:
     """Return the options and the weights by job class that knobs ask for, or say why they cannot be turned so."""
-    if turn.target_wait is not UNSET and turn.V is not UNSET:
+    if update.target_wait is not UNSET and update.V is not UNSET:
         raise BadInput("target_wait and V exclude each other; give one of them")
-    weights = {} if turn.weight is UNSET else turn.weight
+    weights = {} if update.weight is UNSET else update.weight
     for name in weights:
         if ("job", name) not in core.memory.classes:
-            raise NotKnown(f"there is no job class {name!r}")
-    return core.options.turned(turn), weights
+            raise NotFound(f"there is no job class {name!r}")
+    return core.options.updated(update), weights

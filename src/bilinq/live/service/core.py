@@ -12,7 +12,7 @@ from contextvars import Context
 from hashlib import sha256
 from typing import Any, TypeVar
 
-from bilinq.errors import Away, BadInput, Refused
+from bilinq.errors import BadInput, Refused, Unavailable
 from bilinq.live.metrics import Meters
 from bilinq.live.service.expiry import delete_past
 from bilinq.live.service.loading import load
@@ -69,10 +69,10 @@ class Core:
 
     @property
     def memory(self) -> Memory:
-        """Memory, or `Away` while there is none that can be trusted."""
+        """Memory, or `Unavailable` while there is none that can be trusted."""
         if not self.ready or self._memory is None:
             waits = "starting" if self._memory is None else "not ready; its database is away"
-            raise Away(f"the service is {'stopping' if self.stopping else waits}", retry_after=1.0)
+            raise Unavailable(f"the service is {'stopping' if self.stopping else waits}", retry_after=1.0)
         return self._memory
 
     @property
@@ -91,7 +91,7 @@ class Core:
         await asyncio.to_thread(_warm)
         try:
             await self.store.start(wait=False)
-        except Away:
+        except Unavailable:
             if not self.store.shared:
                 raise
             self.following = True
@@ -138,7 +138,7 @@ class Core:
 
     async def _look_for_leader(self) -> None:
         while True:
-            with contextlib.suppress(Away):
+            with contextlib.suppress(Unavailable):
                 self.leader = await self.store.read(lambda tx: meta.get(tx, "leader")) or None
             await asyncio.sleep(LOOK_EVERY)
 
@@ -171,7 +171,7 @@ class Core:
         """Hand over an operation now, so that the database changes in the order in which memory did."""
         try:
             future = self.store.submit(operation)
-        except Away as error:
+        except Unavailable as error:
             future = asyncio.get_running_loop().create_future()
             future.set_exception(error)
             self._recover(str(error))
@@ -182,7 +182,7 @@ class Core:
     def _check(self, written: asyncio.Future[Any]) -> None:
         """Load memory again if an operation has failed, whether or not somebody waits: memory is ahead for good then."""
         error = None if written.cancelled() else written.exception()
-        if error is not None and (isinstance(error, Away) or not isinstance(error, Refused | BadInput)):
+        if error is not None and (isinstance(error, Unavailable) or not isinstance(error, Refused | BadInput)):
             self._recover(str(error) or type(error).__name__)
 
     def hurry(self) -> None:
@@ -228,7 +228,7 @@ class Core:
         except Exception as error:
             for poll in polls.values():
                 poll.end()
-            if isinstance(error, Away):
+            if isinstance(error, Unavailable):
                 return
             raise
         changes = Changes()
@@ -326,7 +326,7 @@ class Core:
                         log.warning("another process led in between")
                 await self._load()
                 self.following = False
-            except Away as error:
+            except Unavailable as error:
                 log.error("the database is still away: %s", error)
                 await asyncio.sleep(RETRY)
             except Exception:
@@ -362,7 +362,7 @@ def _going_on(what: str) -> Iterator[None]:
     """Go on after a failure; it is in the log, and if the database is away, that is there already."""
     try:
         yield
-    except Away:
+    except Unavailable:
         pass
     except Exception:
         log.exception("%s failed", what)
@@ -370,7 +370,7 @@ def _going_on(what: str) -> Iterator[None]:
 
 async def _in_time(saved: Payloads) -> None:
     """Wait for what nobody asked for; if it fails, memory is loaded again anyway."""
-    with contextlib.suppress(Away):
+    with contextlib.suppress(Unavailable):
         await saved
 
 

@@ -63,7 +63,7 @@ def scheduler_from(tx: Transaction, options: Options) -> Scheduler | None:
 
 def new_scheduler(current: Kinds, options: Options) -> Scheduler:
     """Return a scheduler that has learnt nothing."""
-    given = options.knobs if options.learns else {"policy": FirstCome()}
+    given = options.arguments if options.learns else {"policy": FirstCome()}
     return Scheduler(*current, reward=options.reward, seed=options.seed, **given)
 
 
@@ -97,7 +97,7 @@ def _settled(
         )
         scheduler.observe((str(row.job_class_id), str(row.server_class_id), row.value) for row in seen)
     scheduler.set_classes(*current)
-    scheduler.turn(**options.knobs)
+    scheduler.update_settings(**options.arguments)
     return scheduler
 
 

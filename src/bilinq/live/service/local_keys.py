@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from bilinq.errors import Away
+from bilinq.errors import Unavailable
 from bilinq.live.keyring import identify
 from bilinq.live.keys import Identity
 from bilinq.live.service.core import Core
@@ -24,7 +24,7 @@ class LocalKeys:
         self._read = float("-inf")
 
     async def identify(self, key: str) -> Identity:
-        """Return whose key it is, or raise `NoKey`; `Away` if no keys could be read so far."""
+        """Return whose key it is, or raise `NoKey`; `Unavailable` if no keys could be read so far."""
         return identify(await self._known(), key, time.time())
 
     async def _known(self) -> dict[str, KeyRow]:
@@ -38,7 +38,7 @@ class LocalKeys:
     async def _read_again(self) -> None:
         try:
             rows = await self._core.store.read(keys.all)
-        except Away:
+        except Unavailable:
             if self._kept is None:
                 raise
         else:

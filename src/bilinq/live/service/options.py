@@ -15,11 +15,11 @@ from bilinq.live.settings import Settings
 from bilinq.live.store import classes, knobs, meta
 from bilinq.live.store.classes import ClassRow
 from bilinq.live.store.transaction import Transaction
-from bilinq.live.wire.messages import JobClass, Knobs, ServerClass, TurnKnobs
+from bilinq.live.wire.messages import JobClassInfo, ServerClassInfo, SettingsInfo, SettingsUpdate
 from bilinq.live.wire.queries import BadField
 from bilinq.scheduler.classes import RewardRange
 
-TURNED = ("target_wait", "V", "work_conserving", "exploration")
+ADJUSTABLE = ("target_wait", "V", "work_conserving", "exploration")
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Options:
 
     @property
     def learns(self) -> bool:
-        """Whether the policy learns, and has knobs and weights; first come, first served, does not."""
+        """Whether the policy learns, and has settings and weights; first come, first served, does not."""
         return self.policy == "sabr"
 
     @property
@@ -47,24 +47,24 @@ class Options:
         return self.work_conserving or not self.learns
 
     @property
-    def knobs(self) -> dict[str, Any]:
-        """The arguments of `Scheduler` and of its method `turn`, with the wait in slots, where the policy has knobs."""
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of `Scheduler` and of its method `update_settings`, with the wait in slots."""
         wait = None if self.target_wait is None else self.target_wait / self.slot
         kept = {"V": self.V, "work_conserving": self.work_conserving, "exploration": self.exploration}
         return {"target_wait": wait, "gamma": self.gamma} | kept
 
     @property
-    def shown(self) -> Knobs:
-        """The knobs as the API shows them."""
+    def shown(self) -> SettingsInfo:
+        """The settings as the API returns them."""
         if not self.learns:
-            return Knobs(None, None, True, "none", self.policy)
-        return Knobs(self.target_wait, self.V, self.work_conserving, self.exploration)
+            return SettingsInfo(None, None, True, "none", self.policy)
+        return SettingsInfo(self.target_wait, self.V, self.work_conserving, self.exploration)
 
-    def turned(self, turn: TurnKnobs) -> Options:
-        """Return options with some knobs turned; of `target_wait` and `V` one replaces the other."""
+    def updated(self, update: SettingsUpdate) -> Options:
+        """Return options with some settings changed; of `target_wait` and `V` one replaces the other."""
         if not self.learns:
-            raise BadInput(f"knobs and weights belong to policy sabr; the service runs policy {self.policy}")
-        given = {name: getattr(turn, name) for name in TURNED if getattr(turn, name) is not UNSET}
+            raise BadInput(f"settings and weights belong to policy sabr; the service runs policy {self.policy}")
+        given = {name: getattr(update, name) for name in ADJUSTABLE if getattr(update, name) is not UNSET}
         if "target_wait" in given or "V" in given:
             given = {"target_wait": None, "V": None} | given
         return replace(self, **given)
@@ -72,7 +72,7 @@ class Options:
 
 def options_from(settings: Settings, stored: dict[str, Any], seed: int) -> Options:
     """Return the options: those of the settings, unless the API turned them."""
-    given = {name: getattr(settings, name) for name in TURNED} | stored
+    given = {name: getattr(settings, name) for name in ADJUSTABLE} | stored
     reward = RewardRange(settings.reward.low, settings.reward.high)
     return Options(reward, seed, settings.slot, settings.gamma, **given, policy=settings.policy)
 
@@ -87,7 +87,7 @@ def configure(tx: Transaction, settings: Settings, address: str | None) -> Ids:
     told: dict[str, Any] = {
         "job": {one.name: structs.asdict(one) for one in settings.job_class},
         "server": {one.name: structs.asdict(one) for one in settings.server_class},
-        "knobs": {name: getattr(settings, name) for name in TURNED},
+        "knobs": {name: getattr(settings, name) for name in ADJUSTABLE},
     }
     before = json.loads(meta.get(tx, "settings") or "{}")
     known = {(row.kind, row.name): row for row in classes.current(tx)}
@@ -105,11 +105,11 @@ def configure(tx: Transaction, settings: Settings, address: str | None) -> Ids:
     return ids
 
 
-def class_row(one: JobClass | ServerClass, known: ClassRow | None, ids: Ids) -> ClassRow:
+def class_row(one: JobClassInfo | ServerClassInfo, known: ClassRow | None, ids: Ids) -> ClassRow:
     """Return the row for a class: with the id it has, or a new one if it is new or its features are others."""
     features = tuple(one.features)
     id = known.id if known is not None and known.features == features else next(ids.class_)
-    if isinstance(one, JobClass):
+    if isinstance(one, JobClassInfo):
         return ClassRow(id, "job", one.name, features, one.weight, one.holding_cost, one.backlog)
     return ClassRow(id, "server", one.name, features)
 
@@ -125,8 +125,8 @@ def check_features(rows: Iterable[ClassRow]) -> None:
 
 
 def _changed(
-    given: Iterable[JobClass] | Iterable[ServerClass], before: dict[str, Any], told: dict[str, Any]
-) -> list[JobClass | ServerClass]:
+    given: Iterable[JobClassInfo] | Iterable[ServerClassInfo], before: dict[str, Any], told: dict[str, Any]
+) -> list[JobClassInfo | ServerClassInfo]:
     """Return the classes that the settings describe otherwise than at the last start."""
     plain = json.loads(json.dumps(told))
     return [one for one in given if before.get(one.name) != plain[one.name]]

@@ -33,7 +33,7 @@ async def scrape(core: Core) -> str:
     if memory is not None:
         _add_queues(page, memory)
         _add_servers(page, memory)
-        _add_knobs(page, core, memory)
+        _add_settings(page, core, memory)
     if health is not None and core.meters.saved is not None:
         _add_learner(page, health, core.meters.saved)
     _add_jobs(page, core.meters, [] if memory is None else _names(memory, "job"))
@@ -67,11 +67,11 @@ def _add_servers(page: Page, memory: Memory) -> None:
     page.gauge("bilinq_servers", about, samples)
 
 
-def _add_knobs(page: Page, core: Core, memory: Memory) -> None:
+def _add_settings(page: Page, core: Core, memory: Memory) -> None:
     wait, scheduler = core.options.target_wait, memory.scheduler
     if core.options.learns and wait is not None:
         page.gauge("bilinq_target_wait_seconds", "How long jobs may wait for a good match at light load.", wait)
-    if scheduler is not None and scheduler.knobs is not None:
+    if scheduler is not None and scheduler.settings is not None:
         page.gauge("bilinq_reward_weight", "V: the weight of rewards against queues.", scheduler.V)
 
 

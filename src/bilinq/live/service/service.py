@@ -30,7 +30,7 @@ class Service:
         self.unregister, self.lease, self.work = self._labour.unregister, self._labour.lease, self._labour.work
         self.finish, self.finish_one = self._labour.finish, self._labour.finish_one
         self.extend, self.fail = self._labour.extend, self._labour.fail
-        self.classes, self.turn = self._administration.classes, self._administration.turn
+        self.classes, self.update_settings = self._administration.classes, self._administration.update_settings
         self.create_key, self.keys = self._administration.create_key, self._administration.keys
         self.revoke_key, self.identify = self._administration.revoke_key, self._administration.identify
         self.rotate_key = self._administration.rotate_key
@@ -68,20 +68,20 @@ class Service:
         """End all calls that wait for work, so that connections can be closed."""
         self.core.end_polls()
 
-    async def dead(self, who: Identity, after: str | None, limit: int) -> m.Jobs:
+    async def dead(self, who: Identity, after: str | None, limit: int) -> m.JobPage:
         """Return jobs that failed too often, newest first."""
         return await self.jobs(who, "dead", None, after, limit)
 
-    async def put_job_class(self, who: Identity, one: m.JobClass) -> None:
+    async def put_job_class(self, who: Identity, one: m.JobClassInfo) -> None:
         """Add or change a job class."""
         await self._administration.put_class(who, one)
 
-    async def put_server_class(self, who: Identity, one: m.ServerClass) -> None:
+    async def put_server_class(self, who: Identity, one: m.ServerClassInfo) -> None:
         """Add or change a server class."""
         await self._administration.put_class(who, one)
 
-    async def knobs(self) -> m.Knobs:
-        """Return the knobs."""
+    async def policy_settings(self) -> m.SettingsInfo:
+        """Return the settings of the policy."""
         assert self.core.memory is not None
         return self.core.options.shown
 

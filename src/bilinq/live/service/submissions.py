@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from bilinq.errors import Away, Busy, Clash, NotKnown
+from bilinq.errors import Busy, Conflict, NotFound, Unavailable
 from bilinq.live.keys import Identity
 from bilinq.live.service.claims import Claims, Key
 from bilinq.live.service.core import Core
@@ -20,7 +20,7 @@ from bilinq.live.store import Transaction, audit, jobs
 from bilinq.live.store.gather import Gather
 from bilinq.live.store.jobs import JobRow, Known, Queued, Waiting
 from bilinq.live.store.leases import LeaseRow
-from bilinq.live.wire.messages import Event, Job, JobRef, Jobs, JobState, NewJob, Retried, Submitted
+from bilinq.live.wire.messages import Event, Job, JobPage, JobRef, JobState, NewJob, Retried, Submitted
 
 
 class Stored(NamedTuple):
@@ -62,7 +62,7 @@ class Submissions:
         try:
             stored = _settle(rows, await self._look_up(keys))
             if memory is not self._core.memory:
-                raise Away("the service has lost its database meanwhile; ask again", retry_after=1.0)
+                raise Unavailable("the service has lost its database meanwhile; ask again", retry_after=1.0)
             fresh = [row for row, (_, _, is_new) in zip(rows, stored, strict=True) if is_new]
             self._check_room(row.job_class for row in fresh)
             saved = self._take(fresh, release) if fresh else None
@@ -99,25 +99,25 @@ class Submissions:
     async def jobs(
         self, who: Identity, state: str | None, job_class: str | None, after: str | None, limit: int,
         key: str | None = None,
-    ) -> Jobs:  # fmt: skip
+    ) -> JobPage:  # fmt: skip
         """Return the jobs of a namespace that fit, newest first; an admin sees those of all."""
         before = None if after is None else number("j", after)
         if key is not None:
             return await self._with_key(who, key, state, job_class, before, limit)
         namespace = None if who.may("admin") else who.namespace
         found = await self._core.store.read(lambda tx: jobs.page(tx, namespace, state, job_class, before, limit))
-        return Jobs([_message(row, []) for row in found], f"j{found[-1].id}" if len(found) == limit else None)
+        return JobPage([_message(row, []) for row in found], f"j{found[-1].id}" if len(found) == limit else None)
 
     async def _with_key(
         self, who: Identity, key: str, state: str | None, job_class: str | None, before: int | None, limit: int
-    ) -> Jobs:
+    ) -> JobPage:
         """Return the jobs that were submitted under a key and fit; there is at most one of each namespace."""
         every = {row.namespace for row in self._core.memory.keys.values()}
         spaces = sorted(every) if who.may("admin") else [who.namespace]
         found = await self._core.store.read(lambda tx: jobs.with_key(tx, key, spaces))
         fitting = [row for row in found if state in (None, row.state) and job_class in (None, row.job_class)]
         rows = [row for row in fitting if before is None or row.id < before][:limit]
-        return Jobs([_message(row, []) for row in rows], f"j{rows[-1].id}" if len(rows) == limit else None)
+        return JobPage([_message(row, []) for row in rows], f"j{rows[-1].id}" if len(rows) == limit else None)
 
     async def cancel(self, who: Identity, id: str) -> Job:
         """Cancel a job that has not ended."""
@@ -126,8 +126,8 @@ class Submissions:
         if row.id not in memory.jobs:
             now, _ = await self._core.write(lambda tx: self._find(tx, who, id))
             if now.state in ("queued", "leased"):
-                raise Away(f"job {id} is only being stored; ask again")
-            raise Clash(f"job {id} has ended: it is {now.state}")
+                raise Unavailable(f"job {id} is only being stored; ask again")
+            raise Conflict(f"job {id} has ended: it is {now.state}")
         memory.cancel(row.id, time.time(), changes)
         await self._core.save(changes)
         return await self.job(who, id)
@@ -138,7 +138,7 @@ class Submissions:
         def again(tx: Transaction) -> JobRow:
             row, _ = self._find(tx, who, id)
             if row.state != "dead":
-                raise Clash(f"job {id} must be dead to be retried; it is {row.state}")
+                raise Conflict(f"job {id} must be dead to be retried; it is {row.state}")
             jobs.set_queued(tx, [Queued(row.id, row.units_left, 0)])
             audit.add(tx, time.time(), who.prefix, "retry", id)
             return row
@@ -156,7 +156,7 @@ class Submissions:
         for name in dict.fromkeys(wanted):
             if ("job", name) not in memory.classes or memory.scheduler is None:
                 known = ", ".join(sorted(key[1] for key in memory.classes if key[0] == "job")) or "none yet"
-                raise NotKnown(f"there is no job class {name!r}; known are {known}")
+                raise NotFound(f"there is no job class {name!r}; known are {known}")
 
     def _check_room(self, coming: Iterable[str]) -> None:
         memory = self._core.memory
@@ -177,7 +177,7 @@ class Submissions:
         found = number("j", id)
         row = None if found is None else jobs.get(tx, found)
         if row is None or (row.namespace != who.namespace and not who.may("admin")):
-            raise NotKnown(f"there is no job {id!r}")
+            raise NotFound(f"there is no job {id!r}")
         return row, jobs.history(tx, row.id)
 
 
@@ -205,7 +205,7 @@ def _settle(rows: Sequence[JobRow], known: Mapping[Key, Known]) -> list[Stored]:
             if row.key is not None:
                 own[row.key] = Known(row.id, "queued", row.digest)
         elif before.digest != row.digest:
-            raise Clash(
+            raise Conflict(
                 f"key {row.key!r} was used for a job with another class, payload or number of units, j{before.id}"
             )
         else:

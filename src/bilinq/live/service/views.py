@@ -66,7 +66,7 @@ def _learnt(scheduler: Scheduler | None) -> tuple[Array | None, Array | None]:
 
 def _V(scheduler: Scheduler | None) -> float:
     """Return V, or what it is now for the wait to aim at; zero without a scheduler, or with a policy that has none."""
-    return 0.0 if scheduler is None or scheduler.knobs is None else scheduler.V
+    return 0.0 if scheduler is None or scheduler.settings is None else scheduler.V
 
 
 def _expected(scheduler: Scheduler | None) -> Array | None:

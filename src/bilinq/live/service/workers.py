@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Literal
 
-from bilinq.errors import Away, BadInput, NotAllowed, NotKnown, Refused, Stale
+from bilinq.errors import BadInput, NotAllowed, NotFound, Refused, Stale, Unavailable
 from bilinq.live.keys import Identity
 from bilinq.live.service.core import Core
 from bilinq.live.service.ids import number
@@ -24,9 +24,9 @@ from bilinq.live.wire.messages import (
     Fail,
     Finished,
     Lease,
+    LeaseOutcome,
     NewServer,
-    Outcome,
-    Server,
+    ServerInfo,
     Work,
     Worked,
     WorkFinish,
@@ -39,12 +39,12 @@ class Labour:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    async def register(self, who: Identity, new: NewServer) -> Server:
+    async def register(self, who: Identity, new: NewServer) -> ServerInfo:
         """Store a server; the same key and name give the same server."""
         memory, now = self._core.memory, time.time()
         if ("server", new.server_class) not in memory.classes:
             known = ", ".join(sorted(key[1] for key in memory.classes if key[0] == "server")) or "none yet"
-            raise NotKnown(f"there is no server class {new.server_class!r}; known are {known}")
+            raise NotFound(f"there is no server class {new.server_class!r}; known are {known}")
         same = memory.server_named(who.prefix, new.name) if new.name else None
         if same is not None and same.row.server_class == new.server_class:
             await self._core.write(lambda tx: None)  # the first call may not be on disk yet
@@ -61,9 +61,9 @@ class Labour:
             servers.put(tx, row)
 
         await self._core.write(store)
-        return Server(f"s{id}", new.server_class, new.name, "away", now)
+        return ServerInfo(f"s{id}", new.server_class, new.name, "away", now)
 
-    async def servers(self, who: Identity) -> list[Server]:
+    async def servers(self, who: Identity) -> list[ServerInfo]:
         """Return all servers."""
         return [_message(server) for server in self._core.memory.servers.values()]
 
@@ -115,7 +115,7 @@ class Labour:
             memory.withdraw(poll)
         return poll.leases
 
-    async def finish(self, who: Identity, ends: Sequence[WorkFinish]) -> list[Outcome]:
+    async def finish(self, who: Identity, ends: Sequence[WorkFinish]) -> list[LeaseOutcome]:
         """End leases; each is done or refused for itself."""
         changes = Changes()
         made = self._end_each(who, ends, changes)
@@ -167,25 +167,25 @@ class Labour:
         granted = await self._wait_for_work(servers, body.wait if servers else 0.0, changes)
         return Worked(await self._complete(who, body.finish, made), granted)
 
-    def _end_each(self, who: Identity, ends: Sequence[WorkFinish], changes: Changes) -> list[Outcome | None]:
+    def _end_each(self, who: Identity, ends: Sequence[WorkFinish], changes: Changes) -> list[LeaseOutcome | None]:
         """End active leases, each done or refused for itself, and note the changes; None where `_end` gives none."""
-        made = list[Outcome | None]()
+        made = list[LeaseOutcome | None]()
         for end in ends:
             try:
                 made.append(self._end(who, end, changes))
-            except Away:  # which says nothing about this end
+            except Unavailable:  # which says nothing about this end
                 raise
             except (Refused, BadInput) as error:
-                made.append(Outcome(end.lease, refused=str(error)))
+                made.append(LeaseOutcome(end.lease, refused=str(error)))
         return made
 
     async def _complete(
-        self, who: Identity, ends: Sequence[WorkFinish], made: Sequence[Outcome | None]
-    ) -> list[Outcome]:
+        self, who: Identity, ends: Sequence[WorkFinish], made: Sequence[LeaseOutcome | None]
+    ) -> list[LeaseOutcome]:
         """Return what became of the leases, also of those that only the database knows of."""
         return [outcome or await self._past(who, end) for outcome, end in zip(made, ends, strict=True)]
 
-    def _end(self, who: Identity, end: WorkFinish, changes: Changes) -> Outcome | None:
+    def _end(self, who: Identity, end: WorkFinish, changes: Changes) -> LeaseOutcome | None:
         """End an active lease and note the changes; None if it is not active, so that only the database knows of it."""
         lease = self._lease(who, end.lease, end.fence)
         if lease is None:
@@ -197,25 +197,25 @@ class Labour:
         else:
             result = None if end.result is None else to_text(end.result)
             state = memory.finish(lease, end.reward, end.done, result, _digest(end), now, changes)
-        return Outcome(end.lease, f"j{lease.job}", state)
+        return LeaseOutcome(end.lease, f"j{lease.job}", state)
 
-    async def _past(self, who: Identity, end: WorkFinish) -> Outcome:
+    async def _past(self, who: Identity, end: WorkFinish) -> LeaseOutcome:
         """Answer about a lease that is not active: the same again if it was finished in the same way."""
         known = self._core.memory.servers
 
-        def look(tx: Transaction) -> Outcome:
+        def look(tx: Transaction) -> LeaseOutcome:
             id = number("l", end.lease)
             row = None if id is None else leases.get(tx, id)
             foreign = row is not None and row.server in known and not _may_use(who, known[row.server])
             if row is None or row.id != end.fence or foreign:
-                return Outcome(end.lease, refused=f"there is no lease {end.lease} with fence {end.fence}")
+                return LeaseOutcome(end.lease, refused=f"there is no lease {end.lease} with fence {end.fence}")
             job = jobs.get(tx, row.job)
             if row.state == "finished" and row.digest == _digest(end) and job is not None:
-                return Outcome(end.lease, f"j{row.job}", job.state, repeated=True)  # type: ignore[arg-type]
+                return LeaseOutcome(end.lease, f"j{row.job}", job.state, repeated=True)  # type: ignore[arg-type]
             if row.state == "failed" and end.error is not None and job is not None:
-                return Outcome(end.lease, f"j{row.job}", job.state, repeated=True)  # type: ignore[arg-type]
+                return LeaseOutcome(end.lease, f"j{row.job}", job.state, repeated=True)  # type: ignore[arg-type]
             detail = f": {row.detail}" if row.detail else ""
-            return Outcome(end.lease, refused=f"lease {end.lease} has ended, it is {row.state}{detail}")
+            return LeaseOutcome(end.lease, refused=f"lease {end.lease} has ended, it is {row.state}{detail}")
 
         return await self._core.write(look)
 
@@ -223,7 +223,7 @@ class Labour:
         """Return an active lease that `who` may end; None if it is not active."""
         memory, id = self._core.memory, number("l", lease)
         if id is None:
-            raise NotKnown(f"there is no lease {lease!r}")
+            raise NotFound(f"there is no lease {lease!r}")
         found = memory.leases.get(id)
         if found is None:
             return None
@@ -242,7 +242,7 @@ class Labour:
         """Return a server that `who` has registered."""
         server = self._core.memory.server_called(id)
         if server is None:
-            raise NotKnown(f"there is no server {id!r}; register it first")
+            raise NotFound(f"there is no server {id!r}; register it first")
         if not _may_use(who, server):
             raise NotAllowed(f"server {id} was registered by another key")
         return server
@@ -270,5 +270,5 @@ def _digest(end: WorkFinish) -> str:
     return digest(end.reward, end.done, end.result)
 
 
-def _message(server: LiveServer) -> Server:
-    return Server(f"s{server.row.id}", server.row.server_class, server.row.name, server.state, server.seen)
+def _message(server: LiveServer) -> ServerInfo:
+    return ServerInfo(f"s{server.row.id}", server.row.server_class, server.row.name, server.state, server.seen)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bilinq.errors import Away, BadInput
+from bilinq.errors import BadInput, Unavailable
 from bilinq.live.keys import LOCAL
 from bilinq.live.store import audit, meta
 from bilinq.live.store.connection import Connection
@@ -32,7 +32,7 @@ def backup(source: Path, target: Path) -> None:
         _sync(target.parent)
     except (OSError, sqlite3.Error, BadInput) as error:
         part.unlink(missing_ok=True)
-        raise Away(f"the backup to {target} failed: {error}") from error
+        raise Unavailable(f"the backup to {target} failed: {error}") from error
 
 
 def check(path: Path) -> None:
@@ -65,7 +65,7 @@ def restore(path: Path, target: Path, connect: Callable[[Path], Connection]) -> 
         _sync(target.parent)
     except (OSError, sqlite3.Error) as error:
         part.unlink(missing_ok=True)
-        raise Away(f"{path} could not be restored to {target}: {error}") from error
+        raise Unavailable(f"{path} could not be restored to {target}: {error}") from error
 
 
 def leave_gap(tx: Transaction, what: str) -> None:

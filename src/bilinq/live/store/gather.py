@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, TypeVar
 
-from bilinq.errors import Away, BadInput, Refused
+from bilinq.errors import BadInput, Refused, Unavailable
 from bilinq.live.store.transaction import Transaction
 
 T = TypeVar("T")
@@ -50,8 +50,8 @@ class Gather(Generic[Item, T]):
         results: Sequence[T | Exception]
         try:
             results = await self._write(lambda tx: self._results(tx, items))
-        except Away as error:
-            results = [Away(str(error), error.retry_after) for _ in batch]
+        except Unavailable as error:
+            results = [Unavailable(str(error), error.retry_after) for _ in batch]
         except Exception as error:
             if len(batch) > 1:
                 await asyncio.gather(*(self._serve([one]) for one in batch))

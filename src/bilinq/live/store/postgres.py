@@ -6,7 +6,7 @@ from typing import Any
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from bilinq.errors import Away, BadInput
+from bilinq.errors import BadInput, Unavailable
 from bilinq.live.store import copies
 from bilinq.live.store.connection import Connection
 from bilinq.live.store.postgres_connection import PostgresConnection, first_line
@@ -59,7 +59,7 @@ class PostgresStore(Store):
             candidate.commit()
         except psycopg.Error as error:
             candidate.close()
-            raise Away(f"the database cannot be locked: {first_line(error)}") from error
+            raise Unavailable(f"the database cannot be locked: {first_line(error)}") from error
         if locked:
             return candidate
         self._candidate = candidate
@@ -72,7 +72,7 @@ class PostgresStore(Store):
         try:
             return PostgresConnection(make_conninfo(**self._parameters), writes=writes)
         except psycopg.Error as error:
-            raise Away(f"the database cannot be reached: {first_line(error)}") from error
+            raise Unavailable(f"the database cannot be reached: {first_line(error)}") from error
 
     def _release(self) -> None:
         """Close the connection that waits for the lock; one that has it gives it back by closing."""

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from bilinq.errors import Away
+from bilinq.errors import Unavailable
 from bilinq.live.store.connection import Connection
 from bilinq.live.store.transaction import Transaction
 
@@ -25,13 +25,13 @@ class Reader:
     async def read(self, operation: Callable[[Transaction], T]) -> T:
         """Return the operation's result."""
         if self._closed:
-            raise Away("the store is stopped")
+            raise Unavailable("the store is stopped")
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._run, operation)
 
     def read_now(self, operation: Callable[[Transaction], T]) -> T:
         """Return the operation's result, while this thread waits; each query of it sees a moment of its own."""
         if self._closed:
-            raise Away("the store is stopped")
+            raise Unavailable("the store is stopped")
         return self._run(operation, together=False)
 
     async def stop(self) -> None:
@@ -50,7 +50,7 @@ class Reader:
         try:
             return self._with(self._connect(), operation, together)
         except _Lost as error:
-            raise Away(str(error)) from error
+            raise Unavailable(str(error)) from error
 
     def _with(self, connection: Connection, operation: Callable[[Transaction], T], together: bool) -> T:
         try:

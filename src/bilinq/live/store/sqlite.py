@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from bilinq.errors import Away, BadInput
+from bilinq.errors import BadInput, Unavailable
 from bilinq.live.store import copies
 from bilinq.live.store.connection import Connection
 from bilinq.live.store.store import Store
@@ -174,7 +174,7 @@ class SqliteStore(Store):
         try:
             return SqliteConnection(self._path, writes=writes)
         except sqlite3.Error as error:
-            raise Away(f"the database {self._path.name} cannot be opened: {error}") from error
+            raise Unavailable(f"the database {self._path.name} cannot be opened: {error}") from error
 
     def _take_lock(self) -> None:
         if self._lock is not None:
@@ -185,7 +185,7 @@ class SqliteStore(Store):
         except OSError:
             holder = os.read(lock, 20).decode()
             os.close(lock)
-            raise Away(f"the database {self._path} is in use by process {holder}; only one can write") from None
+            raise Unavailable(f"the database {self._path} is in use by process {holder}; only one can write") from None
         os.truncate(lock, 0)
         os.write(lock, str(os.getpid()).encode())
         self._lock = lock

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from os import PathLike
 from typing import TypeVar
 
-from bilinq.errors import Away
+from bilinq.errors import Unavailable
 from bilinq.live.metrics import CommitMeter
 from bilinq.live.store import meta
 from bilinq.live.store.connection import Connection
@@ -48,7 +48,7 @@ class Store(ABC):
     async def start(self, *, wait: bool = True) -> None:
         """Connect; if this process is to lead, take the lock and bring the tables up to date.
 
-        Who finds the lock taken waits for it with PostgreSQL and `wait`, and otherwise gets `Away`.
+        Who finds the lock taken waits for it with PostgreSQL and `wait`, and otherwise gets `Unavailable`.
         """
         if self._leads:
             await self._take_lead(wait=wait, stubborn=False)
@@ -73,15 +73,15 @@ class Store(ABC):
         """Return the operation's result once all that it wrote is on disk.
 
         The operation checks first and then writes: `Refused` or `BadInput` raised before it wrote costs nothing. It runs
-        in another thread, possibly more than once, and even if the caller is cancelled while it waits. `Away` means that
-        the database failed; the message tells if it is not known whether the operation was stored.
+        in another thread, possibly more than once, and even if the caller is cancelled while it waits. `Unavailable` means
+        that the database failed; the message tells if it is not known whether the operation was stored.
         """
         return await self.submit(operation)
 
     def submit(self, operation: Callable[[Transaction], T]) -> asyncio.Future[T]:
         """Hand over an operation now, behind those before it, and return the future of what `write` returns."""
         if self._writer is None:
-            raise Away(self._away)
+            raise Unavailable(self._away)
         return self._writer.submit(operation)
 
     async def read(self, operation: Callable[[Transaction], T]) -> T:
@@ -121,14 +121,14 @@ class Store(ABC):
         while True:
             try:
                 lead = await self._attempt()
-            except Away:
+            except Unavailable:
                 if not stubborn:
                     raise
             else:
                 if lead is not None:
                     return lead
                 if not wait:
-                    raise Away("another process leads on this database")
+                    raise Unavailable("another process leads on this database")
             await asyncio.sleep(POLL)
 
     async def _attempt(self) -> Lead | None:
@@ -149,7 +149,7 @@ class Store(ABC):
 
     @abstractmethod
     def _connect_writer(self) -> Connection | None:
-        """Return a writing connection with the lock, or None if the lock is worth waiting for; `Away` if neither."""
+        """Return a writing connection with the lock, or None if the lock is worth waiting for; `Unavailable` if neither."""
 
     @abstractmethod
     def _connect_reader(self) -> Connection:
@@ -181,5 +181,5 @@ def _raise_epoch(connection: Connection) -> int:
         connection.close()
         if cause is None:
             raise
-        raise Away(cause) from error
+        raise Unavailable(cause) from error
     return found

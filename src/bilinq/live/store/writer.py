@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from bilinq.errors import Away, BadInput, Refused
+from bilinq.errors import BadInput, Refused, Unavailable
 from bilinq.live.metrics import CommitMeter
 from bilinq.live.store.connection import Connection
 from bilinq.live.store.transaction import Transaction
@@ -49,7 +49,7 @@ class Writer:
         future: asyncio.Future[T] = self._loop.create_future()
         with self._changed:
             if self._closed:
-                raise Away(self._closed)
+                raise Unavailable(self._closed)
             self._waiting.append((operation, future))
             self._changed.notify()
         return future
@@ -105,7 +105,7 @@ class Writer:
             away = self._undo(error)
             if away:
                 self._give_up(away)
-                return [(None, Away(away)) for _ in batch]
+                return [(None, Unavailable(away)) for _ in batch]
             if 0 < len(outcomes) < len(batch):  # those before the one that failed, which is then the first of the rest
                 return self._outcomes(batch[: len(outcomes)])
             return [self._alone(batch[0][0])]
@@ -146,7 +146,7 @@ class Writer:
             if away is None:
                 return None, error
             self._give_up(away)
-            return None, Away(away)
+            return None, Unavailable(away)
         return result, None
 
     def _commit(self) -> None:
@@ -182,7 +182,7 @@ class Writer:
             self._closed = self._closed or "the connection to the database was lost"
             rest, self._waiting = self._waiting, []
         self._connection.close()
-        self._call(_settle, rest, [(None, Away(self._closed)) for _ in rest])
+        self._call(_settle, rest, [(None, Unavailable(self._closed)) for _ in rest])
         if lost:
             self._call(self._on_lost)
         self._call(self._ended.set)

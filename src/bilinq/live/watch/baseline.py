@@ -9,34 +9,35 @@ from typing import Any
 import httpx
 import msgspec
 
-from bilinq.live.wire.messages import Knobs
-from bilinq.live.wire.samples import History, Moment
-from bilinq.live.wire.samples import Rival as Shown
+from bilinq.live.wire.messages import SettingsInfo
+from bilinq.live.wire.samples import BaselineSample, History, Sample
 
 log = logging.getLogger("bilinq.live")
 
 TIMEOUT = 5.0
 """Seconds to wait for an answer."""
 FAILURES = (httpx.HTTPError, httpx.InvalidURL, msgspec.MsgspecError)
-"""What comes of a rival that is away, refuses, or is something else."""
+"""Errors of a baseline that is unavailable, refuses the request, or is some other program."""
 
 
-class Rival:
+class Baseline:
     """Asks a service at `url` for its moments, again and again; while it does not answer, there is nothing to show."""
 
     def __init__(self, url: str, key: str | None, every: float) -> None:
         self._url, self._every = url.rstrip("/"), every
         self._headers = {} if key is None else {"authorization": f"Bearer {key}"}
         self._name = ""
-        self._last: Moment | None = None
+        self._last: Sample | None = None
         self._reward = 0.0
         self._failed = False
 
-    def take(self) -> Shown | None:
-        """Return how the rival is, with its rewards since the last call."""
+    def take(self) -> BaselineSample | None:
+        """Return a sample of the baseline, with its rewards since the last call."""
         last, reward = self._last, self._reward
         self._reward = 0.0
-        return None if last is None else Shown(self._name, sum(last.queued), reward, last.wait_p50, last.wait_p90)
+        return (
+            None if last is None else BaselineSample(self._name, sum(last.queued), reward, last.wait_p50, last.wait_p90)
+        )
 
     async def run(self) -> None:
         """Ask until cancelled."""
@@ -49,12 +50,12 @@ class Rival:
         """Ask once for what is new; that it does not answer is logged once."""
         try:
             if not self._name:
-                self._name = (await _get(client, f"{self._url}/v1/knobs", Knobs)).policy
+                self._name = (await _get(client, f"{self._url}/v1/knobs", SettingsInfo)).policy
             since = {"limit": "1"} if self._last is None else {"after": self._last.id}
             history = await _get(client, f"{self._url}/v1/history", History, since)
         except FAILURES as error:
             if not self._failed:
-                log.warning("the rival at %s does not answer: %s", self._url, error or type(error).__name__)
+                log.warning("the baseline at %s does not answer: %s", self._url, error or type(error).__name__)
             self._failed, self._last, self._reward = True, None, 0.0
             return
         self._failed = False

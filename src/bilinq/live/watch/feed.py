@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from bilinq.errors import Away, Busy
-from bilinq.live.wire.samples import Layout, Moment
+from bilinq.errors import Busy, Unavailable
+from bilinq.live.wire.samples import Layout, Sample
 
 BY_JOB = ("queued", "leased", "submitted", "finished", "reward")
 BY_SERVER = ("idle", "busy")
@@ -37,7 +37,7 @@ class Ring:
         """Id for the next moment."""
         return f"{self.start}-{self.last + 1}"
 
-    def add(self, moment: Moment) -> Kept:
+    def add(self, moment: Sample) -> Kept:
         """Keep the next moment and return it as JSON."""
         kept = Kept(moment.id, msgspec.json.encode(moment))
         self.last += 1
@@ -122,7 +122,7 @@ class Feed:
     async def follow(self, after: str | None, catch_up: Callable[[str | None], bytes]) -> AsyncGenerator[bytes, None]:
         """Yield news: first all since the moment of id `after`, as `catch_up` returns it, then those that come."""
         if self._over.is_set():
-            raise Away("the service is stopping", retry_after=1.0)
+            raise Unavailable("the service is stopping", retry_after=1.0)
         if self.viewers >= VIEWERS:
             raise Busy(f"there are {self.viewers} viewers, as many as there may be", retry_after=5.0)
         self.viewers += 1

@@ -12,7 +12,7 @@ from typing import Self
 import numpy as np
 
 from bilinq.arrays import Array
-from bilinq.errors import Away, BilinqError
+from bilinq.errors import BilinqError, Unavailable
 from bilinq.live.watch.window import Span, in_order
 from bilinq.problem import Problem
 from bilinq.problem.oracle import Oracle, oracle
@@ -128,7 +128,7 @@ class Best:
         try:
             load = self._load()
             self.value = None if load is None else await asyncio.to_thread(best_rate, load)
-        except Away:
+        except Unavailable:
             self.value = None
         except BilinqError as error:
             self.value = None

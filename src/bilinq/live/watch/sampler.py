@@ -12,7 +12,7 @@ from bilinq.live.service.core import Core
 from bilinq.live.service.memory import LiveLease
 from bilinq.live.watch.load import Load
 from bilinq.live.watch.window import Window, in_order
-from bilinq.live.wire.samples import Layout, Moment, RecentLease, Rival, StateView
+from bilinq.live.wire.samples import BaselineSample, Layout, RecentLease, Sample, StateView
 
 RATE_OVER = 10.0
 """Seconds over which leases per second are counted."""
@@ -22,7 +22,7 @@ PRESENT = 10
 
 
 class Sampler:
-    """Looks at the leader's memory; raises `Away` while there is none that can be trusted."""
+    """Looks at the leader's memory; raises `Unavailable` while there is none that can be trusted."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -52,7 +52,7 @@ class Sampler:
             self._window = Window(self._core.meters, time.monotonic())
         return self._window
 
-    def moment(self, id: str, best: float | None, rival: Rival | None) -> Moment:
+    def moment(self, id: str, best: float | None, baseline: BaselineSample | None) -> Sample:
         """Return how things are now, and what happened since the last call."""
         memory, layout, window = self._core.memory, self.layout, self.window
         window.add(time.monotonic())
@@ -63,12 +63,12 @@ class Sampler:
         idle, busy = [memory.idle_servers(name) for name in servers], in_order(servers, memory.busy)
         self._present.append({name: a + b for name, a, b in zip(servers, idle, busy, strict=True)})
         p50, p90, p99 = window.waits(0.5, 0.9, 0.99)
-        return Moment(
+        return Sample(
             id=id, at=time.time(), slots=slots, slot_seconds=seconds / slots if slots else 0.0,
             queued=in_order(jobs, memory.queued), leased=in_order(jobs, memory.leased),
             submitted=in_order(jobs, latest.submitted), finished=in_order(jobs, latest.finished),
             reward=in_order(jobs, latest.reward), wait_p50=p50, wait_p90=p90, wait_p99=p99,
-            idle=idle, busy=busy, best=best, earned=window.within().earned, rival=rival,
+            idle=idle, busy=busy, best=best, earned=window.within().earned, rival=baseline,
         )  # fmt: skip
 
     def state(self) -> StateView:

@@ -14,14 +14,14 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from bilinq.live.service.administration import check_turn
+from bilinq.live.service.administration import check_update
 from bilinq.live.service.core import Core
-from bilinq.live.watch.baseline import Rival
+from bilinq.live.watch.baseline import Baseline
 from bilinq.live.watch.feed import Feed, Ring, event
 from bilinq.live.watch.load import Best
 from bilinq.live.watch.prediction import Turned, predict
 from bilinq.live.watch.sampler import Sampler
-from bilinq.live.wire.messages import TurnKnobs
+from bilinq.live.wire.messages import SettingsUpdate
 from bilinq.live.wire.samples import Layout, Leases, Prediction
 
 log = logging.getLogger("bilinq.live")
@@ -39,8 +39,8 @@ class Watch:
         self._core, self._every = core, core.settings.sample
         self._sampler, self._feed = Sampler(core), Feed()
         self._best = Best(self._sampler.load)
-        rival, key = core.settings.rival_url, core.settings.rival_key
-        self._rival = None if rival is None else Rival(rival, key, self._every)
+        baseline, key = core.settings.baseline_url, core.settings.baseline_key
+        self._baseline = None if baseline is None else Baseline(baseline, key, self._every)
         self._ring = Ring(secrets.token_hex(4), math.ceil(core.settings.history / self._every))
         self._layout: Layout | None = None
         self._views, self._views_at = b"", -math.inf
@@ -54,8 +54,8 @@ class Watch:
     def start(self) -> None:
         """Begin to take moments."""
         loop = asyncio.get_running_loop()
-        rival = [] if self._rival is None else [self._rival.run()]
-        self._tasks = [loop.create_task(work) for work in (self._run(), self._best.run(), *rival)]
+        baseline = [] if self._baseline is None else [self._baseline.run()]
+        self._tasks = [loop.create_task(work) for work in (self._run(), self._best.run(), *baseline)]
 
     async def stop(self) -> None:
         """End all streams and take no moments any more."""
@@ -82,9 +82,9 @@ class Watch:
         """Return the newest leases."""
         return Leases(self._sampler.leases(limit))
 
-    async def preview(self, turn: TurnKnobs) -> Prediction:
-        """Return what the theory expects of knobs before they are turned; nothing changes."""
-        after, weights = check_turn(self._core, turn)
+    async def preview(self, update: SettingsUpdate) -> Prediction:
+        """Return what the theory predicts for other settings; nothing changes."""
+        after, weights = check_update(self._core, update)
         rows = [row for row in self._core.memory.classes.values() if row.kind == "job"]
         now = Turned(self._core.options, np.array([row.weight for row in rows]))
         then = Turned(after, np.array([weights.get(row.name, row.weight) for row in rows]))
@@ -115,8 +115,8 @@ class Watch:
     def _look(self) -> None:
         """Take a moment and tell it to all who watch."""
         before, layout = self._layout, self._current()
-        rival = None if self._rival is None else self._rival.take()
-        kept = self._ring.add(self._sampler.moment(self._ring.next_id, self._best.value, rival))
+        baseline = None if self._baseline is None else self._baseline.take()
+        kept = self._ring.add(self._sampler.moment(self._ring.next_id, self._best.value, baseline))
         if not self._feed.viewers:
             return
         news = [] if layout is before else [event("layout", layout)]

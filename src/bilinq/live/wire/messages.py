@@ -77,7 +77,7 @@ class Job(Struct, frozen=True):
     history: list[Event] = []
 
 
-class Jobs(Struct, frozen=True):
+class JobPage(Struct, frozen=True):
     """Some jobs, newest first; `after` is what to pass to get the next ones, or null."""
 
     jobs: list[Job]
@@ -91,7 +91,7 @@ class NewServer(Struct, forbid_unknown_fields=True, frozen=True):
     name: Name | None = None
 
 
-class Server(Struct, frozen=True):
+class ServerInfo(Struct, frozen=True):
     """A registered server."""
 
     id: str
@@ -178,7 +178,7 @@ class Work(Struct, forbid_unknown_fields=True, frozen=True):
     wait: Wait = 0.0
 
 
-class Outcome(Struct, frozen=True, omit_defaults=True):
+class LeaseOutcome(Struct, frozen=True, omit_defaults=True):
     """What became of one finished lease: the job's state, or why it was refused."""
 
     lease: str
@@ -191,11 +191,11 @@ class Outcome(Struct, frozen=True, omit_defaults=True):
 class Worked(Struct, frozen=True):
     """Answers to `Work`: an outcome for each finish, and leases for some or none of the servers."""
 
-    finished: list[Outcome]
+    finished: list[LeaseOutcome]
     leases: list[Lease]
 
 
-class JobClass(Struct, forbid_unknown_fields=True, frozen=True):
+class JobClassInfo(Struct, forbid_unknown_fields=True, frozen=True):
     """A class of jobs, to read or to set."""
 
     name: Name
@@ -205,7 +205,7 @@ class JobClass(Struct, forbid_unknown_fields=True, frozen=True):
     backlog: Annotated[int, Meta(ge=1)] | None = None
 
 
-class ServerClass(Struct, forbid_unknown_fields=True, frozen=True):
+class ServerClassInfo(Struct, forbid_unknown_fields=True, frozen=True):
     """A class of servers, to read or to set."""
 
     name: Name
@@ -215,14 +215,14 @@ class ServerClass(Struct, forbid_unknown_fields=True, frozen=True):
 class Classes(Struct, frozen=True):
     """All classes."""
 
-    job_classes: list[JobClass]
-    server_classes: list[ServerClass]
+    job_classes: list[JobClassInfo]
+    server_classes: list[ServerClassInfo]
 
 
-class Knobs(Struct, frozen=True):
-    """What may be turned while the service runs; `target_wait` in seconds, and `V` if that was given instead.
+class SettingsInfo(Struct, frozen=True):
+    """Settings of the policy that can change while the service runs; `target_wait` in seconds, or `V` in its place.
 
-    With the policy "first-come" nothing may be turned: neither is given, no server idles and nothing is explored.
+    With the policy "first-come" nothing can be changed: neither is given, no server idles and nothing is explored.
     """
 
     target_wait: float | None
@@ -232,8 +232,8 @@ class Knobs(Struct, frozen=True):
     policy: Literal["sabr", "first-come"] = "sabr"
 
 
-class TurnKnobs(Struct, forbid_unknown_fields=True, frozen=True):
-    """Knobs to turn; what is left out stays. `weight` maps job classes to weights."""
+class SettingsUpdate(Struct, forbid_unknown_fields=True, frozen=True):
+    """Settings to change; what is left out stays as it is. `weight` maps job classes to weights."""
 
     target_wait: Positive | UnsetType = UNSET
     V: Positive | UnsetType = UNSET
@@ -276,7 +276,7 @@ class State(Struct, frozen=True):
     now: float
     slot: int
     V: float
-    knobs: Knobs
+    knobs: SettingsInfo
     job_classes: list[JobClassState]
     server_classes: list[ServerClassState]
     expected: list[list[float]]
@@ -348,7 +348,7 @@ class Audit(Struct, frozen=True):
     entries: list[AuditEntry]
 
 
-class Problem(Struct, frozen=True, omit_defaults=True):
+class ProblemDetails(Struct, frozen=True, omit_defaults=True):
     """Why a request was refused (application/problem+json)."""
 
     type: str

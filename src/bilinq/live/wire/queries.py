@@ -53,7 +53,7 @@ Limit = Annotated[int, Meta(ge=1, le=1000)]
 After = Annotated[str, Meta(min_length=1, max_length=40)]
 
 
-class Health(Struct, frozen=True):
+class HealthStatus(Struct, frozen=True):
     """That the process answers, or that it takes requests."""
 
     status: str

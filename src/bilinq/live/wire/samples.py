@@ -2,10 +2,10 @@
 
 from msgspec import Struct, field
 
-from bilinq.live.wire.messages import Knobs
+from bilinq.live.wire.messages import SettingsInfo
 
 
-class Rival(Struct, frozen=True):
+class BaselineSample(Struct, frozen=True):
     """Another service beside this one, to compare with, since the last moment; waits in seconds."""
 
     name: str
@@ -15,7 +15,7 @@ class Rival(Struct, frozen=True):
     wait_p90: float | None
 
 
-class Moment(Struct, frozen=True):
+class Sample(Struct, frozen=True):
     """What happened since the moment before, and how things are now; lists in the order of the classes in `Layout`.
 
     Attributes
@@ -51,7 +51,7 @@ class Moment(Struct, frozen=True):
     busy: list[int]
     best: float | None
     earned: float | None
-    rival: Rival | None
+    rival: BaselineSample | None
 
 
 class Layout(Struct, frozen=True):
@@ -69,7 +69,7 @@ class History(Struct, frozen=True):
     """Moments, oldest first, `every` so many seconds."""
 
     layout: Layout
-    moments: list[Moment]
+    moments: list[Sample]
     every: float
 
 
@@ -83,7 +83,7 @@ class StateView(Struct, frozen=True):
     at: float
     slot: int
     V: float
-    knobs: Knobs
+    knobs: SettingsInfo
     weights: list[float]
     expected: list[list[float]]
     rate: list[list[float]]
