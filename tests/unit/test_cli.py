@@ -121,7 +121,7 @@ def test_simulate_takes_an_allocator() -> None:
 
 
 def cli_policy(kind: str, **options: Any) -> Any:
-    from bilinq.experiments.specs import make_policy
+    from bilinq.policies.registry import make_policy
 
     return make_policy(kind, options)
 

@@ -7,8 +7,8 @@ import pytest
 
 from bilinq import BadInput, FirstCome, Problem, simulate
 from bilinq.arrays import Array
-from bilinq.experiments.specs import make_policy
 from bilinq.learning import Outcome
+from bilinq.policies.registry import make_policy
 from bilinq.problem.instances import stack
 from bilinq.simulation import Breakdowns, Poisson, Recorded, Runs
 from spy import Spy

@@ -10,10 +10,10 @@ from bilinq import Exact, FixedPoint, KnownRewards, Problem, Rounds, Sabr, alloc
 from bilinq.arrays import Array
 from bilinq.distributed import Barrier, Bounded, Network, Own, Penalty, Power, System, scaled_back
 from bilinq.errors import BadInput
-from bilinq.experiments.specs import make_allocator, make_policy
 from bilinq.lab.runs import Run, Synthetic
 from bilinq.learning import Outcome
 from bilinq.policies import Allocator
+from bilinq.policies.registry import make_allocator, make_policy
 from bilinq.problem.instances import stack
 
 REWARD = [[0.2, 0.9], [0.5, 0.4], [0.7, 0.1], [-0.3, 0.6]]

@@ -120,7 +120,8 @@ def simulate(
     """Run a policy and print regret, queues, costs and waits with 95 % intervals."""
     from bilinq.arrays import count
     from bilinq.commands import tables
-    from bilinq.experiments import specs as settings
+    from bilinq.experiments import specs
+    from bilinq.policies.registry import make_policy
     from bilinq.simulation import simulate as run
 
     drawn = {
@@ -129,10 +130,10 @@ def simulate(
         "seed": problem_seed, "file": None if problem is None else str(problem),
     }  # fmt: skip
     given = {key: value for key, value in drawn.items() if value is not None} | {"instances": instances}
-    options = dict(map(settings.parse_option, option or []))
-    chosen = settings.make_policy(policy, options)
-    problems = settings.make_problems(given, range(count("replications", replications)))
-    law = settings.make_arrivals(arrivals)
+    options = dict(map(specs.parse_option, option or []))
+    chosen = make_policy(policy, options)
+    problems = specs.make_problems(given, range(count("replications", replications)))
+    law = specs.make_arrivals(arrivals)
     with tables.Bar("slots") as bar:
         runs = run(problems, chosen, slots=slots, replications=replications, seed=seed, arrivals=law, progress=bar)
     summary = runs.summary()

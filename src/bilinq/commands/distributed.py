@@ -53,7 +53,7 @@ def distributed(
     from bilinq.arrays import count, one_of
     from bilinq.distributed import System
     from bilinq.distributed.survey import survey
-    from bilinq.experiments.specs import make_penalty, parse_numbers
+    from bilinq.policies.registry import make_penalty, parse_numbers
 
     one_of("nodes", nodes, ("job", "server"))
     who = cast("Nodes", nodes)

@@ -37,8 +37,9 @@ from typing import Any
 
 from bilinq.arrays import count, short
 from bilinq.errors import BadInput
-from bilinq.experiments.specs import make_arrivals, make_policy, make_problems
+from bilinq.experiments.specs import make_arrivals, make_problems
 from bilinq.policies import Policy
+from bilinq.policies.registry import make_policy
 
 DEFAULTS: dict[str, Any] = {"replications": 10, "seed": 0, "arrivals": "bernoulli"}
 PLAIN = ("slots", *DEFAULTS)

@@ -26,6 +26,8 @@ class LearnerAndCost(NamedTuple):
 class _Ranked(Policy):
     """Serve pairs by rank of a score that a subclass computes from indices and queues."""
 
+    learns, live = True, True
+
     def start(self, instances: Instances, horizon: int, rngs: Sequence[np.random.Generator]) -> LearnerAndCost:
         """Return the bilinear learner's first state."""
         return LearnerAndCost(Bilinear().start(instances, horizon, rngs), instances.service_rate)
@@ -85,6 +87,7 @@ class Greedy(_Ranked):
 class Random(Policy):
     """Every server takes a job at random; never idle while a job waits."""
 
+    live = True
     assignment: str = "distinct"
 
     def decide(self, state: Instances, queue: Array, capacity: Array) -> Array:
@@ -110,6 +113,7 @@ class FirstCome(Policy):
     `newest` the last server classes are filled first: what operators do whose classes are listed by age.
     """
 
+    live = True
     newest: bool = False
     assignment = "distinct"  # no setting: independent draws would leave servers idle while jobs wait
 

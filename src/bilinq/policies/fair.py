@@ -176,6 +176,8 @@ class Sabr(FairPolicy):
         How the program is solved in each slot: `Exact()`, or `Rounds(k)` by nodes that exchange messages.
     """
 
+    learns, takes_weights, live = True, True, True
+    adjustable = ("target_wait", "V", "work_conserving", "exploration", "gamma")
     V: float | None = None
     horizon: int | None = None
     target_wait: float | None = None
@@ -215,6 +217,7 @@ class Sabr(FairPolicy):
 class KnownRewards(FairPolicy):
     """The same program with the true mean rewards: the reference that learning is measured against."""
 
+    takes_weights = True
     V: float | None = None
     horizon: int | None = None
     target_wait: float | None = None
@@ -241,6 +244,7 @@ class UgdaOl(FairPolicy):
     comparison) or "published" (the variant that the paper's authors ran).
     """
 
+    learns = True
     learning: Literal["job", "class", "published"] = "job"
     V: float | None = None
     horizon: int | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -36,6 +36,15 @@ class Policy(ABC):
 
     assignment: str = "independent"
     """How expected allocations become services: "independent" draws, or "distinct" ones (no job twice in a slot)."""
+
+    learns: ClassVar[bool] = False
+    """Whether rewards change what it decides."""
+    takes_weights: ClassVar[bool] = False
+    """Whether it has a field `weight`, the priority of each job class."""
+    adjustable: ClassVar[tuple[str, ...]] = ()
+    """Fields that a live scheduler can change while it runs."""
+    live: ClassVar[bool] = False
+    """Whether the live service offers it: it adapts to changed classes and does not need to know mean rewards."""
 
     @property
     def rows(self) -> Literal["class", "job"]:

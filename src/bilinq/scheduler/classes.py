@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from bilinq.arrays import Array, finite, positive, scalar, short
 from bilinq.errors import BadInput
-from bilinq.policies import KnownRewards, Policy, Sabr
+from bilinq.policies import Policy, Sabr
 from bilinq.problem.instances import Instances
 
 
@@ -202,8 +202,8 @@ class Roster:
         if self.settings is not None:
             return self.settings.policy(weight)
         assert self.given is not None
-        if isinstance(self.given, Sabr | KnownRewards):
-            return replace(self.given, weight=weight)
+        if self.given.takes_weights:
+            return replace(self.given, weight=weight)  # type: ignore[type-var]
         if any(value != 1.0 for value in weight):
             raise BadInput(f"weight must be 1 for a policy without weights; got {short(weight)} for {self.given!r}")
         return self.given
