@@ -55,12 +55,20 @@ _HOMES = {
     "simulation": ("Runs", "simulate"),
 }  # fmt: skip
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
-_MODULES = ("client", "distributed", "lab", "theory", "traces")
+_MODULES = {
+    "client": "client",
+    "distributed": "distributed",
+    "lab": "lab",
+    "ray_cluster": "distributed.on_ray.cluster",
+    "sweep": "experiments",
+    "theory": "theory",
+    "traces": "traces",
+}
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return import_module(f"bilinq.{name}")
+        return import_module(f"bilinq.{_MODULES[name]}")
     if name not in _HOME:
         raise AttributeError(f"module 'bilinq' has no attribute {name!r}")
     value = getattr(import_module(f"bilinq.{_HOME[name]}"), name)
