@@ -12,37 +12,45 @@ import pytest
 from databases import leading
 
 from bilinq.errors import Unavailable
-from bilinq.live.store import Transaction, jobs, leases, open_store, rewards
-from bilinq.live.store.jobs import JobRow
+from bilinq.live.store import Transaction, open_store
+from bilinq.live.store.job_tables import (
+    JobRow,
+    active_leases,
+    insert_jobs,
+    list_jobs,
+    queued_jobs,
+    rewards_since,
+)
 
 pytest_plugins = ("databases",)
 
 WRITE = """
 import asyncio, itertools, os, sys
-from bilinq.live.store import jobs, leases, meta, open_store, rewards
-from bilinq.live.store.jobs import Ended, JobRow
-from bilinq.live.store.leases import LeaseEnd, LeaseRow
-from bilinq.live.store.rewards import RewardRow
+from bilinq.live.store import open_store
+from bilinq.live.store.admin_tables import largest_ids
+from bilinq.live.store.job_tables import (
+    JobEnd, JobRow, LeaseEnd, LeaseRow, RewardRow, add_rewards, end_jobs, end_leases, get_lease, grant_leases, insert_jobs
+)
 
 async def main(url):
     store = open_store(url)
     await store.start()
-    ids = itertools.count((await store.read(meta.largest_ids)).job + 1)
+    ids = itertools.count((await store.read(largest_ids)).job + 1)
 
     def submit(tx, id):
-        jobs.insert(tx, [JobRow(id, "default", "short", "queued", f"key {id}", "digest", "[1, 2]", 1, 1, 0, 1.0)])
+        insert_jobs(tx, [JobRow(id, "default", "short", "queued", f"key {id}", "digest", "[1, 2]", 1, 1, 0, 1.0)])
 
     def finish(tx, id):
-        assert leases.get(tx, id).state == "active"
-        leases.end(tx, [LeaseEnd(id, "finished", 3.0, 0.5)])
-        jobs.set_ended(tx, [Ended(id, "done", 3.0, 0, 0, "[3]", 0.5)])
-        rewards.add(tx, [RewardRow(id, id, 1, 1, id / 7)])
+        assert get_lease(tx, id).state == "active"
+        end_leases(tx, [LeaseEnd(id, "finished", 3.0, 0.5)])
+        end_jobs(tx, [JobEnd(id, "done", 3.0, 0, 0, "[3]", 0.5)])
+        add_rewards(tx, [RewardRow(id, id, 1, 1, id / 7)])
 
     async def live():
         for id in ids:
             await store.write(lambda tx: submit(tx, id))
             os.write(1, b"submitted %d\\n" % id)
-            await store.write(lambda tx: leases.grant(tx, [LeaseRow(id, id, 1, 1, 1, 2.0, 32.0)]))
+            await store.write(lambda tx: grant_leases(tx, [LeaseRow(id, id, 1, 1, 1, 2.0, 32.0)]))
             os.write(1, b"leased %d\\n" % id)
             await store.write(lambda tx: finish(tx, id))
             os.write(1, b"finished %d\\n" % id)
@@ -72,14 +80,14 @@ def killed_writer(url: str, answers: int) -> dict[str, set[int]]:
 
 def audited(tx: Transaction, said: dict[str, set[int]]) -> None:
     """Assert that all that was said is so, and that what was not said is consistent."""
-    found = {row.id: row for row in jobs.page(tx, None, None, None, None, 10**6)}
-    log = rewards.since(tx, 0)
+    found = {row.id: row for row in list_jobs(tx, None, None, None, None, 10**6)}
+    log = rewards_since(tx, 0)
     active = {id for (id,) in tx.rows("SELECT id FROM lease WHERE state = 'active' AND ended IS NULL")}
     assert said["submitted"] <= found.keys()
     assert all(found[id].state in ("leased", "done") for id in said["leased"])
     assert all(found[id].state == "done" for id in said["finished"])
     assert {row.lease for row in log} == {id for id, row in found.items() if row.state == "done"}
-    assert active == {id for id, row in found.items() if row.state == "leased"} == {row.id for row in leases.active(tx)}
+    assert active == {id for id, row in found.items() if row.state == "leased"} == {row.id for row in active_leases(tx)}
     assert all(row.value == row.lease / 7 for row in log)
 
 
@@ -108,9 +116,9 @@ def test_a_reader_never_checkpoints_what_a_killed_writer_left(sqlite_url: str, t
     async def follow() -> int:
         store = open_store(sqlite_url, lead=False)
         await store.start()
-        count = len(await store.read(lambda tx: jobs.page(tx, None, None, None, None, 10**6)))
+        count = len(await store.read(lambda tx: list_jobs(tx, None, None, None, None, 10**6)))
         with pytest.raises(Unavailable, match="does not lead"):
-            await store.write(jobs.waiting)
+            await store.write(queued_jobs)
         await store.stop()
         return count
 
@@ -126,17 +134,17 @@ def test_a_full_disk_refuses_and_recovers(sqlite_url: str) -> None:
     async def run() -> None:
         async with leading(sqlite_url) as store:
             await store.write(lambda tx: tx.rows("PRAGMA max_page_count = 200"))
-            writes = [store.write(lambda tx, id=id: jobs.insert(tx, [job(id)])) for id in range(1000)]  # type: ignore[misc]
+            writes = [store.write(lambda tx, id=id: insert_jobs(tx, [job(id)])) for id in range(1000)]  # type: ignore[misc]
             first = await asyncio.gather(*writes, return_exceptions=True)
             kept = [id for id, result in enumerate(first) if result is None]
             assert len(kept) < 1000
             assert all(
                 isinstance(result, Unavailable) and "full" in str(result) for result in first if result is not None
             )
-            assert [row.id for row in await store.read(jobs.waiting)] == kept
+            assert [row.id for row in await store.read(queued_jobs)] == kept
             assert await store.reconnect() is False
-            await store.write(lambda tx: jobs.insert(tx, [job(2000)]))
-            assert [row.id for row in await store.read(jobs.waiting)] == [*kept, 2000]
+            await store.write(lambda tx: insert_jobs(tx, [job(2000)]))
+            assert [row.id for row in await store.read(queued_jobs)] == [*kept, 2000]
 
     asyncio.run(run())
 
@@ -144,8 +152,8 @@ def test_a_full_disk_refuses_and_recovers(sqlite_url: str) -> None:
 LIMITED = """
 import asyncio, resource, sys
 from bilinq.errors import Unavailable
-from bilinq.live.store import jobs, open_store
-from bilinq.live.store.jobs import JobRow
+from bilinq.live.store import open_store
+from bilinq.live.store.job_tables import JobRow, insert_jobs
 
 async def main(url):
     store = open_store(url)
@@ -155,7 +163,7 @@ async def main(url):
         for id in ids:
             row = JobRow(id, "default", "short", "queued", None, None, "x" * 3000, 1, 1, 0, 1.0)
             try:
-                await store.write(lambda tx: jobs.insert(tx, [row]))
+                await store.write(lambda tx: insert_jobs(tx, [row]))
             except Unavailable as error:
                 assert "disk I/O error" in str(error) or "full" in str(error), error
                 print("refused", flush=True)
@@ -184,6 +192,6 @@ def test_a_file_that_may_not_grow_refuses_and_recovers(sqlite_url: str) -> None:
 
     async def stored() -> list[int]:
         async with leading(sqlite_url) as store:
-            return [row.id for row in await store.read(jobs.waiting)]
+            return [row.id for row in await store.read(queued_jobs)]
 
     assert asyncio.run(stored()) == acknowledged

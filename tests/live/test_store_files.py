@@ -10,19 +10,19 @@ import pytest
 from databases import leading
 
 from bilinq.errors import BadInput, Unavailable
-from bilinq.live.store import Store, Transaction, jobs, open_store
-from bilinq.live.store.jobs import JobRow
+from bilinq.live.store import Store, Transaction, open_store
+from bilinq.live.store.job_tables import JobRow, insert_jobs, queued_jobs
 
 pytest_plugins = ("databases",)
 
 
 def insert(id: int) -> Callable[[Transaction], None]:
     row = JobRow(id, "default", "short", "queued", None, None, "{}", 1, 1, 0, 1.0)
-    return lambda tx: jobs.insert(tx, [row])
+    return lambda tx: insert_jobs(tx, [row])
 
 
 async def stored_ids(store: Store) -> list[int]:
-    return [row.id for row in await store.read(jobs.waiting)]
+    return [row.id for row in await store.read(queued_jobs)]
 
 
 def test_files_are_for_the_owner_only(sqlite_url: str, tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_the_log_is_copied_to_the_file_when_nobody_waits(
 
     async def run() -> None:
         async with leading(sqlite_url) as store:
-            await store.write(lambda tx: jobs.insert(tx, rows))
+            await store.write(lambda tx: insert_jobs(tx, rows))
             until = time.monotonic() + (10.0 if tidies else 0.3)
             while not (found := b"a mark to look for" in next(tmp_path.glob("*.db")).read_bytes()):
                 if time.monotonic() > until:

@@ -13,19 +13,19 @@ import pytest
 from databases import Postgres, leading
 
 from bilinq.errors import Unavailable
-from bilinq.live.store import Store, Transaction, jobs, open_store
-from bilinq.live.store.jobs import JobRow
+from bilinq.live.store import Store, Transaction, open_store
+from bilinq.live.store.job_tables import JobRow, insert_jobs, queued_jobs
 
 pytest_plugins = ("databases",)
 
 
 def insert(*ids: int) -> Callable[[Transaction], None]:
     rows = [JobRow(id, "default", "short", "queued", None, None, "{}", 1, 1, 0, 1.0) for id in ids]
-    return lambda tx: jobs.insert(tx, rows)
+    return lambda tx: insert_jobs(tx, rows)
 
 
 async def stored_ids(store: Store) -> list[int]:
-    return [row.id for row in await store.read(jobs.waiting)]
+    return [row.id for row in await store.read(queued_jobs)]
 
 
 async def lost_within(store: Store, seconds: float) -> None:
@@ -72,7 +72,7 @@ def test_a_server_that_is_down_for_a_while(postgres: Postgres, postgres_url: str
                 with pytest.raises(Unavailable):
                     await store.write(insert(2))
                 with pytest.raises(Unavailable, match="cannot be reached"):
-                    await store.read(jobs.waiting)
+                    await store.read(queued_jobs)
                 with pytest.raises(Unavailable, match="cannot be reached"):
                     await open_store(postgres_url).start()
                 back = asyncio.create_task(store.reconnect())
@@ -250,7 +250,8 @@ def test_who_gives_up_waiting_keeps_no_lock(postgres: Postgres, postgres_url: st
 FREEZE = """
 import asyncio, sys
 from bilinq.errors import Unavailable
-from bilinq.live.store import meta, open_store
+from bilinq.live.store import open_store
+from bilinq.live.store.admin_tables import put_meta
 
 async def main(url):
     store = open_store(url)
@@ -258,7 +259,7 @@ async def main(url):
     print("leads", flush=True)
     await asyncio.to_thread(sys.stdin.readline)
     try:
-        await store.write(lambda tx: meta.put(tx, "who", "frozen"))
+        await store.write(lambda tx: put_meta(tx, "who", "frozen"))
     except Unavailable as error:
         print("away", flush=True)
     await store.stop()

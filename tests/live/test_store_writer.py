@@ -8,9 +8,10 @@ import pytest
 from databases import leading
 
 from bilinq.errors import BadInput, Conflict, NotFound, Unavailable
-from bilinq.live.store import Store, Transaction, jobs, meta, open_store
-from bilinq.live.store.gather import Gather
-from bilinq.live.store.jobs import JobRow
+from bilinq.live.store import Store, Transaction, open_store
+from bilinq.live.store.admin_tables import get_meta, put_meta
+from bilinq.live.store.batching import Batcher
+from bilinq.live.store.job_tables import JobRow, insert_jobs, list_jobs, queued_jobs
 
 pytest_plugins = ("databases",)
 
@@ -21,14 +22,14 @@ def job(id: int) -> JobRow:
 
 def insert(id: int) -> Callable[[Transaction], int]:
     def operation(tx: Transaction) -> int:
-        jobs.insert(tx, [job(id)])
+        insert_jobs(tx, [job(id)])
         return id
 
     return operation
 
 
 async def stored_ids(store: Store) -> list[int]:
-    return [row.id for row in await store.read(jobs.waiting)]
+    return [row.id for row in await store.read(queued_jobs)]
 
 
 def test_many_writes_need_few_commits(database_url: str) -> None:
@@ -59,9 +60,9 @@ def test_long_texts_pass_in_every_way(database_url: str) -> None:
     text = '"' + "x" * 5_000_000 + '"'
 
     def long(tx: Transaction) -> tuple[list[str], str | None]:
-        jobs.insert(tx, [job(id)._replace(payload=text) for id in (1, 2)])
-        meta.put(tx, "long", text)
-        return [row.payload for row in jobs.page(tx, None, None, None, None, 10)], meta.get(tx, "long")
+        insert_jobs(tx, [job(id)._replace(payload=text) for id in (1, 2)])
+        put_meta(tx, "long", text)
+        return [row.payload for row in list_jobs(tx, None, None, None, None, 10)], get_meta(tx, "long")
 
     async def run() -> None:
         async with leading(database_url) as store, asyncio.timeout(60.0):
@@ -75,9 +76,9 @@ def test_writes_keep_their_order(database_url: str) -> None:
     async def run() -> None:
         async with leading(database_url) as store:
             numbers = range(300)
-            writes = [store.write(lambda tx, n=n: meta.put(tx, "last", str(n))) for n in numbers]  # type: ignore[misc]
+            writes = [store.write(lambda tx, n=n: put_meta(tx, "last", str(n))) for n in numbers]  # type: ignore[misc]
             await asyncio.gather(*writes)
-            assert await store.read(lambda tx: meta.get(tx, "last")) == "299"
+            assert await store.read(lambda tx: get_meta(tx, "last")) == "299"
 
     asyncio.run(run())
 
@@ -87,12 +88,12 @@ def refuse(tx: Transaction) -> None:
 
 
 def refuse_late(tx: Transaction) -> None:
-    jobs.insert(tx, [job(1000)])
+    insert_jobs(tx, [job(1000)])
     raise BadInput("thought of it too late")
 
 
 def twice(tx: Transaction) -> None:
-    jobs.insert(tx, [job(5)])
+    insert_jobs(tx, [job(5)])
 
 
 def nonsense(tx: Transaction) -> None:
@@ -100,7 +101,7 @@ def nonsense(tx: Transaction) -> None:
 
 
 def bug(tx: Transaction) -> None:
-    jobs.insert(tx, [job(1001)])
+    insert_jobs(tx, [job(1001)])
     raise ZeroDivisionError("bug")
 
 
@@ -109,7 +110,7 @@ def stop_iteration(tx: Transaction) -> None:
 
 
 def hide(tx: Transaction) -> None:
-    jobs.insert(tx, [job(1002)])
+    insert_jobs(tx, [job(1002)])
     try:
         nonsense(tx)
     except Exception:
@@ -158,7 +159,7 @@ def test_an_error_that_an_operation_hides_undoes_it_on_postgresql(postgres_url: 
     """PostgreSQL would undo the transaction and report a successful commit."""
 
     def careless(tx: Transaction) -> None:
-        jobs.insert(tx, [job(1)])
+        insert_jobs(tx, [job(1)])
         try:
             nonsense(tx)
         except Exception:
@@ -200,7 +201,7 @@ def test_stop_finishes_what_was_handed_over(database_url: str) -> None:
         with pytest.raises(Unavailable, match="stopped"):
             await store.write(insert(101))
         with pytest.raises(Unavailable, match="stopped"):
-            await store.read(jobs.waiting)
+            await store.read(queued_jobs)
         async with leading(database_url) as again:
             assert await stored_ids(again) == list(range(1, 101))
 
@@ -224,7 +225,7 @@ def test_reading_before_there_are_tables(sqlite_url: str, postgres_url: str, tmp
         store = open_store(url, lead=False)
         await store.start()
         with pytest.raises(Unavailable, match="no tables yet"):
-            await store.read(jobs.waiting)
+            await store.read(queued_jobs)
         await store.stop()
         await store.stop()  # a second time does no harm
 
@@ -240,9 +241,9 @@ def test_a_read_sees_one_moment(database_url: str) -> None:
             await store.write(insert(1))
 
             def twice(tx: Transaction) -> tuple[int, int]:
-                before = len(jobs.waiting(tx))
+                before = len(queued_jobs(tx))
                 asyncio.run_coroutine_threadsafe(store.write(insert(2)), loop).result()
-                return before, len(jobs.waiting(tx))
+                return before, len(queued_jobs(tx))
 
             assert await store.read(twice) == (1, 1)
             assert await stored_ids(store) == [1, 2]
@@ -257,12 +258,12 @@ def test_gathered_calls_share_operations(database_url: str) -> None:
         calls.append(len(ids))
         if 13 in ids:
             raise ZeroDivisionError("bug")
-        jobs.insert(tx, [job(id) for id in ids if id % 10])
+        insert_jobs(tx, [job(id) for id in ids if id % 10])
         return [id if id % 10 else NotFound(f"no {id}") for id in ids]
 
     async def run() -> None:
         async with leading(database_url) as store:
-            gather = Gather(store.write, submit)
+            gather = Batcher(store.write, submit)
             results = await asyncio.gather(*(gather(id) for id in range(20, 220)), return_exceptions=True)
             assert len(calls) <= 2
             assert [str(result) for result in results] == [str(id) if id % 10 else f"no {id}" for id in range(20, 220)]
@@ -276,13 +277,13 @@ def test_gathered_calls_share_operations(database_url: str) -> None:
 
 def test_gathered_calls_must_have_a_result_each(sqlite_url: str) -> None:
     def short(tx: Transaction, ids: list[int]) -> list[int]:
-        jobs.insert(tx, [job(id) for id in ids])
+        insert_jobs(tx, [job(id) for id in ids])
         return []
 
     async def run() -> None:
         async with leading(sqlite_url) as store:
             with pytest.raises(RuntimeError, match="must return 1 results; got 0"):
-                await Gather(store.write, short)(1)
+                await Batcher(store.write, short)(1)
             assert await stored_ids(store) == []
 
     asyncio.run(run())

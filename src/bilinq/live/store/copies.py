@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bilinq.errors import BadInput, Unavailable
 from bilinq.live.keys import LOCAL
-from bilinq.live.store import audit, meta
+from bilinq.live.store.admin_tables import add_audit, keep_ids
 from bilinq.live.store.connection import Connection
 from bilinq.live.store.schema import check_version
 from bilinq.live.store.transaction import Transaction
@@ -74,8 +74,8 @@ def leave_gap(tx: Transaction, what: str) -> None:
     A worker with a lease from after that moment must be refused by its fence, and not end the lease of another.
     """
     for table in ("job", "lease", "server"):
-        meta.skip_ids(tx, table, GAP)
-    audit.add(tx, time.time(), LOCAL.prefix, "restore", what)
+        keep_ids(tx, table, skip=GAP)
+    add_audit(tx, time.time(), LOCAL.prefix, "restore", what)
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from bilinq.errors import BadInput
-from bilinq.live.store import meta
+from bilinq.live.store.admin_tables import get_meta, put_meta
 from bilinq.live.store.transaction import Transaction
 
 WORDS = {
@@ -90,12 +90,12 @@ MIGRATIONS: tuple[Migration, ...] = (FIRST, NO_INDEX_OF_ACTIVE)
 def migrate(tx: Transaction, migrations: Sequence[Migration] = MIGRATIONS) -> None:
     """Take the steps that the database has not taken yet; refuse one that has taken more than are known here."""
     tx.run("CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)")
-    version = int(meta.get(tx, "schema") or 0)
+    version = int(get_meta(tx, "schema") or 0)
     check_version(version, len(migrations))
     for step in migrations[version:]:
         _take(tx, step)
     if version < len(migrations):
-        meta.put(tx, "schema", str(len(migrations)))
+        put_meta(tx, "schema", str(len(migrations)))
 
 
 def check_version(version: int, newest: int = len(MIGRATIONS)) -> None:

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from bilinq.errors import Unavailable
 from bilinq.live.metrics import CommitMeter
-from bilinq.live.store import meta
+from bilinq.live.store.admin_tables import get_meta, put_meta
 from bilinq.live.store.connection import Connection
 from bilinq.live.store.reader import Reader
 from bilinq.live.store.schema import migrate
@@ -173,8 +173,8 @@ def _raise_epoch(connection: Connection) -> int:
     try:
         connection.begin()
         migrate(connection)
-        found = int(meta.get(connection, "epoch") or 0)
-        meta.put(connection, "epoch", str(found + 1))
+        found = int(get_meta(connection, "epoch") or 0)
+        put_meta(connection, "epoch", str(found + 1))
         connection.commit()
     except Exception as error:
         cause = connection.fault(error)

@@ -15,7 +15,7 @@ MOST = 100
 """Items that one operation takes at most."""
 
 
-class Gather(Generic[Item, T]):
+class Batcher(Generic[Item, T]):
     """An operation on many items, called with one at a time, and carried out by `write`.
 
     `operation` returns a result for each item, in order; a result that is a `Refused` or `BadInput` is raised to its
