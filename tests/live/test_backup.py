@@ -21,7 +21,7 @@ from bilinq.live.service.loading import scheduler_from
 from bilinq.live.service.options import options_from
 from bilinq.live.settings import Settings
 from bilinq.live.store import Transaction
-from bilinq.live.store.copies import GAP
+from bilinq.live.store.admin_tables import RESTORE_GAP
 from bilinq.live.store.job_tables import JobRow, insert_jobs, rewards_since
 from bilinq.live.store.schema import MIGRATIONS
 
@@ -158,7 +158,7 @@ def test_no_number_is_used_again(tmp_path: Path) -> None:
         job = client.submit("short").id
         lease = client.lease(other)
         assert lease is not None
-        assert min(number("s", other) or 0, number("j", job) or 0, lease.fence) > GAP
+        assert min(number("s", other) or 0, number("j", job) or 0, lease.fence) > RESTORE_GAP
         with pytest.raises(Stale):
             client.finish(frozen.lease, frozen.fence, 1.0)
         assert client.finish(lease.lease, lease.fence, 1.0).state == "done"
@@ -207,7 +207,7 @@ def test_a_damaged_backup_is_refused(copy: Path) -> None:
     torn = bytearray(whole)
     torn[40_960:45_056] = bytes(4096)
     for content, told in (
-        (bytes(torn), "must be whole"),
+        (bytes(torn), "must be undamaged"),
         (b"a letter" * 1000, "not a database"),
         (b"", "no such table"),
     ):
@@ -268,4 +268,4 @@ def test_postgresql_by_its_own_tools(tmp_path: Path, postgres: Postgres) -> None
     with Process(tmp_path / "b", two, settings=CONFIG) as process, Client(process.address, key) as client:
         assert client.job(waiting).state == "queued"
         np.testing.assert_allclose(client.state().mean, before.mean, rtol=1e-9)
-        assert (number("j", client.submit("short").id) or 0) > GAP
+        assert (number("j", client.submit("short").id) or 0) > RESTORE_GAP

@@ -1,9 +1,11 @@
 """The tables `meta`, `api_key` and `audit`: single values, API keys, and the log of admin actions."""
 
+import time
 from typing import NamedTuple
 
 import msgspec
 
+from bilinq.live.keys import LOCAL
 from bilinq.live.store.transaction import Row, Transaction
 
 
@@ -40,6 +42,8 @@ class AuditRow(NamedTuple):
     detail: str
 
 
+RESTORE_GAP = 10**10
+"""Ids that are skipped after a restore: more than can have been used since the backup was made."""
 KEY_COLUMNS = ", ".join(KeyRow._fields)
 AUDIT_COLUMNS = ", ".join(AuditRow._fields)
 
@@ -76,6 +80,16 @@ def keep_ids(tx: Transaction, table: str, skip: int = 0) -> None:
 def _largest_id(tx: Transaction, table: str, column: str) -> int:
     present = int(tx.rows(f"SELECT coalesce(max({column}), 0) FROM {table}")[0][0])
     return max(present, int(get_meta(tx, f"largest {table}") or 0))
+
+
+def skip_used_ids(tx: Transaction, backup: str) -> None:
+    """Give new jobs, leases and servers ids that were never used, not even after the `backup` that was restored.
+
+    A worker with a lease granted after the backup must be refused by its fence, and not end the lease of another worker.
+    """
+    for table in ("job", "lease", "server"):
+        keep_ids(tx, table, skip=RESTORE_GAP)
+    add_audit(tx, time.time(), LOCAL.prefix, "restore", backup)
 
 
 def add_key(tx: Transaction, row: KeyRow) -> None:
