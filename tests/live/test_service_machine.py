@@ -24,7 +24,7 @@ from bilinq.live.settings import Settings
 from bilinq.live.store import open_store
 from bilinq.live.store.class_tables import current_classes
 from bilinq.live.store.job_tables import rewards_since
-from bilinq.live.watch import Watch
+from bilinq.live.watch import Watcher
 from bilinq.live.wire.messages import JobClassInfo, NewKey, ServerClassInfo
 
 pytest_plugins = ["databases"]
@@ -69,7 +69,7 @@ class ServiceMachine(RuleBasedStateMachine):
                 self.key = made.key
 
         self.runner.run(begin())
-        self.app = make_app(self.service, Watch(self.service.core), self.settings)
+        self.app = make_app(self.service, Watcher(self.service.core), self.settings)
 
     def ask(self, method: str, url: str, body: Any = None) -> Answer:
         return self.runner.run(request(method, url, body, self.key).run(self.app))

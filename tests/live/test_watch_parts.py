@@ -10,12 +10,12 @@ import pytest
 from bilinq.errors import Busy, Unavailable
 from bilinq.live.metrics import Meters
 from bilinq.live.watch import feed as feeds
-from bilinq.live.watch.feed import COMMENT, Feed, Kept, Ring, event
+from bilinq.live.watch.feed import COMMENT, Feed, KeptSample, Ring, event
 from bilinq.live.watch.window import THIN, Window
 from bilinq.live.wire.samples import Layout, Sample
 
 
-def moment(id: str, jobs: int = 2, servers: int = 1) -> Sample:
+def sample(id: str, jobs: int = 2, servers: int = 1) -> Sample:
     counts = list(range(1, jobs + 1))
     return Sample(id, 0.0, 1, 0.1, counts, counts, counts, counts, [0.5 * x for x in counts], 1.0, 2.0, 3.0,
                   [7] * servers, [8] * servers, None, None, None)  # fmt: skip
@@ -24,11 +24,11 @@ def moment(id: str, jobs: int = 2, servers: int = 1) -> Sample:
 def filled(count: int, size: int) -> Ring:
     ring = Ring("ab-c", size)
     for _ in range(count):
-        ring.add(moment(ring.next_id))
+        ring.add(sample(ring.next_id))
     return ring
 
 
-def numbers(kept: list[Kept]) -> list[int]:
+def numbers(kept: list[KeptSample]) -> list[int]:
     return [int(one.id.rpartition("-")[2]) for one in kept]
 
 
@@ -40,7 +40,7 @@ def test_the_ring_keeps_the_newest_and_tells_what_came_after() -> None:
     assert numbers(ring.after(None, limit=2)) == [9, 10]
     assert numbers(ring.after("ab-c-7", limit=2)) == [9, 10]
     [last] = ring.after("ab-c-9")
-    assert msgspec.json.decode(last.json, type=Sample) == moment("ab-c-10")
+    assert msgspec.json.decode(last.json, type=Sample) == sample("ab-c-10")
 
 
 @pytest.mark.parametrize(
@@ -77,12 +77,12 @@ def test_a_window_tells_what_came_lately() -> None:
         meters.granted["a", "x"] += 2
         window.add(100.0 + second)
     latest, minute = window.latest, window.within()
-    assert (latest.lasted, latest.submitted, latest.reward) == (1.0, {"a": 1}, {"a": 0.25})
-    assert (minute.lasted, minute.submitted, minute.units) == (60.0, {"a": 60}, {"a": 180})
+    assert (latest.duration, latest.submitted, latest.reward) == (1.0, {"a": 1}, {"a": 0.25})
+    assert (minute.duration, minute.submitted, minute.units) == (60.0, {"a": 60}, {"a": 180})
     assert (minute.finished, minute.seconds, minute.reward) == ({"a": 60}, {"a": 30.0}, {"a": 2.5})
     assert minute.earned == pytest.approx(2.5 / 60.0)
     assert window.within(10.0).granted == {("a", "x"): 20}
-    assert len(window._past) < 65
+    assert len(window._totals) < 65
 
 
 def test_a_window_stays_small_when_moments_are_frequent() -> None:
@@ -91,10 +91,10 @@ def test_a_window_stays_small_when_moments_are_frequent() -> None:
     for number in range(1, 2001):
         meters.submit("a", units=1)
         window.add(0.05 * number)
-    assert len(window._past) < 125
+    assert len(window._totals) < 125
     assert window.latest.submitted == {"a": 1}
-    assert window.within().lasted == pytest.approx(60.0, abs=0.6)
-    assert window.within().submitted["a"] == pytest.approx(window.within().lasted / 0.05)
+    assert window.within().duration == pytest.approx(60.0, abs=0.6)
+    assert window.within().submitted["a"] == pytest.approx(window.within().duration / 0.05)
 
 
 def test_a_young_window_says_how_long_it_is() -> None:
@@ -102,7 +102,7 @@ def test_a_young_window_says_how_long_it_is() -> None:
     meters.submit("a", 1)
     window = Window(meters, at=0.0)
     window.add(2.5)
-    assert (window.within().lasted, window.within().submitted) == (2.5, {"a": 1})
+    assert (window.within().duration, window.within().submitted) == (2.5, {"a": 1})
     assert window.waits(0.5, 0.9) == [None, None]
     assert window.within().earned is None
 
@@ -198,7 +198,7 @@ def test_streams_end_when_they_are_told_to() -> None:
         first = feed.follow(None, lambda seen: b"first")
         await anext(first)
         began = time.monotonic()
-        asyncio.get_running_loop().call_later(0.01, feed.let_go)
+        asyncio.get_running_loop().call_later(0.01, feed.disconnect)
         assert [part async for part in first] == []
         second = feed.follow(None, lambda seen: b"second")
         assert await anext(second) == b"second"

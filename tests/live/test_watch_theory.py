@@ -10,16 +10,16 @@ import pytest
 from bilinq.arrays import Array
 from bilinq.errors import Unavailable
 from bilinq.live.service.options import Options
-from bilinq.live.watch.load import Best, Load, best_rate, best_split
+from bilinq.live.watch.load import BestRate, ObservedLoad, best_rate, best_split
 from bilinq.live.watch.prediction import (
     EAGER,
     FULL,
     NOTHING,
     PAPER,
-    Turned,
+    Scenario,
     blocking,
-    equilibrium,
     expected_waits,
+    mean_field,
     predict,
     waiting,
 )
@@ -29,14 +29,16 @@ from bilinq.scheduler.scheduler import Scheduler
 UNIT = RewardRange(-1.0, 1.0)
 
 
-def load(rate: Any, seconds: Any, servers: Any, mean: Any, reward: RewardRange = UNIT, earned: float = 0.0) -> Load:
+def load(
+    rate: Any, seconds: Any, servers: Any, mean: Any, reward: RewardRange = UNIT, earned: float = 0.0
+) -> ObservedLoad:
     rate, seconds, servers, mean = (np.array(value, dtype=float) for value in (rate, seconds, servers, mean))
-    return Load(rate, seconds, servers, mean, reward, earned)
+    return ObservedLoad(rate, seconds, servers, mean, reward, earned)
 
 
-def turned(weight: Any = (1.0, 1.0), **options: Any) -> Turned:
+def scenario(weight: Any = (1.0, 1.0), **options: Any) -> Scenario:
     given: dict[str, Any] = {"target_wait": None, "V": None, "work_conserving": False} | options
-    return Turned(Options(UNIT, 0, 0.5, 1.2, exploration="none", **given), np.array(weight))
+    return Scenario(Options(UNIT, 0, 0.5, 1.2, exploration="none", **given), np.array(weight))
 
 
 def test_with_room_every_job_goes_to_its_best_server() -> None:
@@ -68,11 +70,11 @@ def test_jobs_that_cost_are_served_all_the_same() -> None:
 
 
 def test_the_best_is_not_told_while_nobody_knows() -> None:
-    def away() -> Load | None:
+    def away() -> ObservedLoad | None:
         raise Unavailable("gone")
 
     async def run() -> None:
-        best = Best(lambda: load([2.0], [0.1], [1], [[0.5]]))
+        best = BestRate(lambda: load([2.0], [0.1], [1], [[0.5]]))
         await best.compute()
         assert best.value == pytest.approx(1.0)
         best._load = lambda: None
@@ -97,8 +99,8 @@ def test_erlangs_formulas() -> None:
 def test_the_wait_to_aim_at_is_the_wait_expected() -> None:
     """With many servers none is ever full, and waits are those of Eq. (21): slot V (gamma - r) / w."""
     light = load([0.2, 0.2], [1.0, 1.0], [40, 40], [[0.2, 0.7], [0.7, 0.1]])
-    assert expected_waits(light, turned(target_wait=3.0)) == pytest.approx([3.0, 3.0])
-    weighted = expected_waits(light, turned(weight=(2.0, 1.0), V=10.0))
+    assert expected_waits(light, scenario(target_wait=3.0)) == pytest.approx([3.0, 3.0])
+    weighted = expected_waits(light, scenario(weight=(2.0, 1.0), V=10.0))
     assert weighted == pytest.approx([0.5 * 10.0 * 0.5 / 2.0, 0.5 * 10.0 * 0.5])
 
 
@@ -109,7 +111,7 @@ def test_an_equilibrium_serves_what_comes() -> None:
         servers[0] += 1.0
         rate = rng.uniform(0.0, 1.0, 6)
         rate *= rng.uniform(0.1, 0.9) * servers.sum() / (rate @ slots)
-        found = equilibrium(rate, slots, servers, rng.uniform(-1.0, 1.0, (6, 4)), np.ones(6), 1.2)
+        found = mean_field(rate, slots, servers, rng.uniform(-1.0, 1.0, (6, 4)), np.ones(6), 1.2)
         assert found.flow.sum(axis=1) == pytest.approx(rate)
         assert (slots @ found.flow <= servers + 1e-6).all()
 
@@ -156,7 +158,7 @@ def test_queues_are_those_of_a_scheduler_that_runs(rate: list[float], servers: l
     """Mean queues are within 20 % of the prediction; where servers are often full, those of Eq. (21) are far off."""
     mean, V, seconds = [[0.8, 0.1], [0.2, 0.6]], 20.0, 8
     told = load(np.array(rate) / 0.5, [seconds * 0.5] * 2, servers, mean)
-    waits = expected_waits(told, turned(V=V))
+    waits = expected_waits(told, scenario(V=V))
     assert waits is not None
     measured = simulate(rate, mean, servers, V, seconds, slots=2000).queue
     assert told.rate * waits == pytest.approx(measured, rel=0.2)
@@ -166,7 +168,9 @@ def test_queues_are_those_of_a_scheduler_that_runs(rate: list[float], servers: l
 
 def test_more_wait_loses_less() -> None:
     light = load([0.2, 0.2], [1.0, 1.0], [40, 40], [[0.2, 0.7], [0.7, 0.1]], earned=0.24)
-    told = [predict(["a", "b"], [1.0, None], light, turned(V=20.0), turned(V=V)) for V in (1.0, 5.0, 20.0, 40.0, 1e6)]
+    told = [
+        predict(["a", "b"], [1.0, None], light, scenario(V=20.0), scenario(V=V)) for V in (1.0, 5.0, 20.0, 40.0, 1e6)
+    ]
     rewards = [one.reward_then for one in told]
     assert all(a is not None and b is not None and a <= b for a, b in pairwise(rewards))
     assert rewards[2] == pytest.approx(0.24)
@@ -191,7 +195,7 @@ def test_rewards_rise_with_V_as_those_of_a_scheduler_that_runs() -> None:
     assert more > 1.02 * now
     told = load(per_second, [seconds * 0.5] * 2, servers, mean, earned=now)
     for measured, V in ((less, 1.25), (more, 20.0)):
-        expected = predict(["a", "b"], [None, None], told, turned(V=5.0), turned(V=V)).reward_then
+        expected = predict(["a", "b"], [None, None], told, scenario(V=5.0), scenario(V=V)).reward_then
         assert expected is not None
         assert expected == pytest.approx(measured, rel=0.06)
         assert (expected > now) == (measured > now)
@@ -199,10 +203,10 @@ def test_rewards_rise_with_V_as_those_of_a_scheduler_that_runs() -> None:
 
 def test_what_cannot_be_predicted_is_not() -> None:
     names, waits = ["a", "b"], [None, None]
-    now, eager = turned(V=20.0), turned(V=20.0, work_conserving=True)
-    nothing = predict(names, waits, None, now, turned(target_wait=2.0))
+    now, eager = scenario(V=20.0), scenario(V=20.0, work_conserving=True)
+    nothing = predict(names, waits, None, now, scenario(target_wait=2.0))
     assert (nothing.V_now, nothing.V_then, nothing.note) == (20.0, None, NOTHING)
-    full = predict(names, waits, load([2.0, 2.0], [1.0, 1.0], [1, 1], [[0.2, 0.7], [0.7, 0.1]]), now, turned(V=9.0))
+    full = predict(names, waits, load([2.0, 2.0], [1.0, 1.0], [1, 1], [[0.2, 0.7], [0.7, 0.1]]), now, scenario(V=9.0))
     assert (full.note, full.reward_then, full.job_classes[0].wait_then) == (FULL, None, None)
     light = load([0.2, 0.2], [1.0, 1.0], [1, 1], [[0.2, 0.7], [0.7, 0.1]], earned=0.2)
     told = predict(names, waits, light, now, eager)

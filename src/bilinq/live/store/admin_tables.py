@@ -33,7 +33,7 @@ class KeyRow(NamedTuple):
 
 
 class AuditRow(NamedTuple):
-    """An admin action; `who` is the prefix of a key or the name of the command line, `detail` the object of the action."""
+    """An admin action; `who` is the prefix of a key or the name of the command line, `detail` its object."""
 
     id: int
     at: float
@@ -85,7 +85,7 @@ def _largest_id(tx: Transaction, table: str, column: str) -> int:
 def skip_used_ids(tx: Transaction, backup: str) -> None:
     """Give new jobs, leases and servers ids that were never used, not even after the `backup` that was restored.
 
-    A worker with a lease granted after the backup must be refused by its fence, and not end the lease of another worker.
+    A worker with a lease granted after the backup must be refused by its fence, and not end the lease of another.
     """
     for table in ("job", "lease", "server"):
         keep_ids(tx, table, skip=RESTORE_GAP)

@@ -63,7 +63,7 @@ def all_classes(tx: Transaction) -> list[ClassRow]:
 
 
 def put_class(tx: Transaction, row: ClassRow) -> None:
-    """Store a class; it replaces the row with its id, and another row of the same kind and name is no longer current."""
+    """Store a class in place of the row with its id; another row of its kind and name is no longer current."""
     if row.current:
         tx.run(
             "UPDATE class SET current = 0 WHERE kind = :kind AND name = :name AND current = 1 AND id <> :id",

@@ -175,7 +175,7 @@ def get_job(tx: Transaction, id: int) -> JobRow | None:
 def list_jobs(
     tx: Transaction, namespace: str | None, state: str | None, job_class: str | None, before_id: int | None, limit: int
 ) -> list[JobRow]:
-    """Return up to `limit` jobs, newest first, that are older than `before_id` and match every argument that is not None."""
+    """Return up to `limit` jobs, newest first, older than `before_id`, that match every argument that is not None."""
     tests = ["id < :before_id"]
     if namespace is not None:
         tests.append("namespace = :namespace")

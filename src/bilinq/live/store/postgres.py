@@ -41,7 +41,7 @@ WRITING = """
     SET enable_hashjoin = off;
     SET enable_mergejoin = off
 """
-"""A leader that froze or is disconnected loses its lock. The writer finds rows by key: plans that were made, and cached,
+"""A leader that froze or is disconnected loses its lock. The writer finds rows by key: plans that were made and cached
 while a table was empty must not scan all of it once it is full."""
 READING = "SET plan_cache_mode = force_custom_plan"
 """Readers run many kinds of queries, and plan each time."""
@@ -81,7 +81,7 @@ class PostgresConnection(DatabaseConnection):
         """Do nothing: the first statement begins a transaction."""
 
     def commit(self) -> None:
-        """Commit; raise if a statement failed and the operation hid it, because PostgreSQL has rolled back everything."""
+        """Commit; raise if a statement failed and the operation hid it: PostgreSQL has rolled back everything."""
         if self._failed:
             raise RuntimeError("a statement failed, and the operation hid the error")
         if self._pipeline is None:

@@ -39,7 +39,7 @@ FAULTS = {
 }
 """Errors of the database itself, whatever the operation."""
 TIDY_EVERY = 3000
-"""Changed rows after which the WAL is copied to the file as soon as nobody waits; at 8,000 pages a commit does so itself."""
+"""Changed rows after which the WAL is copied to the file when nobody waits; at 8,000 pages a commit does so itself."""
 WRITING = (
     "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = FULL",

@@ -72,9 +72,10 @@ class Store(ABC):
     async def write(self, operation: Callable[[Transaction], T]) -> T:
         """Return the operation's result once all that it wrote is on disk.
 
-        The operation checks first and writes afterwards: a `Refused` or `BadInput` raised before it wrote costs nothing.
-        It runs in another thread, possibly more than once, even if the caller is cancelled while it waits. `Unavailable`
-        means that the database failed; the message says so if it is not known whether the operation was stored.
+        The operation checks first and writes afterwards: a `Refused` or `BadInput` raised before it wrote costs
+        nothing. It runs in another thread, possibly more than once, even if the caller is cancelled while it waits.
+        `Unavailable` means that the database failed; the message says so if it is not known whether the operation
+        was stored.
         """
         return await self.submit(operation)
 
@@ -149,7 +150,7 @@ class Store(ABC):
 
     @abstractmethod
     def _connect_writer(self) -> DatabaseConnection | None:
-        """Return a writing connection with the lock, or None to wait for the lock; raise `Unavailable` if neither helps."""
+        """Return a writing connection with the lock, or None to wait for it; raise `Unavailable` if neither helps."""
 
     @abstractmethod
     def _connect_reader(self) -> DatabaseConnection:

@@ -28,10 +28,10 @@ READERS = 2
 class Writer:
     """The only thread that writes: it runs operations and returns durable results, as long as its connection lasts.
 
-    While a commit is in progress further operations queue up, and the next transaction runs them all; so the disk limits
-    the rate of commits, not of operations. If an operation fails unexpectedly, its batch is rolled back, the others are
-    run again, and the failed one is run alone. So an operation must change nothing but the database, and must let its
-    errors through. If the database itself fails, the writer ends: read again what you rely on.
+    While a commit is in progress further operations queue up, and the next transaction runs them all; so the disk
+    limits the rate of commits, not of operations. If an operation fails unexpectedly, its batch is rolled back, the
+    others are run again, and the failed one is run alone. So an operation must change nothing but the database, and
+    must let its errors through. If the database itself fails, the writer ends: read again what you rely on.
     """
 
     def __init__(self, connection: DatabaseConnection, on_lost: Callable[[], None], meter: CommitMeter) -> None:
@@ -73,7 +73,7 @@ class Writer:
             self._end()
 
     def _next(self) -> list[Task] | None:
-        """Return all waiting tasks; an empty list when the connection should be checked, None when it is time to end."""
+        """Return all waiting tasks; an empty list to check the connection, None when it is time to end."""
         with self._changed:
             if not self._waiting and not self._closed:
                 self._changed.wait(BEAT)

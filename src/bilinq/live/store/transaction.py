@@ -15,9 +15,9 @@ TYPES = {int: "bigint", str: "text", float: "double precision"}
 class Bulk(NamedTuple):
     """A statement for many rows at once, faster than one statement for each row.
 
-    Its parameters are the fields of `row`, a NamedTuple class. It inserts with `SELECT :name, ... {rows}` and updates with
-    `UPDATE ... SET ... {rows} WHERE {key}`, where `key` is like "job.id = :id". A database that receives all rows in one
-    statement replaces `{rows}` by their source.
+    Its parameters are the fields of `row`, a NamedTuple class. It inserts with `SELECT :name, ... {rows}` and updates
+    with `UPDATE ... SET ... {rows} WHERE {key}`, where `key` is like "job.id = :id". A database that receives all rows
+    in one statement replaces `{rows}` by their source.
     """
 
     sql: str
@@ -62,8 +62,8 @@ class Transaction(ABC):
 class DatabaseConnection(Transaction):
     """A connection that one thread at a time uses; it is also the transaction in progress on it.
 
-    `wrote` is True if the transaction changed something since it was last set to False; `lost` is True if the connection
-    can no longer be used.
+    `wrote` is True if the transaction changed something since it was last set to False; `lost` is True if the
+    connection can no longer be used.
     """
 
     def __init__(self) -> None:
