@@ -1,4 +1,4 @@
-"""What is stored comes back the same from SQLite and from PostgreSQL."""
+"""Jobs, leases and rewards are read as they were written, from SQLite and from PostgreSQL."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from databases import Postgres, leading, stored
+from databases import Postgres, leading, queued_job, stored
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -46,15 +46,16 @@ pytest_plugins = ("databases",)
 
 
 def job(id: int, **changes: Any) -> JobRow:
-    row = JobRow(id, "default", "short", "queued", f"key {id}", f"digest {id}", "{}", 2, 2, 0, 100.0 + id)
+    row = queued_job(id, key=f"key {id}", digest=f"digest {id}", units=2, units_left=2, submitted=100.0 + id)
     return row._replace(**changes)
 
 
 def lease(id: int, job: int, **changes: Any) -> LeaseRow:
-    return LeaseRow(id, job, 7, 1, 2, 200.0 + id, 230.0 + id)._replace(**changes)
+    row = LeaseRow(id=id, job=job, server=7, job_class_id=1, server_class_id=2, granted=200.0 + id, deadline=230.0 + id)
+    return row._replace(**changes)
 
 
-def test_jobs_come_back_as_they_were_submitted(database_url: str) -> None:
+def test_jobs_are_read_as_they_were_submitted(database_url: str) -> None:
     rows = [job(1), job(2, key=None, digest=None, payload='{"a": "é\\u0000"}', namespace="other")]
     *_, one, none, two, found, elsewhere = stored(
         database_url,
@@ -101,9 +102,9 @@ def test_pages_are_newest_first_and_filtered(database_url: str) -> None:
     assert all_of_them == [3]
 
 
-def test_a_life_from_queue_to_done(database_url: str) -> None:
+def test_a_job_end_to_end(database_url: str) -> None:
     def finish(tx: Transaction) -> None:
-        end_jobs(tx, [JobEnd(2, "done", 300.0, 0, 1, "[1]", 0.1 + 0.2)])
+        end_jobs(tx, [JobEnd(2, "done", 300.0, 0, 1, result="[1]", reward=0.1 + 0.2)])
         add_rewards(tx, [RewardRow(1, 5, 1, 2, 0.1 + 0.2)])
         end_leases(tx, [LeaseEnd(5, "finished", 300.0, 0.1 + 0.2, "d", None)])
 
@@ -134,7 +135,7 @@ def test_a_life_from_queue_to_done(database_url: str) -> None:
     assert done == job(2, payload="[2]", started=205.0, ended=300.0, **change)
 
 
-def test_a_job_keeps_its_first_start_and_forgets_its_end_when_queued_again(database_url: str) -> None:
+def test_a_job_keeps_its_first_start_and_loses_its_end_when_requeued(database_url: str) -> None:
     *_, row = stored(
         database_url,
         lambda tx: insert_jobs(tx, [job(1)]),
@@ -189,7 +190,7 @@ def test_purged_jobs_leave_their_rewards_and_their_ids(database_url: str) -> Non
     assert ids == (6, 16, 0, 6, 0)
 
 
-def test_extreme_values_come_back_as_they_were(database_url: str) -> None:
+def test_extreme_values_are_read_as_they_were_written(database_url: str) -> None:
     times = [1e308, 5e-324, -1e308, 0.1 + 0.2, 1.7976931348623157e308, 2.0**53 + 2, 1e-7, 0.0]
     texts = [
         "",
@@ -233,9 +234,14 @@ def test_extreme_values_come_back_as_they_were(database_url: str) -> None:
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 63, 64, 65, 200])
-def test_many_rows_at_once_are_as_good_as_one_by_one(database_url: str, number: int) -> None:
+def test_many_rows_at_once_equal_one_by_one(database_url: str, number: int) -> None:
     ids = range(1, number + 1)
-    ends = [JobEnd(id, "done" if id % 3 else "dead", 0.1 * id, id, 2 * id, None, id / 7, f"e{id}") for id in ids]
+    ends = [
+        JobEnd(
+            id, "done" if id % 3 else "dead", 0.1 * id, units_left=id, attempts=2 * id, reward=id / 7, error=f"e{id}"
+        )
+        for id in ids
+    ]
     over = [LeaseEnd(id, "finished", 0.3 * id, id / 7, f"d{id}") for id in ids[::2]]
     *_, found, past, log = stored(
         database_url,
@@ -254,8 +260,8 @@ def test_many_rows_at_once_are_as_good_as_one_by_one(database_url: str, number: 
     assert log == [RewardRow(id, id, 1, 2, id / 7) for id in ids]
 
 
-def test_a_plan_that_was_made_for_a_small_table_does_not_read_a_large_one(postgres_url: str) -> None:
-    """PostgreSQL keeps the plan of the sixth run; one that reads all rows must not be among its choices."""
+def test_a_plan_made_for_a_small_table_does_not_scan_a_large_one(postgres_url: str) -> None:
+    """PostgreSQL caches the plan of the sixth run; it must not be one that scans all rows."""
     rounds, rows = 60, 20
 
     def live(ids: range) -> Callable[[Transaction], None]:
@@ -279,13 +285,13 @@ def test_a_plan_that_was_made_for_a_small_table_does_not_read_a_large_one(postgr
     *_, found = stored(postgres_url, *lives, lambda tx: tx.rows("SELECT pg_stat_force_next_flush()"), read)
     assert [name for name, _ in found] == ["job", "lease"]
     for _, number in found:
-        assert rounds * rows <= number <= 10 * rounds * rows  # all rows in each round would be 30 times as many
+        assert rounds * rows <= number <= 10 * rounds * rows  # a scan in each round would read 30 times as many
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
 VALUE = st.floats(allow_nan=False, allow_infinity=False).map(
     lambda value: value + 0.0
-)  # SQLite forgets the sign of -0.0
+)  # SQLite does not store the sign of -0.0
 
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -293,7 +299,7 @@ VALUE = st.floats(allow_nan=False, allow_infinity=False).map(
     texts=st.lists(st.tuples(TEXT, TEXT, TEXT.map(repr)), min_size=1, max_size=20),
     values=st.lists(VALUE, max_size=50),
 )
-def test_every_text_and_every_bit_of_a_reward_survive(
+def test_every_text_and_every_bit_of_a_reward_are_kept(
     database_url: str, texts: list[tuple[str, str, str]], values: list[float]
 ) -> None:
     rows = [
@@ -355,7 +361,7 @@ def test_relative_files_are_relative(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert (tmp_path / "live.db").exists()
 
 
-def test_durability_is_asked_for(sqlite_url: str, postgres_url: str) -> None:
+def test_durable_commits_are_configured(sqlite_url: str, postgres_url: str) -> None:
     found = stored(
         sqlite_url, lambda tx: tx.rows("PRAGMA journal_mode"), lambda tx: tx.rows("PRAGMA synchronous")
     ) + stored(postgres_url, lambda tx: tx.rows("SHOW synchronous_commit"), lambda tx: tx.rows("SHOW fsync"))

@@ -1,17 +1,17 @@
-"""Versions of the tables: upgrades happen at once or not at all, and newer ones are refused."""
+"""Versions of the tables: upgrades happen completely or not at all, and newer versions are refused."""
 
 import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
 import pytest
-from databases import leading
+from databases import leading, queued_job
 
 from bilinq.errors import BadInput
 from bilinq.live.store import Transaction, open_store
 from bilinq.live.store.admin_tables import get_meta
 from bilinq.live.store.class_tables import store_settings, stored_settings
-from bilinq.live.store.job_tables import JobRow, get_job, insert_jobs
+from bilinq.live.store.job_tables import get_job, insert_jobs
 from bilinq.live.store.schema import MIGRATIONS, Migration, migrate
 
 pytest_plugins = ("databases",)
@@ -42,13 +42,13 @@ def upgrade(*steps: Migration) -> Callable[[Transaction], None]:
 
 
 def test_an_upgrade_keeps_what_is_stored(database_url: str) -> None:
-    rows = [JobRow(id, "default", "short", "queued", None, None, "{}", 1, 1, id, 1.0) for id in (1, 2, 3)]
+    rows = [queued_job(id, attempts=id) for id in (1, 2, 3)]
 
     async def run() -> None:
         async with leading(database_url) as store:
             await store.write(lambda tx: insert_jobs(tx, rows))
             await store.write(upgrade(SECOND))
-            await store.write(upgrade(SECOND))  # has no more to do
+            await store.write(upgrade(SECOND))  # there is nothing left to do
             assert await store.read(lambda tx: get_meta(tx, "schema")) == str(len(MIGRATIONS) + 1)
             assert await store.read(lambda tx: tx.rows("SELECT id, urgent FROM job ORDER BY id")) == [
                 (1, 0),

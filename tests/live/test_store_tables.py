@@ -1,4 +1,4 @@
-"""What changes seldom is stored as well: classes, knobs, servers, checkpoints, keys and the audit log."""
+"""Rows that change seldom: classes, settings, servers, checkpoints, keys and the audit log."""
 
 from collections.abc import Callable
 
@@ -36,7 +36,7 @@ from bilinq.live.store.class_tables import (
 pytest_plugins = ("databases",)
 
 
-def test_classes_keep_the_features_of_then(database_url: str) -> None:
+def test_classes_keep_their_earlier_features(database_url: str) -> None:
     first, other = ClassRow(1, "job", "short", (1.0, 0.1)), ClassRow(2, "server", "short", (3.0,))
     heavier = first._replace(weight=2.5, holding_cost=0.0, backlog=7)
     changed = ClassRow(3, "job", "short", (1.0, 0.2))
@@ -60,8 +60,8 @@ def test_classes_keep_the_features_of_then(database_url: str) -> None:
     assert ids.class_ == 3
 
 
-def test_knobs_and_meta_remember_the_newest_value(database_url: str) -> None:
-    *_, turned, none, value = stored(
+def test_settings_and_meta_keep_the_newest_value(database_url: str) -> None:
+    *_, settings, none, value = stored(
         database_url,
         lambda tx: store_settings(tx, {"V": 2.5, "work_conserving": True}),
         lambda tx: store_settings(tx, {"V": None, "exploration": "ucb"}),
@@ -72,13 +72,16 @@ def test_knobs_and_meta_remember_the_newest_value(database_url: str) -> None:
         lambda tx: get_meta(tx, "nothing"),
         lambda tx: get_meta(tx, "leader"),
     )
-    assert turned == {"V": None, "work_conserving": True, "exploration": "ucb"}
+    assert settings == {"V": None, "work_conserving": True, "exploration": "ucb"}
     assert none is None
     assert value == "http://127.0.0.1:2"
 
 
-def test_servers_have_names_of_their_own_and_ids_for_ever(database_url: str) -> None:
-    named, bare = ServerRow(1, "gpu", "a", "owner", 1.0, 1.0), ServerRow(2, "gpu", None, "owner", 1.0, 1.0)
+def test_servers_have_unique_names_and_ids_that_are_not_reused(database_url: str) -> None:
+    named, bare = (
+        ServerRow(1, "gpu", "a", "owner", registered=1.0, seen=1.0),
+        ServerRow(2, "gpu", None, "owner", 1.0, seen=1.0),
+    )
     rows = [named, bare, bare._replace(id=3), named._replace(id=4, owner="other")]
     *_, known, _, _, left, ids = stored(
         database_url,
@@ -108,7 +111,7 @@ def test_only_the_newest_three_checkpoints_are_kept(database_url: str) -> None:
 
 
 def test_keys_are_found_and_revoked_once(database_url: str) -> None:
-    row = KeyRow("abc", "hash", "mine", "default", ("submit", "read"), 5.0, 9.0)
+    row = KeyRow("abc", "hash", "mine", "default", ("submit", "read"), created=5.0, expires=9.0)
     newer = row._replace(prefix="aaa", created=6.0, expires=None)
     *_, found, none, first, second, everything = stored(
         database_url,

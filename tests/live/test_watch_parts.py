@@ -1,4 +1,4 @@
-"""The parts of watching by themselves: the ring of moments, the window of totals, and the feed."""
+"""The parts of the watcher: the ring of samples, the window of totals, and the feed."""
 
 import asyncio
 import time
@@ -32,7 +32,7 @@ def numbers(kept: list[KeptSample]) -> list[int]:
     return [int(one.id.rpartition("-")[2]) for one in kept]
 
 
-def test_the_ring_keeps_the_newest_and_tells_what_came_after() -> None:
+def test_the_ring_keeps_the_newest_and_returns_those_after_an_id() -> None:
     ring = filled(10, size=4)
     assert numbers(ring.after(None)) == [7, 8, 9, 10]
     assert numbers(ring.after("ab-c-8")) == [9, 10]
@@ -46,11 +46,11 @@ def test_the_ring_keeps_the_newest_and_tells_what_came_after() -> None:
 @pytest.mark.parametrize(
     "id", ["", "x", "other-9", "ab-c-", "ab-c-99", "ab-c--1", "ab-c-x", "ab-c-²", "ab-c-" + "9" * 30]
 )
-def test_an_id_that_is_not_known_gives_everything(id: str) -> None:
+def test_an_unknown_id_returns_everything(id: str) -> None:
     assert numbers(filled(3, size=9).after(id)) == [1, 2, 3]
 
 
-def test_moments_move_with_their_classes() -> None:
+def test_samples_are_rearranged_with_their_classes() -> None:
     ring = filled(2, size=9)
     before = Layout(1, ["a", "b"], ["x"], None, 0.0, 1.0)
     ring.rearrange(before, Layout(2, ["new", "b"], ["y", "x"], None, 0.0, 1.0))
@@ -60,15 +60,15 @@ def test_moments_move_with_their_classes() -> None:
         assert moved.id == kept.id
 
 
-def test_a_turned_knob_leaves_moments_as_they_are() -> None:
+def test_an_updated_setting_leaves_samples_as_they_are() -> None:
     ring = filled(3, size=9)
     before = ring.after(None)
     layout = Layout(1, ["a", "b"], ["x"], None, 0.0, 1.0)
     ring.rearrange(layout, msgspec.structs.replace(layout, version=2, target_wait=3.0))
-    assert all(now is then for now, then in zip(ring.after(None), before, strict=True))
+    assert all(new is old for new, old in zip(ring.after(None), before, strict=True))
 
 
-def test_a_window_tells_what_came_lately() -> None:
+def test_a_window_has_the_differences_of_the_last_minute() -> None:
     meters = Meters()
     window = Window(meters, at=100.0)
     for second in range(1, 101):
@@ -85,7 +85,7 @@ def test_a_window_tells_what_came_lately() -> None:
     assert len(window._totals) < 65
 
 
-def test_a_window_stays_small_when_moments_are_frequent() -> None:
+def test_a_window_stays_small_when_samples_are_frequent() -> None:
     meters = Meters()
     window = Window(meters, at=0.0)
     for number in range(1, 2001):
@@ -97,7 +97,7 @@ def test_a_window_stays_small_when_moments_are_frequent() -> None:
     assert window.within().submitted["a"] == pytest.approx(window.within().duration / 0.05)
 
 
-def test_a_young_window_says_how_long_it_is() -> None:
+def test_a_new_window_has_its_own_duration() -> None:
     meters = Meters()
     meters.submit("a", 1)
     window = Window(meters, at=0.0)
@@ -122,7 +122,7 @@ def test_quantiles_of_waits_are_those_of_the_last_minute() -> None:
         assert abs(np.mean(np.array(kept) <= found) - part) < 0.02
 
 
-def test_few_waits_are_told_exactly() -> None:
+def test_few_waits_have_exact_quantiles() -> None:
     meters = Meters()
     window = Window(meters, at=0.0)
     for wait in (3.0, 1.0, 2.0, 4.0):
@@ -157,12 +157,12 @@ def test_all_viewers_get_the_same_bytes() -> None:
     asyncio.run(watch())
 
 
-def test_a_slow_viewer_is_told_what_it_missed() -> None:
+def test_a_slow_viewer_gets_what_it_missed() -> None:
     async def watch() -> None:
-        feed, asked = Feed(), []
+        feed, requested = Feed(), []
 
         def catch_up(seen: str | None) -> bytes:
-            asked.append(seen)
+            requested.append(seen)
             return b"since %b" % (seen or "nothing").encode()
 
         viewer = feed.follow("a-0", catch_up)
@@ -174,7 +174,7 @@ def test_a_slow_viewer_is_told_what_it_missed() -> None:
         assert await anext(viewer) == b"since a-1"
         feed.publish("a-6", b"six")
         assert await anext(viewer) == b"six"
-        assert asked == ["a-0", "a-1"]
+        assert requested == ["a-0", "a-1"]
 
     asyncio.run(watch())
 
@@ -192,7 +192,7 @@ def test_a_quiet_connection_is_kept_alive(monkeypatch: pytest.MonkeyPatch) -> No
     asyncio.run(watch())
 
 
-def test_streams_end_when_they_are_told_to() -> None:
+def test_streams_end_when_the_feed_disconnects_them() -> None:
     async def watch() -> None:
         feed = Feed()
         first = feed.follow(None, lambda seen: b"first")
@@ -215,7 +215,7 @@ def test_streams_end_when_they_are_told_to() -> None:
     asyncio.run(watch())
 
 
-def test_there_are_not_too_many_viewers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_viewers_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feeds, "VIEWERS", 1)
 
     async def watch() -> None:

@@ -1,5 +1,5 @@
 """Watching a service: an hour of samples, and a stream of new ones to all viewers."""
 
-from bilinq.live.watch.watch import Watcher
+from bilinq.live.watch.watcher import Watcher
 
 __all__ = ["Watcher"]
