@@ -1,4 +1,4 @@
-"""The API on a plain service, behind a real socket in a thread, that loses, delays and refuses what it is told to."""
+"""The API on a plain service, behind a real socket in a thread, that loses, delays and refuses requests on demand."""
 
 import asyncio
 import socket
@@ -17,10 +17,10 @@ from bilinq.live.settings import Settings
 
 @dataclass
 class Fault:
-    """What happens to the next `times` requests whose path contains `path`.
+    """A fault of the next `times` requests whose path contains `path`.
 
-    lose: they are carried out, but the connection breaks before the answer. cut: it breaks before anything is done.
-    slow: nothing is done for `seconds`. refuse: the answer is `status`, with the header `retry_after` if given.
+    lose: they are handled, but the connection breaks before the response. cut: it breaks before anything is done.
+    slow: nothing is done for `seconds`. refuse: the response is `status`, with the header `retry_after` unless None.
     """
 
     kind: str
@@ -32,7 +32,7 @@ class Fault:
 
 
 class Faulty:
-    """Serves while it is entered; `restart` breaks all connections, and the same address answers again after a pause."""
+    """Serves inside a `with` block; `restart` breaks all connections, and the same address serves again after a pause."""
 
     def __init__(self, service: PlainService | None = None, **settings: Any) -> None:
         self.service = service or PlainService()
@@ -47,7 +47,7 @@ class Faulty:
         self.faults.append(Fault(kind, path, **values))
 
     def asked(self, path: str) -> int:
-        """Return how many requests had `path` in their path."""
+        """Return the number of requests with `path` in their path."""
         return sum(path in one for _, one in self.requests)
 
     def __enter__(self) -> Self:

@@ -21,8 +21,10 @@ from bilinq.live.keys import LOCAL
 from bilinq.live.service import Service
 from bilinq.live.service.loading import kinds, new_scheduler
 from bilinq.live.settings import Settings
-from bilinq.live.store import classes, open_store, rewards
-from bilinq.live.watch import Watch
+from bilinq.live.store import open_store
+from bilinq.live.store.class_tables import current_classes
+from bilinq.live.store.job_tables import rewards_since
+from bilinq.live.watch import Watcher
 from bilinq.live.wire.messages import JobClassInfo, NewKey, ServerClassInfo
 
 pytest_plugins = ["databases"]
@@ -67,7 +69,7 @@ class ServiceMachine(RuleBasedStateMachine):
                 self.key = made.key
 
         self.runner.run(begin())
-        self.app = make_app(self.service, Watch(self.service.core), self.settings)
+        self.app = make_app(self.service, Watcher(self.service.core), self.settings)
 
     def ask(self, method: str, url: str, body: Any = None) -> Answer:
         return self.runner.run(request(method, url, body, self.key).run(self.app))
@@ -260,9 +262,9 @@ class ServiceMachine(RuleBasedStateMachine):
 
         async def compare() -> None:
             core = self.service.core
-            log = await core.store.write(lambda tx: rewards.since(tx, 0))
+            log = await core.store.write(lambda tx: rewards_since(tx, 0))
             assert len(log) == len({row.lease for row in log}) == self.rewards
-            rows = await core.store.write(classes.current)
+            rows = await core.store.write(current_classes)
             fresh, names = new_scheduler(kinds(rows, core.options), core.options), {row.id: row.name for row in rows}
             fresh.observe((names[row.job_class_id], names[row.server_class_id], row.value) for row in log)
             mine = core.memory.scheduler

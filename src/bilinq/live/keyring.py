@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from bilinq.errors import Conflict, NoKey, NotFound
 from bilinq.live.keys import Identity, check_scopes, hash_key, make_key, matches, prefix_of
-from bilinq.live.store import Transaction, audit, keys
-from bilinq.live.store.keys import KeyRow
+from bilinq.live.store import Transaction
+from bilinq.live.store.admin_tables import KeyRow, add_audit, add_key, all_keys, expire_key, find_key, revoke_key
 from bilinq.live.wire.messages import CreatedKey, KeyInfo, Keys, NewKey
 from bilinq.live.wire.queries import convert
 
@@ -15,13 +15,13 @@ DAY = 86_400.0
 def create(tx: Transaction, who: Identity, new: NewKey, now: float) -> CreatedKey:
     """Make a key and store all but the key itself, which is only in the answer."""
     key = make_key()
-    while keys.find(tx, prefix_of(key)) is not None:
+    while find_key(tx, prefix_of(key)) is not None:
         key = make_key()
     scopes = tuple(check_scopes(new.scopes))
     expires = None if new.days is None else now + new.days * DAY
     row = KeyRow(prefix_of(key), hash_key(key), new.name, new.namespace, scopes, now, expires)
-    keys.add(tx, row)
-    audit.add(tx, now, who.prefix, "create key", f"{row.prefix}: {', '.join(scopes)} in {new.namespace}")
+    add_key(tx, row)
+    add_audit(tx, now, who.prefix, "create key", f"{row.prefix}: {', '.join(scopes)} in {new.namespace}")
     return CreatedKey(key, info(row))
 
 
@@ -40,24 +40,24 @@ def identify(known: Mapping[str, KeyRow], key: str, now: float) -> Identity:
 
 def listed(tx: Transaction) -> Keys:
     """Return what is known of all keys, oldest first."""
-    return Keys([info(row) for row in keys.all(tx)])
+    return Keys([info(row) for row in all_keys(tx)])
 
 
 def revoke(tx: Transaction, who: Identity, prefix: str, now: float) -> KeyInfo:
     """Revoke a key for good; one that was revoked before stays as it is."""
-    row = keys.find(tx, prefix)
+    row = find_key(tx, prefix)
     if row is None:
         raise NotFound(f"there is no key {prefix!r}")
     if row.revoked is None:
-        keys.revoke(tx, prefix, now)
-        audit.add(tx, now, who.prefix, "revoke key", prefix)
+        revoke_key(tx, prefix, now)
+        add_audit(tx, now, who.prefix, "revoke key", prefix)
         row = row._replace(revoked=now)
     return info(row)
 
 
 def rotate(tx: Transaction, who: Identity, prefix: str, grace: float, now: float) -> CreatedKey:
     """Make a key that may do what another one may, which expires after `grace` seconds."""
-    row = keys.find(tx, prefix)
+    row = find_key(tx, prefix)
     if row is None:
         raise NotFound(f"there is no key {prefix!r}")
     if row.revoked is not None or (row.expires is not None and row.expires <= now):
@@ -65,8 +65,8 @@ def rotate(tx: Transaction, who: Identity, prefix: str, grace: float, now: float
     days = None if row.expires is None else (row.expires - row.created) / DAY
     wanted: NewKey = convert({"scopes": row.scopes, "name": row.name, "namespace": row.namespace, "days": days}, NewKey)
     made = create(tx, who, wanted, now)
-    keys.expire(tx, prefix, now + grace)
-    audit.add(tx, now, who.prefix, "rotate key", f"{prefix} to {made.info.prefix}, good for another {grace:g} s")
+    expire_key(tx, prefix, now + grace)
+    add_audit(tx, now, who.prefix, "rotate key", f"{prefix} to {made.info.prefix}, good for another {grace:g} s")
     return made
 
 

@@ -14,7 +14,7 @@ from bilinq.live.http.server import Server, address, listen, reachable
 from bilinq.live.service import Service
 from bilinq.live.settings import Settings
 from bilinq.live.store import open_store
-from bilinq.live.watch import Watch
+from bilinq.live.watch import Watcher
 
 log = logging.getLogger("bilinq.live")
 
@@ -33,7 +33,7 @@ async def run(settings: Settings, ready: Callable[[str], None]) -> None:
     sys.setswitchinterval(SWITCH)
     store = open_store(settings.database)
     service = Service(settings, store)
-    watch = Watch(service.core)
+    watch = Watcher(service.core)
     with listen(settings.host, settings.port) as listening:
         answers = asyncio.Event()
         server = Server(make_app(service, watch, settings), answers.set)
@@ -92,7 +92,7 @@ def _on_signals(server: Server) -> asyncio.Event:
     return stopping
 
 
-async def _drain(service: Service, watch: Watch, stopping: asyncio.Event) -> None:
+async def _drain(service: Service, watch: Watcher, stopping: asyncio.Event) -> None:
     """End streams and calls that wait for work, and those that come until the last connection is closed."""
     await stopping.wait()
     watch.drain()

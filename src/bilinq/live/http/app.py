@@ -16,10 +16,10 @@ from bilinq.live.settings import Settings
 
 if TYPE_CHECKING:
     from bilinq.live.service import Service
-    from bilinq.live.watch import Watch
+    from bilinq.live.watch import Watcher
 
 
-def make_app(service: "Service", watch: "Watch", settings: Settings) -> App:
+def make_app(service: "Service", watch: "Watcher", settings: Settings) -> App:
     """Return the application that answers for `service` and shows what `watch` sees of it.
 
     From the outside in: headers for every answer, errors as problems, the dashboard's files, requests of a

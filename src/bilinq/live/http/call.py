@@ -11,7 +11,7 @@ from bilinq.live.keys import Identity
 
 if TYPE_CHECKING:
     from bilinq.live.service import Service
-    from bilinq.live.watch import Watch
+    from bilinq.live.watch import Watcher
 
 B = TypeVar("B")
 Q = TypeVar("Q")
@@ -23,7 +23,7 @@ class Call(Generic[B, Q]):
     """Who asks what: the body as a `B`, the query as a `Q`, and the names in the path."""
 
     service: "Service"
-    watch: "Watch"
+    watch: "Watcher"
     scope: Scope
     who: Identity
     path: dict[str, str]

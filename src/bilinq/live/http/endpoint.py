@@ -19,7 +19,7 @@ from bilinq.live.wire.queries import BadField, bad_field, convert
 
 if TYPE_CHECKING:
     from bilinq.live.service import Service
-    from bilinq.live.watch import Watch
+    from bilinq.live.watch import Watcher
 
 
 OPEN = None
@@ -136,7 +136,9 @@ class Wanted(NamedTuple):
 class Endpoint:
     """All methods of one path."""
 
-    def __init__(self, routes: Iterable[Route], service: "Service", watch: "Watch", rate: Rate, max_body: int) -> None:
+    def __init__(
+        self, routes: Iterable[Route], service: "Service", watch: "Watcher", rate: Rate, max_body: int
+    ) -> None:
         self.service, self.watch, self.rate, self.max_body = service, watch, rate, max_body
         self.methods = {route.method: (route, decoder(route.body)) for route in routes}
         if "GET" in self.methods:

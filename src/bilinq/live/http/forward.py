@@ -15,7 +15,7 @@ from bilinq.live.http.routing import EVENTS
 
 if TYPE_CHECKING:
     from bilinq.live.service import Service
-    from bilinq.live.watch import Watch
+    from bilinq.live.watch import Watcher
 
 MARK = (b"x-bilinq-forwarded", b"1")
 """A request that was handed on once is not handed on again, so that it cannot go in circles."""
@@ -32,7 +32,7 @@ _NOT_ANSWERED = _OF_A_CONNECTION | {b"date"}
 class Forward:
     """The application where this process leads or the path is among `local`; the leader's where this one follows."""
 
-    def __init__(self, app: App, service: "Service", watch: "Watch", max_body: int, local: Collection[str]) -> None:
+    def __init__(self, app: App, service: "Service", watch: "Watcher", max_body: int, local: Collection[str]) -> None:
         self.app, self.service, self.watch, self.max_body, self.local = app, service, watch, max_body, local
 
     @cached_property

@@ -15,8 +15,9 @@ from bilinq.live.service.loading import kinds, new_scheduler
 from bilinq.live.service.memory import Memory
 from bilinq.live.service.options import ADJUSTABLE, Options, check_features, class_row
 from bilinq.live.service.payloads import to_text
-from bilinq.live.store import Transaction, audit, classes, keys, knobs
-from bilinq.live.store.classes import ClassRow
+from bilinq.live.store import Transaction
+from bilinq.live.store.admin_tables import add_audit, all_keys, list_audit
+from bilinq.live.store.class_tables import ClassRow, put_class, store_settings
 from bilinq.live.wire.messages import (
     Audit,
     AuditEntry,
@@ -103,7 +104,7 @@ class Administration:
         return made
 
     async def _read_keys(self, memory: Memory) -> None:
-        memory.keys = {row.prefix: row for row in await self._core.write(keys.all)}
+        memory.keys = {row.prefix: row for row in await self._core.write(all_keys)}
 
     def identify(self, key: str) -> Identity:
         """Return whose key it is, or raise `NoKey`."""
@@ -111,7 +112,7 @@ class Administration:
 
     async def audit(self, who: Identity, limit: int) -> Audit:
         """Return admin actions, newest first."""
-        found = await self._core.store.read(lambda tx: audit.page(tx, limit))
+        found = await self._core.store.read(lambda tx: list_audit(tx, limit))
         return Audit([AuditEntry(row.at, row.who, row.what, row.detail) for row in found])
 
     async def _set_classes(
@@ -123,9 +124,9 @@ class Administration:
 
         def store(tx: Transaction) -> None:
             for row in rows:
-                classes.put(tx, row)
-            knobs.put(tx, values or {})
-            audit.add(tx, time.time(), who.prefix, "set", detail)
+                put_class(tx, row)
+            store_settings(tx, values or {})
+            add_audit(tx, time.time(), who.prefix, "set", detail)
 
         await self._core.write(store)
         if memory is self._core.memory:

@@ -23,8 +23,10 @@ from bilinq.live.service.pauses import Pauses
 from bilinq.live.service.payloads import from_text
 from bilinq.live.service.polls import Poll
 from bilinq.live.settings import Settings
-from bilinq.live.store import Store, Transaction, checkpoints, meta
-from bilinq.live.store.leases import LeaseRow
+from bilinq.live.store import Store, Transaction
+from bilinq.live.store.admin_tables import get_meta
+from bilinq.live.store.class_tables import save_checkpoint
+from bilinq.live.store.job_tables import LeaseRow
 from bilinq.live.wire.messages import Lease, LeasedJob
 from bilinq.scheduler.classes import JobClass, ServerClass
 from bilinq.scheduler.scheduler import Scheduler
@@ -139,7 +141,7 @@ class Core:
     async def _look_for_leader(self) -> None:
         while True:
             with contextlib.suppress(Unavailable):
-                self.leader = await self.store.read(lambda tx: meta.get(tx, "leader")) or None
+                self.leader = await self.store.read(lambda tx: get_meta(tx, "leader")) or None
             await asyncio.sleep(LOOK_EVERY)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -287,7 +289,7 @@ class Core:
         if memory.scheduler is None or not self.options.learns:
             return
         state, seq, now = memory.scheduler.snapshot(jobs=False), memory.ids.last_seq, time.time()
-        await self.write(lambda tx: checkpoints.save(tx, seq, now, state, sha256(state).hexdigest()))
+        await self.write(lambda tx: save_checkpoint(tx, seq, now, state, sha256(state).hexdigest()))
         self.meters.saved = now
 
     async def _keep_tidy(self) -> None:

@@ -6,7 +6,8 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-from bilinq.live.store import jobs, servers
+from bilinq.live.store.class_tables import remove_servers
+from bilinq.live.store.job_tables import purge_jobs
 
 if TYPE_CHECKING:
     from bilinq.live.service.core import Core
@@ -21,7 +22,7 @@ async def delete_past(core: Core, now: float) -> None:
     """Delete jobs and servers that ended, or went away, longer ago than the settings say."""
     await _forget_servers(core, now - core.settings.server_retention)
     if core.settings.retention is not None:
-        delete = partial(jobs.purge, before=now - core.settings.retention, limit=AT_ONCE)
+        delete = partial(purge_jobs, before=now - core.settings.retention, limit=AT_ONCE)
         while await core.write(delete) == AT_ONCE:
             pass
 
@@ -36,4 +37,4 @@ async def _forget_servers(core: Core, before: float) -> None:
         memory.dismiss(id)
     if gone:
         log.info("forgetting servers that were away for too long: %d", len(gone))
-        await core.write(lambda tx: servers.remove(tx, *gone))
+        await core.write(lambda tx: remove_servers(tx, *gone))

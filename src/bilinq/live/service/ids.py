@@ -2,7 +2,7 @@
 
 from itertools import count
 
-from bilinq.live.store.meta import LargestIds
+from bilinq.live.store.admin_tables import LargestIds
 
 
 class Ids:

@@ -12,10 +12,26 @@ from bilinq.live.service.ids import Ids
 from bilinq.live.service.memory import LiveServer, Memory
 from bilinq.live.service.options import Options, options_from
 from bilinq.live.settings import Settings
-from bilinq.live.store import Transaction, checkpoints, classes, jobs, keys, knobs, leases, rewards, servers
-from bilinq.live.store.classes import ClassRow
-from bilinq.live.store.jobs import Waiting
-from bilinq.live.store.rewards import RewardRow
+from bilinq.live.store import Transaction
+from bilinq.live.store.admin_tables import all_keys
+from bilinq.live.store.class_tables import (
+    Checkpoint,
+    ClassRow,
+    all_classes,
+    all_servers,
+    current_classes,
+    newest_checkpoints,
+    stored_settings,
+)
+from bilinq.live.store.job_tables import (
+    QueuedJob,
+    RewardRow,
+    active_leases,
+    count_dead_jobs,
+    get_job,
+    queued_jobs,
+    rewards_since,
+)
 from bilinq.policies import FirstCome
 from bilinq.scheduler.classes import JobClass, ServerClass
 from bilinq.scheduler.scheduler import Scheduler
@@ -40,18 +56,18 @@ def scheduler_from(tx: Transaction, options: Options) -> Scheduler | None:
     rewards; if these do not fit either, nothing. What is not as it should be goes to the log. A policy that does not learn
     starts from nothing, and leaves checkpoints and rewards to the next one that does.
     """
-    every = {row.id: row for row in classes.all(tx)}
+    every = {row.id: row for row in all_classes(tx)}
     current = kinds([row for row in every.values() if row.current], options)
     if not current.jobs or not current.servers:
         return None
     if not options.learns:
         return new_scheduler(current, options)
-    for kept in checkpoints.newest(tx):
+    for kept in newest_checkpoints(tx):
         try:
-            return _settled(_restored(kept, options), every, rewards.since(tx, kept.seq), current, options)
+            return _settled(_restored(kept, options), every, rewards_since(tx, kept.seq), current, options)
         except UNUSABLE as error:
             log.error("checkpoint %d is not usable: %s", kept.id, error)
-    seen = rewards.since(tx, 0)
+    seen = rewards_since(tx, 0)
     if seen:
         log.warning("what was learnt is computed again from all %d rewards", len(seen))
     try:
@@ -75,7 +91,7 @@ def kinds(rows: Sequence[ClassRow], options: Options) -> Kinds:
     return Kinds(jobs, [ServerClass(row.name, row.features) for row in rows if row.kind == "server"])
 
 
-def _restored(kept: checkpoints.Checkpoint, options: Options) -> Scheduler:
+def _restored(kept: Checkpoint, options: Options) -> Scheduler:
     """Return the scheduler of a checkpoint, or raise if it is damaged or was made for another range of rewards."""
     if sha256(kept.state).hexdigest() != kept.checksum:
         raise BadState("it must have the checksum it was stored with")
@@ -106,18 +122,18 @@ def load(tx: Transaction, settings: Settings, ids: Ids, seed: int, now: float) -
 
     Every active lease gets a full lease time from now: what the clock on the wall did meanwhile does not matter.
     """
-    options = options_from(settings, knobs.all(tx), seed)
+    options = options_from(settings, stored_settings(tx), seed)
     memory = Memory(ids, scheduler_from(tx, options), settings.max_attempts)
-    memory.classes = {(row.kind, row.name): row for row in classes.current(tx)}
-    memory.keys = {row.prefix: row for row in keys.all(tx)}
-    for server in servers.all(tx):
+    memory.classes = {(row.kind, row.name): row for row in current_classes(tx)}
+    memory.keys = {row.prefix: row for row in all_keys(tx)}
+    for server in all_servers(tx):
         memory.enrol(LiveServer(server, server.seen))
-    for job in jobs.waiting(tx):
+    for job in queued_jobs(tx):
         memory.add(job)
-    memory.dead = jobs.count_dead(tx)
-    for lease in leases.active(tx):
-        row = jobs.get(tx, lease.job)
+    memory.dead = count_dead_jobs(tx)
+    for lease in active_leases(tx):
+        row = get_job(tx, lease.job)
         assert row is not None
-        job = Waiting(row.id, row.job_class, row.units_left, row.attempts, row.submitted)
+        job = QueuedJob(row.id, row.job_class, row.units_left, row.attempts, row.submitted)
         memory.adopt(lease, job, now + settings.lease)
     return memory, options

@@ -8,8 +8,7 @@ from bilinq.errors import Unavailable
 from bilinq.live.keyring import identify
 from bilinq.live.keys import Identity
 from bilinq.live.service.core import Core
-from bilinq.live.store import keys
-from bilinq.live.store.keys import KeyRow
+from bilinq.live.store.admin_tables import KeyRow, all_keys
 
 FRESH = 5.0
 """Seconds after which a process that does not lead reads the keys again."""
@@ -37,7 +36,7 @@ class LocalKeys:
 
     async def _read_again(self) -> None:
         try:
-            rows = await self._core.store.read(keys.all)
+            rows = await self._core.store.read(all_keys)
         except Unavailable:
             if self._kept is None:
                 raise

@@ -16,12 +16,9 @@ from bilinq.live.metrics import Meters
 from bilinq.live.service.ids import Ids
 from bilinq.live.service.outbox import Changes
 from bilinq.live.service.polls import Poll
-from bilinq.live.store.classes import ClassRow
-from bilinq.live.store.jobs import Ended, JobRow, Queued, Waiting
-from bilinq.live.store.keys import KeyRow
-from bilinq.live.store.leases import LeaseEnd, LeaseRow
-from bilinq.live.store.rewards import RewardRow
-from bilinq.live.store.servers import ServerRow
+from bilinq.live.store.admin_tables import KeyRow
+from bilinq.live.store.class_tables import ClassRow, ServerRow
+from bilinq.live.store.job_tables import JobEnd, JobRow, LeaseEnd, LeaseRow, QueuedJob, RequeuedJob, RewardRow
 from bilinq.live.wire.messages import JobState
 from bilinq.scheduler.scheduler import Assignment, Scheduler
 
@@ -101,14 +98,14 @@ class Memory:
         self._named: dict[tuple[str, str], int] = {}
         self._called: dict[str, LiveServer] = {}
 
-    def add(self, job: Waiting | JobRow) -> None:
+    def add(self, job: QueuedJob | JobRow) -> None:
         """Let a job wait."""
         assert self.scheduler is not None
         self.jobs[job.id] = LiveJob(job.job_class, job.units_left, job.attempts, job.submitted)
         self.scheduler.submit(job.job_class, job=job.id)
         self.queued[job.job_class] += 1
 
-    def adopt(self, lease: LeaseRow, job: Waiting, deadline: float) -> None:
+    def adopt(self, lease: LeaseRow, job: QueuedJob, deadline: float) -> None:
         """Take over a lease that a leader before this one has granted."""
         assert self.scheduler is not None
         self.jobs[job.id] = LiveJob(job.job_class, job.units_left, job.attempts, job.submitted, started=True)
@@ -219,7 +216,7 @@ class Memory:
         del self.jobs[lease.job]
         self.counters["done"] += 1
         self.meters.jobs_ended[job.job_class, "done"] += 1
-        changes.ended.append(Ended(lease.job, "done", wall, job.units_left, job.attempts, result, reward, None))
+        changes.ended.append(JobEnd(lease.job, "done", wall, job.units_left, job.attempts, result, reward, None))
         return "done"
 
     def fail(self, lease: LiveLease, state: str, error: str, wall: float, changes: Changes) -> JobState:
@@ -241,7 +238,7 @@ class Memory:
         self.counters["dead"] += 1
         self.dead += 1
         self.meters.jobs_ended[job.job_class, "dead"] += 1
-        changes.ended.append(Ended(lease.job, "dead", wall, job.units_left, job.attempts, error=error))
+        changes.ended.append(JobEnd(lease.job, "dead", wall, job.units_left, job.attempts, error=error))
         return "dead"
 
     def return_unused(self, lease: LiveLease, wall: float, changes: Changes) -> None:
@@ -270,7 +267,7 @@ class Memory:
             self.meters.leases_ended[job.job_class, "revoked"] += 1
         self.counters["cancelled"] += 1
         self.meters.jobs_ended[job.job_class, "cancelled"] += 1
-        changes.ended.append(Ended(id, "cancelled", wall, job.units_left, job.attempts))
+        changes.ended.append(JobEnd(id, "cancelled", wall, job.units_left, job.attempts))
 
     def extend(self, lease: LiveLease, deadline: float) -> None:
         """Give a lease a later deadline."""
@@ -322,7 +319,7 @@ class Memory:
     def _queue_again(self, id: int, job: LiveJob, error: str | None, changes: Changes) -> None:
         job.lease = None
         self.queued[job.job_class] += 1
-        changes.queued.append(Queued(id, job.units_left, job.attempts, error))
+        changes.queued.append(RequeuedJob(id, job.units_left, job.attempts, error))
 
     def _note_wait(self, job: LiveJob, wall: float) -> None:
         if not job.started:

@@ -12,9 +12,9 @@ from msgspec import UNSET, structs
 from bilinq.errors import BadInput
 from bilinq.live.service.ids import Ids
 from bilinq.live.settings import Settings
-from bilinq.live.store import classes, knobs, meta
-from bilinq.live.store.classes import ClassRow
-from bilinq.live.store.transaction import Transaction
+from bilinq.live.store import Transaction
+from bilinq.live.store.admin_tables import get_meta, largest_ids, put_meta
+from bilinq.live.store.class_tables import ClassRow, current_classes, put_class, store_settings
 from bilinq.live.wire.messages import JobClassInfo, ServerClassInfo, SettingsInfo, SettingsUpdate
 from bilinq.live.wire.queries import BadField
 from bilinq.scheduler.classes import RewardRange
@@ -82,15 +82,15 @@ def configure(tx: Transaction, settings: Settings, address: str | None) -> Ids:
 
     What the API has set otherwise than the settings stays until these change.
     """
-    ids = Ids(meta.largest_ids(tx))
-    meta.put(tx, "leader", address or "")
+    ids = Ids(largest_ids(tx))
+    put_meta(tx, "leader", address or "")
     told: dict[str, Any] = {
         "job": {one.name: structs.asdict(one) for one in settings.job_class},
         "server": {one.name: structs.asdict(one) for one in settings.server_class},
         "knobs": {name: getattr(settings, name) for name in ADJUSTABLE},
     }
-    before = json.loads(meta.get(tx, "settings") or "{}")
-    known = {(row.kind, row.name): row for row in classes.current(tx)}
+    before = json.loads(get_meta(tx, "settings") or "{}")
+    known = {(row.kind, row.name): row for row in current_classes(tx)}
     new = {
         (kind, one.name): class_row(one, known.get((kind, one.name)), ids)
         for kind, given in (("job", settings.job_class), ("server", settings.server_class))
@@ -98,10 +98,10 @@ def configure(tx: Transaction, settings: Settings, address: str | None) -> Ids:
     }
     check_features([*new.values(), *(row for key, row in known.items() if key not in new)])
     for row in new.values():
-        classes.put(tx, row)
+        put_class(tx, row)
     if before and before["knobs"] != told["knobs"]:
-        knobs.put(tx, told["knobs"])
-    meta.put(tx, "settings", json.dumps(told))
+        store_settings(tx, told["knobs"])
+    put_meta(tx, "settings", json.dumps(told))
     return ids
 
 

@@ -16,10 +16,22 @@ from bilinq.live.service.ids import number
 from bilinq.live.service.memory import Memory
 from bilinq.live.service.outbox import Changes, Payloads
 from bilinq.live.service.payloads import digest, from_text, to_text
-from bilinq.live.store import Transaction, audit, jobs
-from bilinq.live.store.gather import Gather
-from bilinq.live.store.jobs import JobRow, Known, Queued, Waiting
-from bilinq.live.store.leases import LeaseRow
+from bilinq.live.store import Transaction
+from bilinq.live.store.admin_tables import add_audit
+from bilinq.live.store.batching import Batcher
+from bilinq.live.store.job_tables import (
+    JobRow,
+    KnownJob,
+    LeaseRow,
+    QueuedJob,
+    RequeuedJob,
+    get_job,
+    jobs_with_key,
+    known_jobs,
+    leases_of_job,
+    list_jobs,
+    requeue_jobs,
+)
 from bilinq.live.wire.messages import Event, Job, JobPage, JobRef, JobState, NewJob, Retried, Submitted
 
 
@@ -37,7 +49,7 @@ class Submissions:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._claims = Claims()
-        self._gathered = Gather(core.store.read, _known)
+        self._gathered = Batcher(core.store.read, _known)
 
     async def submit(self, who: Identity, new: Sequence[NewJob]) -> Submitted:
         """Store jobs, all or none; a job with a key that was used before is the job of then.
@@ -75,7 +87,7 @@ class Submissions:
             await saved
         return Submitted([JobRef(f"j{id}", state) for id, state, _ in stored])
 
-    async def _look_up(self, keys: set[Key]) -> dict[Key, Known]:
+    async def _look_up(self, keys: set[Key]) -> dict[Key, KnownJob]:
         """Return the jobs that were stored under some of `keys`; a server is asked for those of many calls at a time."""
         store = self._core.store
         return await self._gathered(keys) if store.shared else store.look_up(lambda tx: _known(tx, [keys]))[0]
@@ -105,7 +117,7 @@ class Submissions:
         if key is not None:
             return await self._with_key(who, key, state, job_class, before, limit)
         namespace = None if who.may("admin") else who.namespace
-        found = await self._core.store.read(lambda tx: jobs.page(tx, namespace, state, job_class, before, limit))
+        found = await self._core.store.read(lambda tx: list_jobs(tx, namespace, state, job_class, before, limit))
         return JobPage([_message(row, []) for row in found], f"j{found[-1].id}" if len(found) == limit else None)
 
     async def _with_key(
@@ -114,7 +126,7 @@ class Submissions:
         """Return the jobs that were submitted under a key and fit; there is at most one of each namespace."""
         every = {row.namespace for row in self._core.memory.keys.values()}
         spaces = sorted(every) if who.may("admin") else [who.namespace]
-        found = await self._core.store.read(lambda tx: jobs.with_key(tx, key, spaces))
+        found = await self._core.store.read(lambda tx: jobs_with_key(tx, key, spaces))
         fitting = [row for row in found if state in (None, row.state) and job_class in (None, row.job_class)]
         rows = [row for row in fitting if before is None or row.id < before][:limit]
         return JobPage([_message(row, []) for row in rows], f"j{rows[-1].id}" if len(rows) == limit else None)
@@ -139,14 +151,14 @@ class Submissions:
             row, _ = self._find(tx, who, id)
             if row.state != "dead":
                 raise Conflict(f"job {id} must be dead to be retried; it is {row.state}")
-            jobs.set_queued(tx, [Queued(row.id, row.units_left, 0)])
-            audit.add(tx, time.time(), who.prefix, "retry", id)
+            requeue_jobs(tx, [RequeuedJob(row.id, row.units_left, 0)])
+            add_audit(tx, time.time(), who.prefix, "retry", id)
             return row
 
         memory = self._core.memory
         row = await self._core.write(again)
         if memory is self._core.memory and row.id not in memory.jobs:
-            memory.add(Waiting(row.id, row.job_class, row.units_left, 0, time.time()))
+            memory.add(QueuedJob(row.id, row.job_class, row.units_left, 0, time.time()))
             memory.dead -= 1
             self._core.hurry()
         return Retried(id, "queued")
@@ -175,13 +187,13 @@ class Submissions:
     def _find(self, tx: Transaction, who: Identity, id: str) -> tuple[JobRow, list[LeaseRow]]:
         """Return a job that `who` may see, with its leases."""
         found = number("j", id)
-        row = None if found is None else jobs.get(tx, found)
+        row = None if found is None else get_job(tx, found)
         if row is None or (row.namespace != who.namespace and not who.may("admin")):
             raise NotFound(f"there is no job {id!r}")
-        return row, jobs.history(tx, row.id)
+        return row, leases_of_job(tx, row.id)
 
 
-def _known(tx: Transaction, asked: Sequence[Collection[Key]]) -> list[dict[Key, Known]]:
+def _known(tx: Transaction, asked: Sequence[Collection[Key]]) -> list[dict[Key, KnownJob]]:
     """Return, for each of several calls, the jobs that were stored under its keys."""
     keys = defaultdict[str, set[str]](set)
     for namespace, key in itertools.chain.from_iterable(asked):
@@ -189,21 +201,21 @@ def _known(tx: Transaction, asked: Sequence[Collection[Key]]) -> list[dict[Key, 
     known = {
         (namespace, key): job
         for namespace in keys
-        for key, job in jobs.by_key(tx, namespace, [*keys[namespace]]).items()
+        for key, job in known_jobs(tx, namespace, [*keys[namespace]]).items()
     }
     return [{key: known[key] for key in some if key in known} for some in asked]
 
 
-def _settle(rows: Sequence[JobRow], known: Mapping[Key, Known]) -> list[Stored]:
+def _settle(rows: Sequence[JobRow], known: Mapping[Key, KnownJob]) -> list[Stored]:
     """Return what becomes of the rows of one call, where `known` jobs have their keys already; or refuse all."""
     answer: list[Stored] = []
-    own: dict[str, Known] = {}
+    own: dict[str, KnownJob] = {}
     for row in rows:
         before = None if row.key is None else known.get((row.namespace, row.key)) or own.get(row.key)
         if before is None:
             answer.append(Stored(row.id, "queued", True))
             if row.key is not None:
-                own[row.key] = Known(row.id, "queued", row.digest)
+                own[row.key] = KnownJob(row.id, "queued", row.digest)
         elif before.digest != row.digest:
             raise Conflict(
                 f"key {row.key!r} was used for a job with another class, payload or number of units, j{before.id}"

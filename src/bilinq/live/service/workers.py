@@ -15,9 +15,9 @@ from bilinq.live.service.memory import LiveLease, LiveServer
 from bilinq.live.service.outbox import Changes
 from bilinq.live.service.payloads import digest, to_text
 from bilinq.live.service.polls import Poll
-from bilinq.live.store import Transaction, jobs, leases, servers
-from bilinq.live.store.leases import Extension
-from bilinq.live.store.servers import ServerRow
+from bilinq.live.store import Transaction
+from bilinq.live.store.class_tables import ServerRow, put_server, remove_servers
+from bilinq.live.store.job_tables import Extension, extend_leases, get_job, get_lease
 from bilinq.live.wire.messages import (
     Deadline,
     Extend,
@@ -58,7 +58,7 @@ class Labour:
 
         def store(tx: Transaction) -> None:
             changes.write(tx)
-            servers.put(tx, row)
+            put_server(tx, row)
 
         await self._core.write(store)
         return ServerInfo(f"s{id}", new.server_class, new.name, "away", now)
@@ -78,7 +78,7 @@ class Labour:
 
         def store(tx: Transaction) -> None:
             changes.write(tx)
-            servers.remove(tx, server.row.id)
+            remove_servers(tx, server.row.id)
 
         await self._core.write(store)
         self._core.hurry()
@@ -151,7 +151,7 @@ class Labour:
         seconds = self._core.settings.lease
         until = time.time() + seconds
         self._core.memory.extend(found, time.monotonic() + seconds)
-        await self._core.write(lambda tx: leases.extend(tx, [Extension(found.id, until)]))
+        await self._core.write(lambda tx: extend_leases(tx, [Extension(found.id, until)]))
         return Deadline(until, seconds)
 
     async def work(self, who: Identity, body: Work) -> Worked:
@@ -205,11 +205,11 @@ class Labour:
 
         def look(tx: Transaction) -> LeaseOutcome:
             id = number("l", end.lease)
-            row = None if id is None else leases.get(tx, id)
+            row = None if id is None else get_lease(tx, id)
             foreign = row is not None and row.server in known and not _may_use(who, known[row.server])
             if row is None or row.id != end.fence or foreign:
                 return LeaseOutcome(end.lease, refused=f"there is no lease {end.lease} with fence {end.fence}")
-            job = jobs.get(tx, row.job)
+            job = get_job(tx, row.job)
             if row.state == "finished" and row.digest == _digest(end) and job is not None:
                 return LeaseOutcome(end.lease, f"j{row.job}", job.state, repeated=True)  # type: ignore[arg-type]
             if row.state == "failed" and end.error is not None and job is not None:

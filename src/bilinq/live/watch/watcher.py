@@ -1,9 +1,8 @@
-"""Watching: once a second a moment is taken, kept for an hour, and told to all who watch."""
+"""The watcher: takes a sample every second, keeps an hour of them, and sends each to all viewers."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import math
 import secrets
@@ -16,31 +15,30 @@ import numpy as np
 
 from bilinq.live.service.administration import check_update
 from bilinq.live.service.core import Core
-from bilinq.live.watch.baseline import Baseline
 from bilinq.live.watch.feed import Feed, Ring, event
-from bilinq.live.watch.load import Best
-from bilinq.live.watch.prediction import Turned, predict
-from bilinq.live.watch.sampler import Sampler
+from bilinq.live.watch.load import BestRate
+from bilinq.live.watch.prediction import Scenario, predict
+from bilinq.live.watch.sampler import BaselinePoller, Sampler
 from bilinq.live.wire.messages import SettingsUpdate
 from bilinq.live.wire.samples import Layout, Leases, Prediction
 
 log = logging.getLogger("bilinq.live")
 
 STATE_EVERY = 2.0
-"""Seconds between two looks at matrices and leases."""
+"""Seconds between two events with matrices and leases."""
 LEASES = 20
 """Leases in an event."""
 
 
-class Watch:
-    """What is told to those who watch a service. Whatever fails here is logged and leaves the service alone."""
+class Watcher:
+    """Takes and publishes samples of a service. Failures here are logged and do not affect the service."""
 
     def __init__(self, core: Core) -> None:
         self._core, self._every = core, core.settings.sample
         self._sampler, self._feed = Sampler(core), Feed()
-        self._best = Best(self._sampler.load)
+        self._best = BestRate(self._sampler.load)
         baseline, key = core.settings.baseline_url, core.settings.baseline_key
-        self._baseline = None if baseline is None else Baseline(baseline, key, self._every)
+        self._baseline = None if baseline is None else BaselinePoller(baseline, key, self._every)
         self._ring = Ring(secrets.token_hex(4), math.ceil(core.settings.history / self._every))
         self._layout: Layout | None = None
         self._views, self._views_at = b"", -math.inf
@@ -48,17 +46,17 @@ class Watch:
 
     @property
     def viewers(self) -> int:
-        """How many watch."""
+        """The number of viewers."""
         return self._feed.viewers
 
     def start(self) -> None:
-        """Begin to take moments."""
+        """Begin to take samples."""
         loop = asyncio.get_running_loop()
         baseline = [] if self._baseline is None else [self._baseline.run()]
         self._tasks = [loop.create_task(work) for work in (self._run(), self._best.run(), *baseline)]
 
     async def stop(self) -> None:
-        """End all streams and take no moments any more."""
+        """End all streams and take no more samples."""
         self.drain()
         for task in self._tasks:
             task.cancel()
@@ -69,12 +67,12 @@ class Watch:
         self._feed.end()
 
     async def until_drained(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do some work until it is done or streams are to end."""
+        """Run some work until it is done or streams must end."""
         await self._feed.until_end(work)
 
     def history(self, after: str | None, limit: int | None) -> msgspec.Raw:
-        """Return the moments after that of an id, all if it is not known, as the JSON of a `History`."""
-        layout, kept = self._current(), self._ring.after(after, limit)
+        """Return the samples after the one with an id, all if it is not known, as the JSON of a `History`."""
+        layout, kept = self._current_layout(), self._ring.after(after, limit)
         body = {"layout": layout, "moments": [msgspec.Raw(one.json) for one in kept], "every": self._every}
         return msgspec.Raw(msgspec.json.encode(body))
 
@@ -86,18 +84,19 @@ class Watch:
         """Return what the theory predicts for other settings; nothing changes."""
         after, weights = check_update(self._core, update)
         rows = [row for row in self._core.memory.classes.values() if row.kind == "job"]
-        now = Turned(self._core.options, np.array([row.weight for row in rows]))
-        then = Turned(after, np.array([weights.get(row.name, row.weight) for row in rows]))
+        now = Scenario(self._core.options, np.array([row.weight for row in rows]))
+        proposed = Scenario(after, np.array([weights.get(row.name, row.weight) for row in rows]))
         known = [self._core.memory.waits.get(row.name) for row in rows]
         waits = [sum(some) / len(some) if some else None for some in known]
-        return await asyncio.to_thread(predict, [row.name for row in rows], waits, self._sampler.load(), now, then)
+        names = [row.name for row in rows]
+        return await asyncio.to_thread(predict, names, waits, self._sampler.load(), now, proposed)
 
     def events(self, after: str | None, limit: int | None) -> AsyncGenerator[bytes, None]:
-        """Yield events: the layout, moments after that of an id, matrices and leases, and then whatever is new."""
+        """Yield events: the layout, the samples after the one with an id, matrices and leases, and then new events."""
 
         def catch_up(seen: str | None) -> bytes:
-            moments = [event("moment", one.json, one.id) for one in self._ring.after(seen, limit)]
-            return b"".join([event("layout", self._current()), *moments, self._fresh_views()])
+            samples = [event("moment", one.json, one.id) for one in self._ring.after(seen, limit)]
+            return b"".join([event("layout", self._current_layout()), *samples, self._current_views()])
 
         return self._feed.follow(after, catch_up)
 
@@ -107,44 +106,38 @@ class Watch:
             due = max(due + self._every, time.monotonic())
             await asyncio.sleep(due - time.monotonic())
             if self._core.following:
-                self._feed.let_go()  # they come back, and are handed on to the leader
+                self._feed.disconnect()  # viewers reconnect, and are forwarded to the leader
             elif self._core.ready:
-                with _logging():
-                    self._look()
+                try:
+                    self._take_sample()
+                except Exception:
+                    log.exception("watching failed")
 
-    def _look(self) -> None:
-        """Take a moment and tell it to all who watch."""
-        before, layout = self._layout, self._current()
+    def _take_sample(self) -> None:
+        """Take a sample and send it to all viewers."""
+        before, layout = self._layout, self._current_layout()
         baseline = None if self._baseline is None else self._baseline.take()
-        kept = self._ring.add(self._sampler.moment(self._ring.next_id, self._best.value, baseline))
+        kept = self._ring.add(self._sampler.sample(self._ring.next_id, self._best.value, baseline))
         if not self._feed.viewers:
             return
         news = [] if layout is before else [event("layout", layout)]
         news.append(event("moment", kept.json, kept.id))
         if time.monotonic() - self._views_at > STATE_EVERY - 0.5 * self._every:
-            news.append(self._fresh_views())
+            news.append(self._current_views())
         self._feed.publish(kept.id, b"".join(news))
 
-    def _current(self) -> Layout:
-        """Return the layout as it is now, after what is kept was brought into its order."""
+    def _current_layout(self) -> Layout:
+        """Return the layout as it is now, after the kept samples were brought into its order."""
         before, now = self._layout, self._sampler.layout
         if before is not None and now.version != before.version:
             self._ring.rearrange(before, now)
         self._layout = now
         return now
 
-    def _fresh_views(self) -> bytes:
-        """Return matrices and leases as events, made anew if they are not of the last moment."""
+    def _current_views(self) -> bytes:
+        """Return matrices and leases as events, made again if they are older than the last sample."""
         now = time.monotonic()
         if now - self._views_at > 0.5 * self._every:
             self._views = event("state", self._sampler.state()) + event("leases", self.leases(LEASES))
             self._views_at = now
         return self._views
-
-
-@contextlib.contextmanager
-def _logging() -> Any:
-    try:
-        yield
-    except Exception:
-        log.exception("watching failed")
