@@ -7,11 +7,11 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from bilinq.experiments import run
 from bilinq.lab import effects, table
 from bilinq.lab.claims import Claim, Finding, Range, Verdict, above, below, between, overall
 from bilinq.lab.effects import MINUS, Effect
 from bilinq.lab.report import whisker
-from bilinq.lab.runs import run
 
 HOLDS, CONDITIONAL, UNSUPPORTED, CONTRADICTED = Verdict
 

@@ -67,11 +67,11 @@ def test_ctrl_c_ends_at_once_and_the_next_run_goes_on(tmp_path: Path) -> None:
         while not list(out.glob("runs/*.npz")) and time.monotonic() < deadline:
             time.sleep(0.02)
         os.killpg(job.pid, signal.SIGINT)
-        _, told = job.communicate(timeout=15)
+        _, printed = job.communicate(timeout=15)
     finally:
         if job.poll() is None:
             os.killpg(job.pid, signal.SIGKILL)
             job.communicate()
     assert job.returncode == cli.INTERRUPTED
-    assert told == f"interrupted; finished runs are in {out}, run the same command to go on\n"
+    assert printed == f"interrupted; finished runs are in {out}, run the same command to continue\n"
     assert [path.name for path in out.iterdir()] == ["runs"]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from bilinq.experiments import Synthetic
 from bilinq.jsonable import plain
 from bilinq.lab import style
 from bilinq.lab.figure import Options
@@ -13,7 +14,6 @@ from bilinq.lab.figures import FIGURES
 from bilinq.lab.paper import redraw
 from bilinq.lab.picture import inline, svg
 from bilinq.lab.presets import PRESETS
-from bilinq.lab.runs import Synthetic
 from bilinq.lab.table import Table
 
 SMALL = Options(quick=True, replications=2)

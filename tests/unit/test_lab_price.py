@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
+from bilinq.experiments import Record
 from bilinq.lab.price import learnt, price, price_gap
-from bilinq.lab.runs import Record
 
 
 def record(queue: float, regret: float) -> Record:

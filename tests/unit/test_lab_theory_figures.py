@@ -7,6 +7,7 @@ import pytest
 
 from bilinq import theory
 from bilinq.arrays import Array
+from bilinq.experiments import Record, Synthetic
 from bilinq.lab import style
 from bilinq.lab.claims import Verdict
 from bilinq.lab.figure import Options, once
@@ -16,7 +17,6 @@ from bilinq.lab.figures import nodes as nodes_claims
 from bilinq.lab.figures import scaling as scaling_sweeps
 from bilinq.lab.figures.nodes import Nodes
 from bilinq.lab.presets import PRESETS
-from bilinq.lab.runs import Record, Synthetic
 from bilinq.lab.ticks import log_axis
 from bilinq.policies import Sabr
 from bilinq.simulation import simulate

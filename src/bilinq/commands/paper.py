@@ -33,10 +33,10 @@ def paper(
     ] = False,
 ) -> None:
     """Redraw the paper's figures from fresh runs, judge its claims and write a report."""
-    from bilinq.experiments.processes import get_ready
+    from bilinq.experiments.workers import preload
 
     if workers != 1:
-        get_ready("bilinq.lab.paper")
+        preload("bilinq.lab.paper")
     from bilinq.commands import tables
     from bilinq.jsonable import to_json
     from bilinq.lab.figure import Options
@@ -44,10 +44,10 @@ def paper(
 
     options = Options(preset, replications, quick, seed)
     try:
-        with tables.Bar("thousand slots") as bar:
+        with tables.Bar("slots") as bar:
             made = redraw(options, out, figure or None, workers=workers, progress=bar, fresh=fresh)
     except KeyboardInterrupt:
-        typer.echo(f"interrupted; finished runs are in {out}, run the same command to go on", err=True)
+        typer.echo(f"interrupted; finished runs are in {out}, run the same command to continue", err=True)
         raise typer.Exit(INTERRUPTED) from None
     if json:
         typer.echo(to_json(made.document(), indent=2))

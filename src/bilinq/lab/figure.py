@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, TypeAlias, TypeVar
 
 from bilinq.arrays import count, one_of
+from bilinq.experiments import PlannedRun, Record, Setting
+from bilinq.experiments.record import Kept
 from bilinq.lab.claims import Claim
 from bilinq.lab.presets import PRESETS, Preset
-from bilinq.lab.runs import Record, Run, Setting
 from bilinq.lab.table import Table
 from bilinq.policies import KnownRewards, Policy, Sabr, UgdaOl
 
@@ -66,12 +67,13 @@ class Options:
         """Return `quick` for a quick look and `full` otherwise."""
         return quick if self.quick else full
 
-    def run(self, setting: Setting, policy: Policy, slots: int, *, by_class: bool = False) -> Run:
+    def run(self, setting: Setting, policy: Policy, slots: int, *, by_class: bool = False) -> PlannedRun:
         """Return the run of a policy in a setting with these replications and this seed.
 
         Runs with the same setting meet the same problems and arrivals, so that their replications are pairs.
         """
-        return Run(setting, policy, slots, self.count, self.seed, by_class)
+        keep: Kept = "class paths" if by_class else "paths"
+        return PlannedRun(setting, policy, slots, self.count, self.seed, keep)
 
 
 Fair = TypeVar("Fair", Sabr, KnownRewards, UgdaOl)
@@ -111,7 +113,7 @@ class Figure(ABC):
     options: Options
 
     @abstractmethod
-    def runs(self) -> dict[str, Run]:
+    def runs(self) -> dict[str, PlannedRun]:
         """Return the simulations that the figure needs, by name; make them with `self.options.run`."""
 
     @abstractmethod

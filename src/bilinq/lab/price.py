@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from bilinq.arrays import IntArray
+from bilinq.experiments import Record
 from bilinq.lab import effects
 from bilinq.lab.effects import Effect
-from bilinq.lab.runs import Record
 
 
 def price(policy: Sequence[Record], known: Sequence[Record], queue: float | None = None) -> Effect:

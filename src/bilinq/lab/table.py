@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bilinq.arrays import Array
-from bilinq.lab.runs import Band, Record
+from bilinq.experiments import Band, Record
 
 Cell = str | int | float
 

@@ -10,12 +10,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import NullLocator
 
+from bilinq.experiments import PlannedRun, Record, Synthetic
 from bilinq.lab import effects, style
 from bilinq.lab.claims import Claim, Finding, above, between
 from bilinq.lab.effects import number
 from bilinq.lab.figure import Figure, Records
 from bilinq.lab.presets import published
-from bilinq.lab.runs import Record, Run, Synthetic
 from bilinq.lab.style import Look
 from bilinq.lab.table import Table
 
@@ -57,7 +57,7 @@ class Assignment(Figure):
     title = "Two servers, one job"
     where = "Section 3.1"
 
-    def runs(self) -> dict[str, Run]:
+    def runs(self) -> dict[str, PlannedRun]:
         """Return SABR with every kind of assignment at every V."""
         runs = {}
         for kind, (assignment, limit) in KINDS.items():

@@ -8,14 +8,13 @@ from dataclasses import dataclass, replace
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
+from bilinq.experiments import PlannedRun, Record, Setting, SizedJobs, Synthetic, Unstructured
 from bilinq.lab import effects, style
 from bilinq.lab.claims import Claim, Finding, below
 from bilinq.lab.effects import number
 from bilinq.lab.figure import Figure, Records
 from bilinq.lab.presets import published
 from bilinq.lab.price import price, price_gap
-from bilinq.lab.runs import Record, Run, Setting, Synthetic
-from bilinq.lab.runs.sized import SizedJobs, Unstructured
 from bilinq.lab.table import Table
 from bilinq.policies import KnownRewards, Policy, Sabr, UgdaOl
 
@@ -74,9 +73,9 @@ class Baseline(Figure):
     title = "What the baseline may learn"
     where = "Section 5.2, Section 3.2"
 
-    def runs(self) -> dict[str, Run]:
+    def runs(self) -> dict[str, PlannedRun]:
         """Return all policies at one V, and known rewards at several, in every case."""
-        runs: dict[str, Run] = {}
+        runs: dict[str, PlannedRun] = {}
         for text, case in CASES.items():
             mine = {name: POLICIES[name](case.V) for name in case.policies}
             mine |= {f"{KNOWN} x{step}": KnownRewards(V=step * case.V) for step in case.steps}

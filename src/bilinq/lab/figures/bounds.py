@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from bilinq import theory
 from bilinq.arrays import Array, IntArray
+from bilinq.experiments import PlannedRun, Record, Synthetic
 from bilinq.lab import effects, style
 from bilinq.lab.claims import Claim, Finding, below
 from bilinq.lab.effects import Effect, number
 from bilinq.lab.figure import Figure, Records
 from bilinq.lab.presets import PRESETS, least_bound, order, published
-from bilinq.lab.runs import Record, Run, Synthetic
 from bilinq.lab.style import Look
 from bilinq.lab.table import Table, curves
 from bilinq.lab.ticks import log_axis
@@ -153,9 +153,9 @@ class Bounds(Figure):
     title = "The bounds beside what is measured"
     where = "Theorems 3.1, 3.4 and 3.5"
 
-    def runs(self) -> dict[str, Run]:
+    def runs(self) -> dict[str, PlannedRun]:
         """Return SABR at every V, with weights that match costs too, long runs, and runs at several slacks."""
-        runs: dict[str, Run] = {}
+        runs: dict[str, PlannedRun] = {}
         for name, V in self._grid().items():
             runs |= {f"{line}, {name}": self.options.run(SETTING, p.sabr(V), SLOTS) for line, p in SABR.items()}
             runs[f"{MATCHED}, {name}"] = self.options.run(SETTING, PRESETS["calibrated"].sabr(V, COSTS), SLOTS)

@@ -6,12 +6,12 @@ import numpy as np
 from matplotlib.figure import Figure as Drawing
 
 from bilinq.arrays import IntArray
+from bilinq.experiments import PlannedRun, Record, Synthetic
 from bilinq.lab import effects, style
 from bilinq.lab.claims import Claim, Finding, below
 from bilinq.lab.effects import Effect, number
 from bilinq.lab.figure import Figure, Records
 from bilinq.lab.presets import PRESETS, order
-from bilinq.lab.runs import Record, Run, Synthetic
 from bilinq.lab.style import Look
 from bilinq.lab.table import Table, curves
 from bilinq.policies import Policy
@@ -35,7 +35,7 @@ class Comparison(Figure):
     title = "SABR against UGDA-OL"
     where = "Figure 3"
 
-    def runs(self) -> dict[str, Run]:
+    def runs(self) -> dict[str, PlannedRun]:
         """Return the shown lines, and both policies under every preset."""
         shown, V = self.options.shown, self._V(self.options.preset)
         policies: dict[str, Policy] = {f"{shown.name} known": shown.known(V)}

@@ -8,13 +8,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
+from bilinq.experiments import PlannedRun
 from bilinq.lab import style
 from bilinq.lab.claims import Claim, Finding, above
 from bilinq.lab.effects import Effect, number
 from bilinq.lab.figure import Figure, Records
-from bilinq.lab.runs import Run
-from bilinq.lab.runs.trace import Trace
 from bilinq.lab.table import Table
+from bilinq.lab.trace import Trace
 from bilinq.traces import Digest
 
 MOST = 0.5
@@ -32,7 +32,7 @@ class Features(Figure):
     title = "The trace: classes and features"
     where = "Appendix, feature vectors for collections and machines"
 
-    def runs(self) -> dict[str, Run]:
+    def runs(self) -> dict[str, PlannedRun]:
         """Return none: the trace's digest has it all."""
         return {}
 

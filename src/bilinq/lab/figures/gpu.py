@@ -10,13 +10,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
+from bilinq.experiments import Fixed, PlannedRun, Record, Setting, SizedJobs
 from bilinq.lab import effects, style
 from bilinq.lab.claims import Claim, Finding, above, between
 from bilinq.lab.effects import Effect, number
 from bilinq.lab.figure import Figure, Records, once
-from bilinq.lab.runs import Record, Run, Setting
-from bilinq.lab.runs.fixed import Fixed
-from bilinq.lab.runs.sized import SizedJobs
 from bilinq.lab.style import Look
 from bilinq.lab.table import Table
 from bilinq.policies import FirstCome, Greedy, KnownRewards, Policy, Random, Sabr
@@ -50,9 +48,9 @@ class Gpu(Figure):
     title = "Training jobs on three kinds of GPU"
     where = "beyond the paper: Gavel's measurements"
 
-    def runs(self) -> dict[str, Run]:
+    def runs(self) -> dict[str, PlannedRun]:
         """Return SABR and known rewards at several V, the others once, at every load."""
-        runs: dict[str, Run] = {}
+        runs: dict[str, PlannedRun] = {}
         for load in self._loads():
             setting = _setting(load)
             mine = {name: self._run(setting, policy) for name, policy in OTHERS.items()}
@@ -146,7 +144,7 @@ class Gpu(Figure):
             ),
         ]  # fmt: skip
 
-    def _run(self, setting: Setting, policy: Policy) -> Run:
+    def _run(self, setting: Setting, policy: Policy) -> PlannedRun:
         return replace(self.options.run(setting, policy, self._slots()), replications=self._replications())
 
     def _steps(self) -> tuple[int, ...]:

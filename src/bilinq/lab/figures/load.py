@@ -8,12 +8,12 @@ import numpy as np
 from matplotlib.figure import Figure as Drawing
 
 from bilinq.arrays import Array, IntArray
+from bilinq.experiments import PlannedRun, Record, Synthetic
 from bilinq.lab import effects, style
 from bilinq.lab.claims import Claim, Finding, below
 from bilinq.lab.effects import Effect, number
 from bilinq.lab.figure import Figure, Records, once
 from bilinq.lab.presets import PRESETS, order
-from bilinq.lab.runs import Record, Run, Synthetic
 from bilinq.lab.style import Look
 from bilinq.lab.table import Table
 from bilinq.lab.ticks import log_axis
@@ -55,7 +55,7 @@ class Load(Figure):
     title = "From light to heavy load"
     where = "Theorem 3.4, Section 1"
 
-    def runs(self) -> dict[str, Run]:
+    def runs(self) -> dict[str, PlannedRun]:
         """Return every policy at every load, and SABR with the paper's draws and other radii at the highest."""
         V = order(Synthetic().example, self.slots)
         runs = {

@@ -13,12 +13,12 @@ from matplotlib.figure import Figure as Drawing
 from bilinq.arrays import Array, IntArray
 from bilinq.distributed import Power, System, growth_rate
 from bilinq.distributed.system import Rule, Time
+from bilinq.experiments import PlannedRun, Synthetic
 from bilinq.lab import effects, style
 from bilinq.lab.claims import Claim, Finding, above, below, between
 from bilinq.lab.effects import Effect, number
 from bilinq.lab.figure import Figure, Records, once
 from bilinq.lab.presets import published
-from bilinq.lab.runs import Run, Synthetic
 from bilinq.lab.style import Look
 from bilinq.lab.table import Table
 from bilinq.lab.ticks import log_axis
@@ -165,7 +165,7 @@ class Nodes(Figure):
     title = "Allocation by the nodes inside the scheduler"
     where = "Section 4"
 
-    def runs(self) -> dict[str, Run]:
+    def runs(self) -> dict[str, PlannedRun]:
         """Return SABR with every allocator, and with three of them at load 0.8."""
         shown = self.options.shown.sabr(published(SETTING.example, SLOTS))
         runs = {name: (SETTING, replace(shown, allocation=one)) for name, one in self._allocators().items()}

@@ -10,14 +10,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
 from bilinq.arrays import Array
+from bilinq.experiments import PlannedRun, Record, Synthetic
+from bilinq.experiments.settings import SEED_STEP
 from bilinq.lab import effects, style
 from bilinq.lab.claims import Claim, Finding, above, below
 from bilinq.lab.effects import Effect, number
 from bilinq.lab.figure import Figure, Records
 from bilinq.lab.presets import published
 from bilinq.lab.price import learnt, price, price_gap
-from bilinq.lab.runs import Record, Run, Synthetic
-from bilinq.lab.runs.setting import SEED_STEP
 from bilinq.lab.style import Look
 from bilinq.lab.table import Table
 from bilinq.learning import Outcome
@@ -64,7 +64,7 @@ class Radius(Figure):
     title = "The confidence radius"
     where = "Algorithm 1, Section 5"
 
-    def runs(self) -> dict[str, Run]:
+    def runs(self) -> dict[str, PlannedRun]:
         """Return every policy at several V, and the printed radius over a longer time."""
         V, slots = published(SETTING.example, self.slots), self._long()
         runs = {

@@ -10,12 +10,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
 from bilinq.arrays import IntArray
+from bilinq.experiments import PlannedRun, Record, Synthetic
 from bilinq.lab import effects, style
 from bilinq.lab.claims import Claim, Finding, Range, above, below, between
 from bilinq.lab.effects import MINUS, Effect, number
 from bilinq.lab.figure import Figure, Records, once
 from bilinq.lab.presets import PRESETS, order, published
-from bilinq.lab.runs import Record, Run, Synthetic
 from bilinq.lab.style import Look
 from bilinq.lab.table import Table
 from bilinq.lab.ticks import log_axis
@@ -123,9 +123,9 @@ class Scaling(Figure):
     title = "How regret grows with T, I, d and J"
     where = "Theorem 3.1, Corollary 3.2"
 
-    def runs(self) -> dict[str, Run]:
+    def runs(self) -> dict[str, PlannedRun]:
         """Return every line at every point of its sweeps, and SABR with V fixed."""
-        runs: dict[str, Run] = {}
+        runs: dict[str, PlannedRun] = {}
         for sweep in self._sweeps.values():
             for value in sweep.values:
                 setting, V, slots = sweep.setting(value), sweep.V(value), sweep.slots(value)

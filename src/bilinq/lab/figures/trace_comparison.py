@@ -8,15 +8,15 @@ import numpy as np
 from matplotlib.figure import Figure as Drawing
 
 from bilinq.arrays import IntArray
+from bilinq.experiments import PlannedRun, Record
 from bilinq.lab import effects, style
 from bilinq.lab.claims import Claim, Finding, above, between
 from bilinq.lab.effects import Effect, number
 from bilinq.lab.figure import Figure, Records
 from bilinq.lab.presets import PRESETS
-from bilinq.lab.runs import Record, Run
-from bilinq.lab.runs.trace import Trace
 from bilinq.lab.style import Look
 from bilinq.lab.table import Table, curves
+from bilinq.lab.trace import Trace
 from bilinq.policies import Policy
 
 TRACE = Trace()
@@ -51,7 +51,7 @@ class TraceComparison(Figure):
     title = "SABR against UGDA-OL on the cluster trace"
     where = "Appendix, experiments using real-world data"
 
-    def runs(self) -> dict[str, Run]:
+    def runs(self) -> dict[str, PlannedRun]:
         """Return both policies under every preset, and as published on other problems made of the trace."""
         V = TRACE.V()
         runs = {"known": self._run(TRACE, PRESETS["published"].known(V))}
@@ -130,7 +130,7 @@ class TraceComparison(Figure):
             ),
         ]  # fmt: skip
 
-    def _run(self, trace: Trace, policy: Policy) -> Run:
+    def _run(self, trace: Trace, policy: Policy) -> PlannedRun:
         return replace(self.options.run(trace, policy, self._slots()), replications=self._replications())
 
     def _replications(self) -> int:

@@ -7,15 +7,15 @@ from dataclasses import replace
 import numpy as np
 from matplotlib.figure import Figure as Drawing
 
+from bilinq.experiments import PlannedRun, Record
 from bilinq.lab import effects, style
 from bilinq.lab.claims import Claim, Finding, above
 from bilinq.lab.effects import Effect, number
 from bilinq.lab.figure import Figure, Records
 from bilinq.lab.presets import PRESETS
-from bilinq.lab.runs import Record, Run
-from bilinq.lab.runs.trace import Trace
 from bilinq.lab.style import Look
 from bilinq.lab.table import Table, curves
+from bilinq.lab.trace import Trace
 from bilinq.policies import KnownRewards, Policy
 
 TRACE = Trace()
@@ -34,7 +34,7 @@ class TraceWeights(Figure):
     title = "Weights on the cluster trace"
     where = "Appendix, experiments using real-world data"
 
-    def runs(self) -> dict[str, Run]:
+    def runs(self) -> dict[str, PlannedRun]:
         """Return SABR, W-SABR and the control under every preset and with rewards known."""
         own, equal = TRACE.V(COSTS), TRACE.V()
         policies: dict[str, Policy] = {}
@@ -96,7 +96,7 @@ class TraceWeights(Figure):
             ),
         ]  # fmt: skip
 
-    def _run(self, policy: Policy) -> Run:
+    def _run(self, policy: Policy) -> PlannedRun:
         return replace(
             self.options.run(TRACE, policy, self.options.pick(TRACE.slots, quick=TRACE.slots // 4)),
             replications=min(self.options.count, MOST),

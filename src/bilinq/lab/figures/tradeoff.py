@@ -10,12 +10,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
 from bilinq.arrays import Array, IntArray
+from bilinq.experiments import PlannedRun, Record, Synthetic
 from bilinq.lab import effects, style
 from bilinq.lab.claims import Claim, Finding, below
 from bilinq.lab.effects import Effect, number
 from bilinq.lab.figure import Figure, Records, once
 from bilinq.lab.presets import PRESETS, least_bound, order, published
-from bilinq.lab.runs import Record, Run, Synthetic
 from bilinq.lab.style import Look
 from bilinq.lab.table import Table
 from bilinq.lab.ticks import log_axis
@@ -73,7 +73,7 @@ class Tradeoff(Figure):
     title = "What V trades"
     where = "Remark 3.6, Theorem 3.4"
 
-    def runs(self) -> dict[str, Run]:
+    def runs(self) -> dict[str, PlannedRun]:
         """Return every policy of every scene at every V."""
         return {
             _name(key, policy, step): self.options.run(scene.setting, make(V), self.slots)

@@ -7,12 +7,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
 from bilinq.arrays import Array, IntArray
+from bilinq.experiments import PlannedRun, Record, Synthetic
 from bilinq.lab import effects, style
 from bilinq.lab.claims import Claim, Finding, above, below, between
 from bilinq.lab.effects import Effect, number
 from bilinq.lab.figure import Figure, Records
 from bilinq.lab.presets import PRESETS
-from bilinq.lab.runs import Record, Run, Synthetic
 from bilinq.lab.style import Look
 from bilinq.lab.table import Table, class_curves, curves
 from bilinq.policies import KnownRewards, Policy
@@ -40,9 +40,9 @@ class Weights(Figure):
     title = "Weights that match holding costs"
     where = "Figure 4"
 
-    def runs(self) -> dict[str, Run]:
+    def runs(self) -> dict[str, PlannedRun]:
         """Return SABR, W-SABR and W-SABR at SABR's V under every preset, and with rewards known."""
-        runs: dict[str, Run] = {}
+        runs: dict[str, PlannedRun] = {}
         for name, preset in PRESETS.items():
             V, by_class = self._V(name), name == self.options.preset
             policies: dict[str, Policy] = {f"{name} SABR": preset.sabr(V)}

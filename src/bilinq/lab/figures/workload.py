@@ -7,13 +7,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import StrMethodFormatter
 
+from bilinq.experiments import PlannedRun
 from bilinq.lab import style
 from bilinq.lab.claims import Claim, Finding, above, between
 from bilinq.lab.effects import Effect, number
 from bilinq.lab.figure import Figure, Records
-from bilinq.lab.runs import Run
-from bilinq.lab.runs.trace import Trace
 from bilinq.lab.table import Table
+from bilinq.lab.trace import Trace
 from bilinq.traces import Digest
 
 SAID_UNTIL, SAID_COLLECTIONS, SAID_MACHINES, SAID_SLOTS = 5000, 71, 9526, 1100
@@ -29,7 +29,7 @@ class Workload(Figure):
     title = "The trace: arrivals and sizes"
     where = "Appendix, characteristics of the input workload"
 
-    def runs(self) -> dict[str, Run]:
+    def runs(self) -> dict[str, PlannedRun]:
         """Return none: the trace's digest has it all."""
         return {}
 

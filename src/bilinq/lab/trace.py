@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from bilinq import theory
-from bilinq.lab.runs.setting import Setting
+from bilinq.experiments import Setting
 from bilinq.problem import Problem
 from bilinq.simulation import Arrivals
 from bilinq.traces import Digest
