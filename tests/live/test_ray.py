@@ -22,6 +22,8 @@ from bilinq.distributed.on_ray import cluster as ray_cluster
 from bilinq.distributed.rounds import distance
 from bilinq.errors import NotSolved, Unreachable
 from bilinq.experiments import sweep
+from bilinq.lab.figure import ReportOptions
+from bilinq.lab.paper import redraw
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals differ elsewhere")
 SYSTEM = System.synthetic(12, 4, delay=(0, 0), seed=1)
@@ -150,6 +152,14 @@ def test_a_sweep_on_ray_is_the_sweep_on_processes(ray: Any, tmp_path: Path) -> N
     again = sweep.run(plan, out, workers=1, engine="ray")
     assert [result.found for result in again] == [True, False]
     np.testing.assert_array_equal(again[1].samples["regret"], here[1].samples["regret"])
+
+
+def test_a_figure_on_ray_is_the_figure_in_this_process(ray: Any, tmp_path: Path) -> None:
+    options = ReportOptions(quick=True, replications=2)
+    redraw(options, tmp_path / "here", ["load"], workers=1)
+    redraw(options, tmp_path / "ray", ["load"], engine="ray")
+    for name in ("claims.json", "data/load.csv", "figures/load.svg"):
+        assert (tmp_path / "here" / name).read_bytes() == (tmp_path / "ray" / name).read_bytes()
 
 
 def test_the_command_joins_a_cluster(ray: Any, tmp_path: Path) -> None:

@@ -160,16 +160,18 @@ def simulate(
 @app.command()
 def sweep(
     file: Annotated[Path, typer.Argument(help="A sweep in TOML; see docs/howto-sweep.md.")],
-    out: Annotated[Path | None, typer.Option(help="Folder of the results; out/NAME-OF-FILE unless given.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes; one for each core unless given.")] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Run finished cells again.")] = False,
-    engine: Annotated[str, typer.Option(help="processes, or ray for a Ray cluster.")] = "processes",
+    out: Annotated[Path | None, typer.Option(help="Folder of the results; default: out/NAME-OF-FILE.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes; default: one for each core.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Run everything again, even finished cells.")] = False,
+    engine: Annotated[
+        str, typer.Option(help="Where simulations run: processes, or ray for a Ray cluster.")
+    ] = "processes",
     address: Annotated[
-        str | None, typer.Option(help="Of the cluster, host:port or auto; else a Ray of its own.")
+        str | None, typer.Option(help="Of the Ray cluster, host:port or auto; default: a private Ray.")
     ] = None,
     json: Json = False,
 ) -> None:
-    """Run every cell of a grid on all cores; cells that are finished already are not run again."""
+    """Run every cell of a grid on all cores; finished cells are not run again."""
     from bilinq.commands import tables
     from bilinq.experiments import sweep as sweeps
 

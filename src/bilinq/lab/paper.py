@@ -1,4 +1,4 @@
-"""Redraw the paper: run what is missing, write data and figures, judge the claims, and write the report."""
+"""Redraws the paper: runs what is missing, judges the claims, and writes data, figures and the report."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ from bilinq.errors import BadInput
 from bilinq.experiments import PlannedRun, execute, load_run, start_workers
 from bilinq.experiments.run import Progress
 from bilinq.jsonable import to_json
-from bilinq.lab import picture, report, style
+from bilinq.lab import report, style
 from bilinq.lab.claims import Claim
-from bilinq.lab.figure import Figure, Options
+from bilinq.lab.figure import Figure, ReportOptions, Table
 from bilinq.lab.figures import find
 from bilinq.lab.report import About, Drawn
-from bilinq.lab.table import Table
 
 
 @dataclass(frozen=True)
 class Paper:
-    """What the lab made.
+    """The result of `redraw`.
 
     Attributes
     ----------
@@ -41,13 +40,13 @@ class Paper:
     seconds: float
 
     def document(self) -> dict[str, Any]:
-        """Return what programs read."""
+        """Return the result for programs."""
         claims = [claim.document() for claim in self.claims]
         return {"out": self.out, "figures": self.figures, "seconds": self.seconds, "claims": claims}
 
 
 class Judged(NamedTuple):
-    """What the records of a figure gave: its table, its claims, and the computing time of each run by its key."""
+    """The table and the claims of a figure, and the computing time of each run by its key."""
 
     table: Table
     claims: tuple[Claim, ...]
@@ -55,7 +54,7 @@ class Judged(NamedTuple):
 
 
 def redraw(
-    options: Options,
+    options: ReportOptions,
     out: str | PathLike[str],
     figures: Sequence[str | type[Figure]] | None = None,
     *,
@@ -65,7 +64,7 @@ def redraw(
     engine: str = "processes",
     address: str | None = None,
 ) -> Paper:
-    """Make the figures of these names, or all, and those given as classes, with data, claims and a report, in `out`.
+    """Make the named figures (default: all) and those given as classes, with data, claims and a report, in `out`.
 
     Runs that `out` contains already, made with the same settings by the same code, are not repeated unless `fresh`. With
     the same options all files except the report, which says how long it took, have the same bytes.
@@ -110,11 +109,11 @@ def render(figure: Figure, table: Table) -> tuple[bytes, str]:
     with style.applied():
         drawing = figure.draw(table)
         style.settle(drawing)
-        return picture.png(drawing), picture.svg(drawing, figure.name)
+        return style.png(drawing), style.svg(drawing, figure.name)
 
 
 def _judge(figure: Figure, runs: Mapping[str, PlannedRun], folder: Path) -> Judged:
-    """Return a figure's table and claims; the records, which may be large, are not kept."""
+    """Return a figure's table and claims, without the records, which may be large."""
     records = {name: load_run(run, folder) for name, run in runs.items()}
     claims = (replace(claim, figure=figure.name) for claim in figure.claims(records))
     seconds = {run.key: records[name].seconds for name, run in runs.items()}
@@ -124,7 +123,7 @@ def _judge(figure: Figure, runs: Mapping[str, PlannedRun], folder: Path) -> Judg
 def _judge_each(
     figures: Sequence[Figure], wanted: Mapping[str, Mapping[str, PlannedRun]], folder: Path, judged: list[Judged]
 ) -> Iterator[Table]:
-    """Yield the tables of figures one by one, and put all that was judged into `judged`."""
+    """Yield the tables of figures one by one, and append all results to `judged`."""
     for figure in figures:
         judged.append(_judge(figure, wanted[figure.name], folder))
         yield judged[-1].table
@@ -137,7 +136,7 @@ def _drawn(figure: Figure, judged: Judged, files: tuple[bytes, str]) -> Drawn:
 
 
 def _write(folder: Path, drawn: Sequence[Drawn], claims: Sequence[Claim], about: About) -> None:
-    """Write all files but the runs."""
+    """Write all files except the runs."""
     files: dict[str, str | bytes] = {}
     for figure in drawn:
         files[f"data/{figure.name}.csv"] = figure.csv
