@@ -11,7 +11,7 @@ from bench.scale import page as pages
 from bench.scale.page import Table
 from bench.scale.regions import EXCHANGE, SURGE, USUAL
 from bench.scale.tables import CHANGE, DELAYS, LOCAL, LOOKS
-from bilinq.lab import picture, style
+from bilinq.lab import style
 
 Row = dict[str, str]
 DASHED, DOTTED = (0, (4, 2)), (0, (1, 1.5))
@@ -116,4 +116,4 @@ def _lost(axes: Axes, lost: list[Row], solve: float) -> None:
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_bytes(picture.png(draw(pages.read())))
+    Path(sys.argv[1]).write_bytes(style.png(draw(pages.read())))

@@ -16,12 +16,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bilinq import experiments as sweep
 from bilinq.distributed import Own, System, gap_bound
 from bilinq.distributed.on_ray import Moment, RayRun, solve
 from bilinq.distributed.on_ray import cluster as ray_cluster
 from bilinq.distributed.rounds import distance
 from bilinq.errors import NotSolved, Unreachable
+from bilinq.experiments import sweep
+from bilinq.lab.figure import ReportOptions
+from bilinq.lab.paper import redraw
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals differ elsewhere")
 SYSTEM = System.synthetic(12, 4, delay=(0, 0), seed=1)
@@ -146,10 +148,18 @@ def test_a_sweep_on_ray_is_the_sweep_on_processes(ray: Any, tmp_path: Path) -> N
         assert one.samples.keys() == two.samples.keys()
         for name, values in one.samples.items():
             np.testing.assert_array_equal(values, two.samples[name])
-    (out / f"{plan.cells()[1].key}.json").unlink()
+    (out / f"{plan.cells()[1].key}.npz").unlink()
     again = sweep.run(plan, out, workers=1, engine="ray")
     assert [result.found for result in again] == [True, False]
     np.testing.assert_array_equal(again[1].samples["regret"], here[1].samples["regret"])
+
+
+def test_a_figure_on_ray_is_the_figure_in_this_process(ray: Any, tmp_path: Path) -> None:
+    options = ReportOptions(quick=True, replications=2)
+    redraw(options, tmp_path / "here", ["load"], workers=1)
+    redraw(options, tmp_path / "ray", ["load"], engine="ray")
+    for name in ("claims.json", "data/load.csv", "figures/load.svg"):
+        assert (tmp_path / "here" / name).read_bytes() == (tmp_path / "ray" / name).read_bytes()
 
 
 def test_the_command_joins_a_cluster(ray: Any, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from bench.scale.traffic import bandwidth, traffic
 
 from bilinq.distributed import iterate, shortfall
 from bilinq.distributed.system import allowance
-from bilinq.lab import picture
+from bilinq.lab import style
 
 SMALL = ((10, 3),)
 
@@ -155,4 +155,4 @@ def test_one_thing_varied() -> None:
 def test_the_picture_is_drawn() -> None:
     drawn = figure.draw(pages.read())
     assert len(drawn.axes) == 3
-    assert len(picture.png(drawn)) > 20_000
+    assert len(style.png(drawn)) > 20_000

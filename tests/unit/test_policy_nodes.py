@@ -10,7 +10,7 @@ from bilinq import Exact, FixedPoint, KnownRewards, Problem, Rounds, Sabr, alloc
 from bilinq.arrays import Array
 from bilinq.distributed import Barrier, Bounded, Network, Own, Penalty, Power, System, scaled_back
 from bilinq.errors import BadInput
-from bilinq.lab.runs import Run, Synthetic
+from bilinq.experiments import PlannedRun, Synthetic
 from bilinq.learning import Outcome
 from bilinq.policies import Allocator
 from bilinq.policies.registry import make_allocator, make_policy
@@ -262,8 +262,8 @@ def test_runs_of_the_lab_tell_allocators_apart() -> None:
         Rounds(5, forward=1), Rounds(5, nodes="server"), FixedPoint(), FixedPoint(Bounded(2.0, 1.0)),
         FixedPoint(Bounded(1.0, 2.0)),
     ]  # fmt: skip
-    keys = [Run(Synthetic(), Sabr(V=9.0, allocation=a), 5, 2, 1).key for a in allocators]
+    keys = [PlannedRun(Synthetic(), Sabr(V=9.0, allocation=a), 5, 2, 1).key for a in allocators]
     assert len(set(keys)) == len(keys)
-    assert keys[4] == Run(Synthetic(), Sabr(V=9.0, allocation=Rounds(5, Power(4.0))), 5, 2, 1).key
+    assert keys[4] == PlannedRun(Synthetic(), Sabr(V=9.0, allocation=Rounds(5, Power(4.0))), 5, 2, 1).key
     with pytest.raises(TypeError, match="got Own"):
-        assert Run(Synthetic(), Sabr(allocation=Rounds(5, STEEP, gain=0.1)), 5, 2, 1).key
+        assert PlannedRun(Synthetic(), Sabr(allocation=Rounds(5, STEEP, gain=0.1)), 5, 2, 1).key

@@ -2,6 +2,7 @@
 
 import sys
 import warnings
+from json import loads
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -120,7 +121,7 @@ def simulate(
     """Run a policy and print regret, queues, costs and waits with 95 % intervals."""
     from bilinq.arrays import count
     from bilinq.commands import tables
-    from bilinq.experiments import specs
+    from bilinq.experiments.settings import make_setting
     from bilinq.policies.registry import make_policy
     from bilinq.simulation import simulate as run
 
@@ -130,12 +131,20 @@ def simulate(
         "seed": problem_seed, "file": None if problem is None else str(problem),
     }  # fmt: skip
     given = {key: value for key, value in drawn.items() if value is not None} | {"instances": instances}
-    options = dict(map(specs.parse_option, option or []))
+    options = dict(map(_option, option or []))
     chosen = make_policy(policy, options)
-    problems = specs.make_problems(given, range(count("replications", replications)))
-    law = specs.make_arrivals(arrivals)
+    setting = make_setting(given, arrivals)
+    problems = setting.problems(seed, range(count("replications", replications)))
     with tables.Bar("slots") as bar:
-        runs = run(problems, chosen, slots=slots, replications=replications, seed=seed, arrivals=law, progress=bar)
+        runs = run(
+            problems,
+            chosen,
+            slots=slots,
+            replications=replications,
+            seed=seed,
+            arrivals=setting.arrivals(),
+            progress=bar,
+        )
     summary = runs.summary()
     if json:
         about = {"policy": policy, "options": options, "problem": given, "slots": runs.slots}
@@ -151,26 +160,28 @@ def simulate(
 @app.command()
 def sweep(
     file: Annotated[Path, typer.Argument(help="A sweep in TOML; see docs/howto-sweep.md.")],
-    out: Annotated[Path | None, typer.Option(help="Folder of the results; out/NAME-OF-FILE unless given.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes; one for each core unless given.")] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Run finished cells again.")] = False,
-    engine: Annotated[str, typer.Option(help="processes, or ray for a Ray cluster.")] = "processes",
+    out: Annotated[Path | None, typer.Option(help="Folder of the results; default: out/NAME-OF-FILE.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes; default: one for each core.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Run everything again, even finished cells.")] = False,
+    engine: Annotated[
+        str, typer.Option(help="Where simulations run: processes, or ray for a Ray cluster.")
+    ] = "processes",
     address: Annotated[
-        str | None, typer.Option(help="Of the cluster, host:port or auto; else a Ray of its own.")
+        str | None, typer.Option(help="Of the Ray cluster, host:port or auto; default: a private Ray.")
     ] = None,
     json: Json = False,
 ) -> None:
-    """Run every cell of a grid on all cores; cells that are finished already are not run again."""
-    from bilinq import experiments as sweeps
+    """Run every cell of a grid on all cores; finished cells are not run again."""
     from bilinq.commands import tables
+    from bilinq.experiments import sweep as sweeps
 
     plan = sweeps.load(file)
     folder = out or Path("out") / file.stem
     try:
-        with tables.Bar("replications") as bar:
+        with tables.Bar("slots") as bar:
             results = sweeps.run(plan, folder, workers, bar, fresh=fresh, engine=engine, address=address)
     except KeyboardInterrupt:
-        typer.echo(f"interrupted; finished cells are in {folder}, run the same command to go on", err=True)
+        typer.echo(f"interrupted; finished cells are in {folder}, run the same command to continue", err=True)
         raise typer.Exit(INTERRUPTED) from None
     if json:
         _print_json({"name": plan.name, "out": folder, "cells": [result.document() for result in results]})
@@ -213,6 +224,17 @@ def bench(
         if json and not code:
             typer.echo(target.read_text(encoding="utf-8").rstrip())
     raise typer.Exit(code)
+
+
+def _option(text: str) -> tuple[str, Any]:
+    """Return key and value of `key=value`; values are JSON where they can be, and words otherwise."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise BadInput(f"a setting must read key=value; got {text!r}")
+    try:
+        return key.strip(), loads(value)
+    except ValueError:
+        return key.strip(), value.strip()
 
 
 def _whole(name: str, text: str | None) -> int | list[int] | None:

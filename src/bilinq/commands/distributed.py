@@ -125,11 +125,11 @@ def _table(system: System, trials: Sequence[Trial]) -> Table:
 
 
 def _draw(path: Path, systems: Sequence[System], nodes: Nodes, rounds: int) -> None:
-    from bilinq.lab import picture, stability
+    from bilinq.lab import stability, style
 
     try:
         path.touch()
     except OSError as error:
         raise BadInput(f"plot must be a file that can be written; {path}: {error.strerror}") from None
-    path.write_bytes(picture.png(stability.draw(systems, nodes=nodes, rounds=rounds)))
+    path.write_bytes(style.png(stability.draw(systems, nodes=nodes, rounds=rounds)))
     typer.echo(f"figure: {path}", err=True)

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 
 from bilinq.allocation import Allocation
-from bilinq.experiments import Result
+from bilinq.experiments.sweep import Result
 from bilinq.simulation import Interval
 
 PATIENCE = 2.0

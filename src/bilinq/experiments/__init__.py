@@ -1,7 +1,14 @@
-"""Sweeps: every combination of policies and settings, on all cores, resumable; see `docs/howto-sweep.md`."""
+"""Experiments: one engine that plans runs, computes them on processes or Ray, and stores their records.
 
-from bilinq.experiments.chunks import run
-from bilinq.experiments.plan import Cell, Sweep, load
-from bilinq.experiments.results import Result
+The lab plans its runs itself; `sweep` plans those of a TOML file.
+"""
 
-__all__ = ["Cell", "Result", "Sweep", "load", "run"]
+from bilinq.experiments.record import Band, Record
+from bilinq.experiments.run import PlannedRun, execute, load_run
+from bilinq.experiments.settings import Fixed, Setting, SizedJobs, Synthetic, Unstructured
+from bilinq.experiments.workers import start_workers
+
+__all__ = [
+    "Band", "Fixed", "PlannedRun", "Record", "Setting", "SizedJobs", "Synthetic", "Unstructured", "execute", "load_run",
+    "start_workers",
+]  # fmt: skip

@@ -1,15 +1,15 @@
-"""What a sweep file asks for: policies, a problem, a grid, and the cells they make.
+"""Sweeps: every combination of policies and settings that a TOML file describes; see `docs/howto-sweep.md`.
 
 ```toml
-name = "traffic"              # the file's own name unless given
+name = "traffic"              # default: the name of the file
 slots = 500
-replications = 100            # 10 unless given
-seed = 1                      # 0 unless given
+replications = 100            # default: 10
+seed = 1                      # default: 0
 arrivals = "bernoulli"        # or "poisson", "markov-modulated"
 
 [problem]                     # arguments of Problem.synthetic; replication k draws its own with seed + k
 job_classes = 10              # or: file = "problem.toml", one problem for all, relative to this file
-seed = 7                      # instances = "fixed" gives all replications the one drawn with seed
+seed = 7                      # with instances = "fixed" all replications share the one drawn with seed
 
 [[policy]]                    # one or more; a name, a kind, and the options of that kind
 name = "paper's radius"
@@ -23,23 +23,26 @@ radius = "paper"
 ```
 """
 
+from __future__ import annotations
+
 import copy
-import hashlib
 import itertools
-import json
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.metadata import version
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from bilinq.arrays import count, short
+from bilinq.arrays import Array, short
 from bilinq.errors import BadInput
-from bilinq.experiments.specs import make_arrivals, make_problems
-from bilinq.policies import Policy
+from bilinq.experiments.record import Record
+from bilinq.experiments.run import PlannedRun, Progress, execute, load_run
+from bilinq.experiments.settings import make_setting
+from bilinq.experiments.workers import start_workers
 from bilinq.policies.registry import make_policy
+from bilinq.simulation.records import Interval, interval
 
 DEFAULTS: dict[str, Any] = {"replications": 10, "seed": 0, "arrivals": "bernoulli"}
 PLAIN = ("slots", *DEFAULTS)
@@ -48,7 +51,7 @@ KEYS = ("name", *PLAIN, "problem", "policy", "grid")
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """One policy in one setting: what a sweep runs, stores and finds again.
+    """One policy in one combination of the grid.
 
     Attributes
     ----------
@@ -57,7 +60,7 @@ class Cell:
     varied : dict
         The grid's keys with this cell's values.
     settings : dict
-        All that decides the result: slots, replications, seed, arrivals, problem and policy.
+        Slots, replications, seed, arrivals, problem and policy, as in the file.
     """
 
     policy: str
@@ -69,31 +72,28 @@ class Cell:
         """The policy's name and what the grid varies."""
         return ", ".join([self.policy, *(f"{key} = {value}" for key, value in self.varied.items())])
 
-    @property
-    def key(self) -> str:
-        """A fingerprint of the settings, of the problem file's content, and of bilinq's version."""
-        identity = copy.deepcopy(self.settings) | {"bilinq": version("bilinq")}
-        if "file" in identity["problem"]:
-            content = Path(identity["problem"]["file"]).read_bytes()
-            identity["problem"]["file"] = hashlib.sha256(content).hexdigest()
-        text = json.dumps(identity, sort_keys=True, default=str)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-    def make_policy(self) -> Policy:
-        """Return the cell's policy."""
-        options = {key: value for key, value in self.settings["policy"].items() if key not in ("name", "kind")}
-        return make_policy(self.settings["policy"]["kind"], options)
-
-    def check(self) -> None:
-        """Raise `BadInput` if these settings describe nothing that can run."""
+    @cached_property
+    def run(self) -> PlannedRun:
+        """The run that these settings describe; raises `BadInput`, with the label, if they describe none."""
+        given = self.settings
+        options = {key: value for key, value in given["policy"].items() if key not in ("name", "kind")}
         try:
-            for key, least in (("slots", 1), ("replications", 1), ("seed", 0)):
-                count(key, self.settings[key], least)
-            make_arrivals(self.settings["arrivals"])
-            make_problems(self.settings["problem"], range(1))
-            self.make_policy()
+            return PlannedRun(
+                setting=make_setting(given["problem"], given["arrivals"]),
+                policy=make_policy(given["policy"]["kind"], options),
+                slots=given["slots"],
+                replications=given["replications"],
+                seed=given["seed"],
+                keep="samples",
+                label=self.label,
+            )
         except BadInput as error:
             raise BadInput(f"{self.label}: {error}") from None
+
+    @property
+    def key(self) -> str:
+        """The key of the run: a hash of all that decides its numbers."""
+        return self.run.key
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,12 +119,11 @@ class Sweep:
     def cells(self) -> tuple[Cell, ...]:
         """Return every policy in every combination of the grid, policies last, checked."""
         cells = tuple(self._combine())
-        seen: set[str] = set()
+        seen: set[tuple[str, str]] = set()
         for cell in cells:
-            cell.check()
-            if cell.key in seen:
+            if (cell.policy, cell.key) in seen:
                 raise BadInput(f"{cell.label}: the same cell twice; the grid and the policies must not repeat one")
-            seen.add(cell.key)
+            seen.add((cell.policy, cell.key))
         return cells
 
     def _combine(self) -> Iterator[Cell]:
@@ -137,10 +136,87 @@ class Sweep:
                 yield Cell(policy["name"], varied, settings)
 
 
+@dataclass(frozen=True, eq=False)
+class Result:
+    """The result of a cell.
+
+    Attributes
+    ----------
+    cell : Cell
+    samples : dict of (replications,) arrays
+        Final regret, and time averages of queue, holding cost, reward and wait, of each replication.
+    seconds : float
+        Computing time, summed over the processes that shared it.
+    found : bool
+        Whether it was read from an earlier run.
+    """
+
+    cell: Cell
+    samples: dict[str, Array]
+    seconds: float
+    found: bool
+
+    @classmethod
+    def of(cls, cell: Cell, record: Record, found: bool) -> Result:
+        """Return the result of a cell whose run has this record."""
+        kept = {name: record.samples[name] for name in ("regret", "queue", "holding_cost", "reward", "wait")}
+        return cls(cell, kept | {"reward": kept["reward"] / cell.run.slots}, record.seconds, found)
+
+    def summary(self) -> dict[str, Interval]:
+        """Return means with 95 % intervals."""
+        return {name: interval(values) for name, values in self.samples.items()}
+
+    def document(self) -> dict[str, Any]:
+        """Return the result for programs, without the samples."""
+        about = {"policy": self.cell.policy, "varied": self.cell.varied, "settings": self.cell.settings}
+        return {"key": self.cell.key, **about, **self.summary(), "seconds": self.seconds, "found": self.found}
+
+
+def run(
+    sweep: Sweep,
+    out: str | PathLike[str],
+    workers: int | None = None,
+    progress: Progress | None = None,
+    *,
+    fresh: bool = False,
+    engine: str = "processes",
+    address: str | None = None,
+) -> list[Result]:
+    """Run the cells that `out` does not contain yet and return the results of all, in the order of `sweep.cells()`.
+
+    Parameters
+    ----------
+    sweep : Sweep
+    out : path
+        Folder for one file per finished cell, which the next call finds again.
+    workers : int, optional
+        Processes; the default is one for each core, and with 1 everything runs in this process. With more, a script must
+        guard its own start with ``if __name__ == "__main__":``, as for all of `multiprocessing`. On Ray, the most chunks
+        at a time.
+    progress : callable, optional
+        Called with the slots done and in all, where each replication counts.
+    fresh : bool
+        Run all cells, even finished ones.
+    engine : {"processes", "ray"}
+        Where to run: here, or on a Ray cluster. The results are the same, bit for bit.
+    address : str, optional
+        Of the Ray cluster, host:port or "auto"; the default is a private Ray on this machine.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        On Ctrl-C; the cells finished by then are stored.
+    """
+    folder, cells = Path(out), sweep.cells()
+    with start_workers(engine, workers, address) as team:
+        made = execute([cell.run for cell in cells], folder, team, progress, fresh=fresh)
+    return [Result.of(cell, load_run(cell.run, folder), found=cell.key not in made) for cell in cells]
+
+
 def load(path: str | PathLike[str]) -> Sweep:
     """Read a sweep from a TOML file and check every cell of it.
 
-    Whatever is wrong is a `BadInput` that names the file, the key or the cell, the rule and the value.
+    Raises `BadInput` that names the file, the key or the cell, the rule and the value.
     """
     file = Path(path)
     try:
@@ -150,7 +226,7 @@ def load(path: str | PathLike[str]) -> Sweep:
         raise BadInput(f"{file}: cannot be read; {error.strerror}") from None
     except BadInput as error:
         raise BadInput(f"{file}: {error}") from None
-    except ValueError as error:  # of tomllib, and of text that is not UTF-8
+    except ValueError as error:  # from tomllib, or from text that is not UTF-8
         raise BadInput(f"{file}: is not valid TOML; {error}") from None
     return sweep
 
@@ -179,7 +255,7 @@ def _table(key: str, value: object) -> dict[str, Any]:
 
 
 def _policies(given: object) -> tuple[dict[str, Any], ...]:
-    """Return the policies, each with a name of its own (its kind unless given)."""
+    """Return the policies, each with a name of its own; the default is its kind."""
     if not isinstance(given, list) or not given:
         raise BadInput(f"policy must be one or more [[policy]] tables; got {short(given)}")
     policies: dict[str, dict[str, Any]] = {}

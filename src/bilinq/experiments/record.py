@@ -1,4 +1,4 @@
-"""What is kept of a run: numbers of each replication, and thinned paths over time. One file each, whole or not at all."""
+"""Records: what is kept of a run, numbers of each replication and thinned paths over time, in one file per run."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,8 @@ from bilinq.simulation import Runs
 POINTS = 250
 """Slots that a path keeps at most, the first and the last among them."""
 
+Kept = Literal["samples", "paths", "class paths"]
+"""What a record contains: samples only, also paths over time, also the queue of every job class over time."""
 Path32 = NDArray[np.float32]
 
 
@@ -34,7 +37,7 @@ class Band:
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """What a run gave, replications first; rows of two records of one setting and seed are pairs.
+    """The results of a run, replications first; rows of two records of one setting and seed are pairs.
 
     Attributes
     ----------
@@ -44,8 +47,8 @@ class Record:
         `regret` at the end; `reward` and `observed`, sums over slots; `queue`, `holding_cost` and `wait`, averages. Also
         `queue_of_class` (R, I).
     paths : dict of (R, P) arrays
-        `regret` and `reward`, both cumulative; `queue` and `holding_cost` of the slot. Where the run asked for classes, also
-        `queue_of_class` (R, P, I).
+        Empty if the run keeps samples only. `regret` and `reward`, both cumulative; `queue` and `holding_cost` of the
+        slot. If the run keeps class paths, also `queue_of_class` (R, P, I).
     seconds : float
         Computing time, summed over processes.
     """
@@ -71,8 +74,8 @@ class Record:
         return Band(self.slot, mean, mean - half, mean + half)
 
 
-def measure(runs: Runs, by_class: bool, seconds: float) -> Record:
-    """Return what the lab keeps of a simulation."""
+def measure(runs: Runs, keep: Kept, seconds: float) -> Record:
+    """Return the record of a simulation."""
     kept = np.unique(np.linspace(1, runs.slots, min(POINTS, runs.slots)).round().astype(np.int64))
     queue, cost = runs.queue.sum(axis=2), runs.holding_cost()
     samples = {
@@ -80,11 +83,22 @@ def measure(runs: Runs, by_class: bool, seconds: float) -> Record:
         "queue": queue.mean(axis=1), "holding_cost": cost.mean(axis=1), "wait": _mean_wait(runs),
         "queue_of_class": runs.queue.mean(axis=1),
     }  # fmt: skip
-    paths = {"regret": runs.regret, "reward": np.cumsum(runs.reward, axis=1), "queue": queue, "holding_cost": cost}
-    if by_class:
+    paths: dict[str, NDArray[np.float64 | np.int32]] = {}
+    if keep != "samples":
+        paths |= {"regret": runs.regret, "reward": np.cumsum(runs.reward, axis=1), "queue": queue, "holding_cost": cost}
+    if keep == "class paths":
         paths["queue_of_class"] = runs.queue
     thinned = {name: path[:, kept - 1].astype(np.float32) for name, path in paths.items()}
     return Record(kept, {name: np.asarray(values) for name, values in samples.items()}, thinned, seconds)
+
+
+def _mean_wait(runs: Runs) -> Array:
+    """Return the mean wait (R,) of jobs that left; NaN where none did."""
+    assert runs.jobs is not None
+    number = np.bincount(runs.jobs.replication, minlength=runs.replications)
+    total = np.bincount(runs.jobs.replication, weights=runs.jobs.wait, minlength=runs.replications)
+    mean: Array = np.divide(total, number, out=np.full(runs.replications, np.nan), where=number > 0)
+    return mean
 
 
 def joined(parts: Sequence[Record]) -> Record:
@@ -111,12 +125,12 @@ def save(record: Record, path: Path) -> None:
 
 
 def exists(path: Path) -> bool:
-    """Tell whether there is a whole record at `path`; a file that was cut short has lost its list of contents."""
+    """Return whether there is a complete record at `path`; a truncated file has lost its list of contents."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             return "seconds" in stored.files
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, AttributeError):
-        return False  # never finished, or not a file of ours
+        return False  # never finished, or not a record
 
 
 def load(path: Path) -> Record:
@@ -126,12 +140,3 @@ def load(path: Path) -> Record:
     samples = {name.removeprefix("sample "): arrays[name] for name in arrays if name.startswith("sample ")}
     paths = {name.removeprefix("path "): arrays[name] for name in arrays if name.startswith("path ")}
     return Record(arrays["slot"], samples, paths, float(arrays["seconds"]))
-
-
-def _mean_wait(runs: Runs) -> Array:
-    """Return the mean wait (R,) of jobs that left; NaN where none did."""
-    assert runs.jobs is not None
-    number = np.bincount(runs.jobs.replication, minlength=runs.replications)
-    total = np.bincount(runs.jobs.replication, weights=runs.jobs.wait, minlength=runs.replications)
-    mean: Array = np.divide(total, number, out=np.full(runs.replications, np.nan), where=number > 0)
-    return mean

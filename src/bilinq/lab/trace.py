@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from bilinq import theory
-from bilinq.lab.runs.setting import Setting
+from bilinq.experiments import Setting
 from bilinq.problem import Problem
 from bilinq.simulation import Arrivals
 from bilinq.traces import Digest
@@ -16,7 +16,7 @@ from bilinq.traces.digest import Features, Rewards, Unseen
 class Trace(Setting):
     """A digest as a problem with recorded arrivals; the defaults are the paper's choices. See `Digest.problem`.
 
-    Replications differ in rewards and in what the policy draws. The digest is a field, so that other data are another run.
+    Replications differ in rewards and in what the policy draws. The digest is a field, so other data make another run.
     """
 
     features: Features = "raw"
@@ -45,7 +45,7 @@ class Trace(Setting):
         return self.digest.slots(self.slot)
 
     def V(self, weight: tuple[float, ...] | None = None) -> float:
-        """Return the V of the public code, which drops the factors of N on the trace: Eq. (25) with one server."""
+        """Return the V of the public code, which omits the factors of N on the trace: Eq. (25) with one server."""
         problem = self.example
         one = [1.0] + [0.0] * (problem.server_classes - 1)
         return theory.V_published(problem.replace(servers=one), weight=weight)

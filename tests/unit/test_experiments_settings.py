@@ -1,13 +1,12 @@
-"""Settings of the lab beyond the synthetic one: the trace, sized jobs, no features, a given problem."""
+"""Settings: the trace, sized jobs, no features, a given problem, and seeds of drawn problems."""
 
 import pytest
 
 from bilinq import FirstCome, KnownRewards, Problem, simulate
-from bilinq.lab.runs import Synthetic
-from bilinq.lab.runs.fixed import Fixed
-from bilinq.lab.runs.run import Run, spelled
-from bilinq.lab.runs.sized import SizedJobs, Unstructured
-from bilinq.lab.runs.trace import Trace
+from bilinq.experiments import Fixed, PlannedRun, SizedJobs, Synthetic, Unstructured
+from bilinq.experiments.run import spelled
+from bilinq.experiments.settings import SEED_STEP, make_setting
+from bilinq.lab.trace import Trace
 
 
 def test_trace_has_the_V_of_the_public_code() -> None:
@@ -33,13 +32,14 @@ def test_key_of_a_run_depends_on_the_data() -> None:
     other = problem.replace(noise=0.2)
     synthetic = (Fixed(problem), Fixed(other), SizedJobs(Fixed(problem)), Unstructured(Fixed(problem)))
     keys = {
-        Run(setting, KnownRewards(V=1.0), 10, 1, 0).key for setting in (*synthetic, Trace(), Trace(unseen="predicted"))
+        PlannedRun(setting, KnownRewards(V=1.0), 10, 1, 0).key
+        for setting in (*synthetic, Trace(), Trace(unseen="predicted"))
     }
     assert len(keys) == 6
     assert spelled(Trace()) == spelled(Trace())
 
 
-def test_features_are_taken_away_and_rewards_stay() -> None:
+def test_features_are_removed_and_rewards_stay() -> None:
     inner = Synthetic()
     (plain,), (problem,) = (setting.problems(1, range(3, 4)) for setting in (Unstructured(inner), inner))
     assert plain.job_features.shape == (10, 10)
@@ -55,3 +55,12 @@ def test_sized_jobs_are_the_same_for_two_policies() -> None:
     found = [simulate(problems, policy, slots=400, arrivals=setting.arrivals(), service=setting.service, seed=3)
              for policy in (FirstCome(), FirstCome(newest=True))]  # fmt: skip
     assert (found[0].queue.sum(axis=2) == found[1].queue.sum(axis=2)).all()  # neither idles, and lengths are given
+
+
+def test_problems_follow_the_seed_of_the_run_or_their_own() -> None:
+    replications = range(4, 6)
+    assert Synthetic().problems(3, replications) == [Problem.synthetic(seed=3 * SEED_STEP + k) for k in (4, 5)]
+    for seed in (3, 9):
+        assert Synthetic(seed=7).problems(seed, replications) == [Problem.synthetic(seed=7 + k) for k in (4, 5)]
+    fixed = make_setting({"seed": 7, "instances": "fixed"})
+    assert fixed.problems(3, replications) == [Problem.synthetic(seed=7)] * 2

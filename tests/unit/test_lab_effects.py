@@ -1,12 +1,12 @@
-"""The price of learning on made-up records, where it can be done by hand."""
+"""The price of learning and comparisons at an equal queue, on made-up records with results computed by hand."""
 
 import math
 
 import numpy as np
 import pytest
 
-from bilinq.lab.price import learnt, price, price_gap
-from bilinq.lab.runs import Record
+from bilinq.experiments import Record
+from bilinq.lab.effects import gap_at_equal_queue, late_growth, learnt, price, price_gap, ratio_at_equal_queue
 
 
 def record(queue: float, regret: float) -> Record:
@@ -37,3 +37,16 @@ def test_gap_and_share() -> None:
 
 def test_outside_the_frontier_there_is_no_price() -> None:
     assert math.isnan(price([record(25.0, 9.0)], KNOWN).value)
+
+
+def test_comparison_at_an_equal_queue_interpolates_the_policy() -> None:
+    """At queue 15 the policy, 2 at 10 and 6 at 20, has 4; the other has 9."""
+    other = record(15.0, 9.0)
+    assert gap_at_equal_queue(KNOWN, other, "regret").value == pytest.approx(4.0 - 9.0)
+    assert ratio_at_equal_queue(KNOWN, other, "regret").value == pytest.approx(4.0 / 9.0)
+
+
+def test_late_growth_is_per_slot_of_the_second_half() -> None:
+    """Regret 0, 0, 3, 6 at slots 1, 2, 4, 6: from the third point to the last it grows by 3 in 2 slots."""
+    path = np.array([[0.0, 0.0, 3.0, 6.0]], dtype=np.float32)
+    assert late_growth(Record(np.array([1, 2, 4, 6]), {}, {"regret": path}, 0.0)) == pytest.approx([1.5])
