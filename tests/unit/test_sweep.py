@@ -187,7 +187,7 @@ def test_ctrl_c_ends_at_once_and_the_next_run_goes_on(tmp_path: Path, workers: s
             os.killpg(job.pid, signal.SIGKILL)
             job.communicate()
     assert job.returncode == cli.INTERRUPTED
-    assert told == f"interrupted; finished cells are in {out}, run the same command to go on\n"
+    assert told == f"interrupted; finished cells are in {out}, run the same command to continue\n"
     assert len(list(out.iterdir())) == 1
 
 

@@ -32,7 +32,7 @@ def paper(
         bool, typer.Option("--json", help="Print JSON for programs instead of a table for people.")
     ] = False,
 ) -> None:
-    """Redraw the paper's figures from fresh runs, judge its claims and write a report."""
+    """Redraw the paper's figures and judge its claims in a report."""
     from bilinq.experiments.processes import get_ready
 
     if workers != 1:

@@ -82,10 +82,10 @@ def serve(
     rival_url: Annotated[str | None, typer.Option(hidden=True)] = None,
     rival_key: Annotated[str | None, typer.Option(hidden=True)] = None,
 ) -> None:
-    """Run the live scheduler: jobs and workers come over HTTP, see /openapi.json.
+    """Run the live scheduler, an HTTP service for jobs and workers.
 
-    Every option may also come from the environment, as BILINQ_ and its name in capitals, or from the file; options win
-    over the environment, and that over the file.
+    /openapi.json describes the HTTP API. Every setting can also be an environment variable, BILINQ_ and the name in
+    capitals, or a key of the --config file. Options override the environment, and the environment overrides the file.
     """
     given = _with_new_names(dict(locals()))
     demo, fleet, baseline = (given.pop(name) for name in ("demo", "fleet", "baseline"))

@@ -1,10 +1,12 @@
-"""`bilinq top`: a live service at a glance, in a terminal."""
+"""`bilinq top`: watch a live service in the terminal."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from bilinq.commands.shared import Url
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -14,18 +16,22 @@ if TYPE_CHECKING:
 
 
 def top(
-    url: Annotated[str | None, typer.Option(help="Address of the service; BILINQ_URL unless given.")] = None,
+    url: Url = None,
     key: Annotated[
-        str | None, typer.Option(help="Key with scope read; better in BILINQ_KEY, where other users do not see it.")
+        str | None, typer.Option(help="Key with scope read. [default: BILINQ_KEY, which hides it from other users]")
     ] = None,
     once: Annotated[
-        bool, typer.Option(help="Print how things are as plain text and end; so also where output is no terminal.")
+        bool,
+        typer.Option("--once", help="Print the state as plain text and exit; the default if output is no terminal."),
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print the layout and the last moment as JSON and end.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print the layout and the newest sample as JSON and exit.")
+    ] = False,
 ) -> None:
-    """Watch a live service: queues, waits, reward against the best possible, servers, what was learnt, recent leases.
+    """Watch a live service in the terminal.
 
-    Ctrl-C ends it. After a restart of the service it goes on.
+    Shows queues, waits, reward against the best possible reward, servers, learnt rewards and recent leases. It survives
+    restarts of the service. Ctrl-C ends it.
     """
     import sys
     from io import TextIOWrapper
