@@ -14,6 +14,7 @@ from bilinq import Problem, Rounds, Sabr, allocate
 from bilinq.commands import app as cli
 from bilinq.commands import development, tables
 from bilinq.distributed import Power
+from bilinq.live.settings import SETTINGS, Range, Settings
 from bilinq.simulation import Runs, simulate
 
 REQUEST: dict[str, Any] = {
@@ -255,6 +256,41 @@ def test_a_missing_extra_is_named(package: str, extra: str, monkeypatch: pytest.
 
 def test_another_missing_package_is_no_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(without("unknown", monkeypatch).exception, ModuleNotFoundError)
+
+
+def test_serve_has_an_option_for_each_setting() -> None:
+    shown = " ".join(run("serve", "--help").stdout.split())
+    for name, setting in SETTINGS.items():
+        assert f" --{name.replace('_', '-')} " in shown
+        assert setting.description in shown
+    assert "--work-conserving / --may-idle" in shown
+    assert "--exploration [thompson|ucb|none]" in shown
+    assert "[default: 8000]" in shown
+    assert "rival" not in shown
+
+
+def test_options_of_serve_become_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("bilinq.commands.serve._run", (found := list[Settings]()).append)
+    file = tmp_path / "service.toml"
+    file.write_text("slot = 0.1\nlease = 20.0\n")
+    result = run("serve", "--config", str(file), "--slot", "0.2", "--V", "5", "--reward-high", "2", "--work-conserving",
+                 "--metrics", "open", "--seed", "3")  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert found == [
+        Settings(slot=0.2, lease=20.0, V=5.0, reward=Range(0.0, 2.0), work_conserving=True, metrics="open", seed=3)
+    ]
+    fails(run("serve", "--exploration", "all"), "--exploration: must be one of thompson, ucb, none; got 'all'")
+
+
+@pytest.mark.filterwarnings("default")
+def test_old_names_of_options_still_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bilinq.commands.serve._run", (found := list[Settings]()).append)
+    result = run("serve", "--rival-url", "http://127.0.0.1:9", "--rival-key", "k", "--baseline-key", "new")
+    assert found == [Settings(baseline_url="http://127.0.0.1:9", baseline_key="new")]
+    warned = "warning: --rival-url is deprecated and will be removed in the next version; use --baseline-url"
+    assert result.stderr.splitlines()[0] == warned
+    result = run("serve", "--rival")
+    assert result.stderr.endswith("error: --fleet and --baseline are options of --demo; add --demo\n")
 
 
 def test_help_loads_nothing_heavy() -> None:
