@@ -17,9 +17,8 @@ from faulty import Faulty, until
 from typer.testing import CliRunner, Result
 
 from bilinq.client import Client, Done, HeldJob, NewJob
-from bilinq.client.command import Command
+from bilinq.client.command import Command, CommandEnd, DurationReward, ExitReward, LastLineReward, reward_of
 from bilinq.client.guard import watch
-from bilinq.client.held import DurationReward, Ended, ExitReward, LastLineReward, reward_of
 from bilinq.commands import app as cli
 from bilinq.errors import BadInput
 from bilinq.live.wire.messages import Lease, LeasedJob
@@ -118,15 +117,15 @@ def test_a_program_that_is_not_there_is_noticed_before_jobs_are_taken() -> None:
 
 
 def test_rewards() -> None:
-    assert ExitReward(5.0)(Ended(1.0, "")).reward == 5.0
+    assert ExitReward(5.0)(CommandEnd(1.0, "")).reward == 5.0
     duration = DurationReward(-1.0, 3.0, half=10.0)
-    assert [duration(Ended(seconds, "")).reward for seconds in (0.0, 10.0, 1e9)] == [3.0, 1.0, -1.0]
+    assert [duration(CommandEnd(seconds, "")).reward for seconds in (0.0, 10.0, 1e9)] == [3.0, 1.0, -1.0]
     last = LastLineReward()
-    assert last(Ended(1.0, "0.5")) == last(Ended(1.0, '{"reward": 0.5}')) == Done(0.5)
-    assert last(Ended(1.0, '{"done": false, "result": [1]}')) == Done(None, False, [1])
+    assert last(CommandEnd(1.0, "0.5")) == last(CommandEnd(1.0, '{"reward": 0.5}')) == Done(0.5)
+    assert last(CommandEnd(1.0, '{"done": false, "result": [1]}')) == Done(None, False, [1])
     for line in ("", "good", "NaN", "[1]", '{"rewards": 1}', '"0.5"', "null"):
         with pytest.raises(BadInput, match="the last line must be"):
-            last(Ended(1.0, line))
+            last(CommandEnd(1.0, line))
 
 
 @pytest.mark.parametrize(

@@ -48,8 +48,7 @@ def work(
     import sys
 
     from bilinq.client import Client, Worker
-    from bilinq.client.command import Command
-    from bilinq.client.held import reward_of
+    from bilinq.client.command import Command, reward_of
     from bilinq.live.logs import log_to
 
     rule = reward_of(reward, low, high, half)
