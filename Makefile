@@ -20,7 +20,7 @@ paper: setup  ## Redraw the paper and judge its claims: out/paper/report.html
 	$(BIN)/bilinq paper --out out/paper
 
 test: setup  ## All tests
-	$(BIN)/python -m bilinq.commands.warm
+	$(BIN)/bilinq warm
 	$(BIN)/python -m pytest -n 3
 
 soak: setup  ## Kill the live service 250 times under load, take its database away, and audit what it kept: some minutes

@@ -157,19 +157,12 @@ def _members(thing: griffe.Class) -> Iterator[griffe.Object]:
 
 
 def _method(member: griffe.Object | griffe.Alias) -> griffe.Object:
-    """Return a member of a class; `submit = _method(calls.submit)` becomes the method that the call returns.
-
-    Such a method replaces the first parameter of the function by `self`, and returns `Job` for `Flow[Job]`.
-    """
-    match member:
-        case griffe.Attribute(value=griffe.ExprCall(arguments=[griffe.Expr() as argument])):
-            function = _lookup(argument)
-            if isinstance(function, griffe.Function) and isinstance(function.returns, griffe.ExprSubscript):
-                parameters = griffe.Parameters(*list(function.parameters)[1:])
-                return griffe.Function(
-                    member.name, parameters=parameters, returns=function.returns.slice, docstring=function.docstring
-                )
-    return _target(member)
+    """Return a member of a class; a call of the HTTP API, which yields `Steps[Job]`, returns `Job` as a method."""
+    found = _target(member)
+    match found:
+        case griffe.Function(returns=griffe.ExprSubscript(left=griffe.ExprName(name="Steps"), slice=result)):
+            return griffe.Function(found.name, parameters=found.parameters, returns=result, docstring=found.docstring)
+    return found
 
 
 def _lookup(name: griffe.Expr) -> griffe.Object | None:

@@ -60,7 +60,7 @@ _MODULES = {
     "distributed": "distributed",
     "lab": "lab",
     "ray_cluster": "distributed.on_ray.cluster",
-    "sweep": "experiments",
+    "sweep": "experiments.sweep",
     "theory": "theory",
     "traces": "traces",
 }

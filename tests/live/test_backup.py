@@ -93,7 +93,7 @@ def test_a_backup_under_load_has_all_that_was_acknowledged(tmp_path: Path) -> No
         wait_for(lambda: len(load.known) > 100)
         before = list(load.known)
         printed = bilinq("backup", "--database", first, "--out", tmp_path / "copy.db")
-        assert printed.endswith("and is whole\n")
+        assert printed.endswith("and is complete\n")
         wait_for(lambda: len(load.known) > len(before) + 20)  # the service continued meanwhile
     assert (tmp_path / "copy.db").stat().st_mode & 0o777 == 0o600
     bilinq("restore", tmp_path / "copy.db", "--database", second)

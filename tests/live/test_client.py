@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import pydoc
 import socket
 import time
 from typing import Any
@@ -10,15 +11,26 @@ import pytest
 from faulty import Faulty
 from plain_service import PlainService
 
-from bilinq.client import AsyncClient, Client, JobClassInfo, NewJob, NewKey, ServerClassInfo, SettingsUpdate, WorkFinish
-from bilinq.client import transport as talk
+import bilinq.client
+from bilinq.client import (
+    AsyncClient,
+    Client,
+    JobClassInfo,
+    NewJob,
+    NewKey,
+    ServerClassInfo,
+    SettingsUpdate,
+    WorkFinish,
+    transport,
+)
 from bilinq.errors import BadInput, Busy, Conflict, NoKey, NotAllowed, NotFound, Refused, Stale, Unavailable
+from bilinq.live.wire.messages import JobRef
 
 pytest_plugins = ["workers"]
 pytestmark = pytest.mark.usefixtures("short_pauses")
 
 
-def test_a_job_lives_from_submission_to_its_result(client: Client) -> None:
+def test_a_job_from_submission_to_its_result(client: Client) -> None:
     ref = client.submit("short", {"text": "ü"}, units=2)
     assert ref.state == "queued"
     server = client.register("gpu", "one")
@@ -37,17 +49,49 @@ def test_a_job_lives_from_submission_to_its_result(client: Client) -> None:
 
 def test_both_clients_have_every_call_with_the_same_arguments() -> None:
     def methods(kind: type) -> dict[str, str]:
-        public = {name: value for name, value in vars(kind).items() if not name.startswith("_") and callable(value)}
-        return {name: str(inspect.signature(value).parameters) for name, value in public.items()}
+        public = {name: getattr(kind, name) for name in dir(kind) if not name.startswith("_")}
+        return {name: str(inspect.signature(value).parameters) for name, value in public.items() if callable(value)}
 
     plain, coroutines = methods(Client), methods(AsyncClient)
     coroutines["close"] = coroutines.pop("aclose")
-    assert plain.keys() == coroutines.keys()
+    assert plain == coroutines
     assert len(plain) > 25
 
 
-def test_signatures_are_those_of_the_calls(client: Client) -> None:
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_signatures_and_help_are_those_of_the_calls(kind: type[Client] | type[AsyncClient]) -> None:
+    client = kind("http://127.0.0.1:9", "k")
     assert list(inspect.signature(client.submit).parameters) == ["job_class", "payload", "key", "units"]
+    assert inspect.signature(kind.submit).return_annotation is JobRef
+    text = pydoc.plain(pydoc.render_doc(kind))
+    assert "submit(self, job_class: str, payload: Any = None, *, key: str | None = None, units: int = 1)" in text
+    assert "Submit one job and return its id and state." in text
+
+
+def test_old_names_of_methods_still_work(client: Client, live: Faulty) -> None:
+    with pytest.warns(DeprecationWarning, match="^knobs is deprecated .*; use settings$") as warned:
+        assert client.knobs() == client.settings()
+    assert warned[0].filename == __file__
+    with pytest.warns(DeprecationWarning, match="^turn is deprecated .*; use update_settings$"):
+        assert client.turn(SettingsUpdate(target_wait=3.0)) == client.settings()
+
+    async def turn() -> None:
+        async with AsyncClient(live.url, live.key) as other:
+            with pytest.warns(DeprecationWarning, match="^turn is deprecated .*; use update_settings$") as warned:
+                assert await other.turn(SettingsUpdate(target_wait=4.0)) == client.settings()
+            assert warned[0].filename == __file__
+
+    asyncio.run(turn())
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("JobClass", JobClassInfo), ("ServerClass", ServerClassInfo), ("TurnKnobs", SettingsUpdate)]
+)
+def test_old_names_of_types_still_work(old: str, new: type) -> None:
+    with pytest.warns(DeprecationWarning, match=f"bilinq.client.{old} is deprecated .*; use {new.__name__}"):
+        assert getattr(bilinq.client, old) is new
+    with pytest.raises(AttributeError, match=r"module 'bilinq.client' has no attribute 'JobKind'"):
+        bilinq.client.JobKind  # noqa: B018
 
 
 def test_the_rest_of_the_api(client: Client, live: Faulty) -> None:
@@ -114,7 +158,7 @@ def test_a_lost_answer_never_registers_twice(client: Client, live: Faulty) -> No
     assert len(live.service.all_servers) == 1
 
 
-def test_what_is_gone_after_a_lost_answer_was_taken_away(client: Client, live: Faulty) -> None:
+def test_not_found_after_a_lost_answer_means_removed(client: Client, live: Faulty) -> None:
     server = client.register("gpu")
     live.fault("lose", "/v1/servers/")
     client.unregister(server.id)
@@ -138,7 +182,7 @@ def test_what_was_done_before_is_done(client: Client, live: Faulty) -> None:
 
 def test_what_must_not_be_repeated_is_not(client: Client, live: Faulty) -> None:
     live.fault("lose", "/v1/keys")
-    with pytest.raises(Unavailable, match="no answer from"):
+    with pytest.raises(Unavailable, match="no response from"):
         client.create_key(NewKey(["read"]))
     assert len(live.service.known) == 2
     live.fault("refuse", "/v1/keys", status=503)
@@ -150,13 +194,13 @@ def test_what_must_not_be_repeated_is_not(client: Client, live: Faulty) -> None:
 
 
 @pytest.mark.parametrize("status", [408, 429, 502, 503, 504])
-def test_it_asks_again_when_the_service_is_busy_or_away(status: int, client: Client, live: Faulty) -> None:
+def test_it_retries_when_the_service_is_busy_or_unavailable(status: int, client: Client, live: Faulty) -> None:
     live.fault("refuse", "/v1/jobs", times=3, status=status)
     client.submit("short")
     assert live.asked("/v1/jobs") == 4
 
 
-def test_it_waits_as_long_as_it_is_told(client: Client, live: Faulty) -> None:
+def test_it_waits_as_long_as_the_service_asks(client: Client, live: Faulty) -> None:
     live.fault("refuse", "/v1/jobs", status=429, retry_after="0.3")
     start = time.monotonic()
     client.submit("short")
@@ -206,7 +250,7 @@ def test_waiting_for_work_is_not_a_slow_answer(client: Client, live: Faulty) -> 
 
 
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
-def test_nobody_there_is_said_with_the_address(kind: Any) -> None:
+def test_an_unreachable_service_is_named_with_its_address(kind: Any) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
@@ -356,6 +400,6 @@ def test_coroutines_do_the_same(live: Faulty) -> None:
 
 
 def test_pauses_grow_are_spread_and_end() -> None:
-    talk_pauses = [[talk.backoff(tries) for _ in range(50)] for tries in (1, 5, 1000)]
-    assert all(max(pauses) > min(pauses) for pauses in talk_pauses)
-    assert max(talk_pauses[0]) < min(talk_pauses[1]) < max(talk_pauses[2]) <= talk.LONGEST_PAUSE
+    first, fifth, last = ([transport.backoff(tries) for _ in range(50)] for tries in (1, 5, 1000))
+    assert all(max(pauses) > min(pauses) for pauses in (first, fifth, last))
+    assert max(first) < min(fifth) < max(last) <= transport.LONGEST_PAUSE

@@ -17,9 +17,8 @@ from faulty import Faulty, until
 from typer.testing import CliRunner, Result
 
 from bilinq.client import Client, Done, HeldJob, NewJob
-from bilinq.client.command import Command
+from bilinq.client.command import Command, CommandEnd, DurationReward, ExitReward, LastLineReward, reward_of
 from bilinq.client.guard import watch
-from bilinq.client.held import DurationReward, Ended, ExitReward, LastLineReward, reward_of
 from bilinq.commands import app as cli
 from bilinq.errors import BadInput
 from bilinq.live.wire.messages import Lease, LeasedJob
@@ -118,15 +117,15 @@ def test_a_program_that_is_not_there_is_noticed_before_jobs_are_taken() -> None:
 
 
 def test_rewards() -> None:
-    assert ExitReward(5.0)(Ended(1.0, "")).reward == 5.0
+    assert ExitReward(5.0)(CommandEnd(1.0, "")).reward == 5.0
     duration = DurationReward(-1.0, 3.0, half=10.0)
-    assert [duration(Ended(seconds, "")).reward for seconds in (0.0, 10.0, 1e9)] == [3.0, 1.0, -1.0]
+    assert [duration(CommandEnd(seconds, "")).reward for seconds in (0.0, 10.0, 1e9)] == [3.0, 1.0, -1.0]
     last = LastLineReward()
-    assert last(Ended(1.0, "0.5")) == last(Ended(1.0, '{"reward": 0.5}')) == Done(0.5)
-    assert last(Ended(1.0, '{"done": false, "result": [1]}')) == Done(None, False, [1])
+    assert last(CommandEnd(1.0, "0.5")) == last(CommandEnd(1.0, '{"reward": 0.5}')) == Done(0.5)
+    assert last(CommandEnd(1.0, '{"done": false, "result": [1]}')) == Done(None, False, [1])
     for line in ("", "good", "NaN", "[1]", '{"rewards": 1}', '"0.5"', "null"):
         with pytest.raises(BadInput, match="the last line must be"):
-            last(Ended(1.0, line))
+            last(CommandEnd(1.0, line))
 
 
 @pytest.mark.parametrize(
@@ -273,14 +272,14 @@ def test_submit_takes_many_jobs_in_parts(live: Faulty, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("environment")
-def test_submit_says_how_to_go_on_after_an_error(live: Faulty) -> None:
+def test_submit_says_how_to_continue_after_an_error(live: Faulty) -> None:
     live.service.backlog = 1500
     result = run("submit", "short", "--count", "2000", "--timeout", "2")
     fails(result, "the backlog is full")
     hint = result.stderr.splitlines()[0]
-    assert hint.startswith("1000 of 2000 jobs are submitted; the same command with --once ")
+    assert hint.startswith("1000 of 2000 jobs were submitted; add --once ")
     live.service.backlog = 3000
-    assert run("submit", "short", "--count", "2000", "--once", hint.split()[-4]).exit_code == 0
+    assert run("submit", "short", "--count", "2000", "--once", hint.split()[-5]).exit_code == 0
     assert len(live.service.all_jobs) == 2000
 
 
@@ -289,7 +288,7 @@ def test_submit_says_soon_that_nobody_answers(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("bilinq.commands.submit.SLOW", 0.05)
     result = run("submit", "short", "--url", "http://127.0.0.1:1", "--timeout", "0.5")
     fails(result, "cannot reach http://127.0.0.1:1")
-    assert result.stderr.splitlines()[0] == "no answer from http://127.0.0.1:1 yet; trying for 0.5 s"
+    assert result.stderr.splitlines()[0] == "no response from http://127.0.0.1:1 yet; retrying for up to 0.5 s"
 
 
 @pytest.mark.usefixtures("environment")
@@ -311,7 +310,7 @@ def test_what_is_wrong_is_one_clear_line(live: Faulty, tmp_path: Path) -> None:
     fails(run("submit", "short", "--payload", "NaN"), "payload must be JSON")
     fails(run("submit", "short", "--lines", "-", stdin="1\n{\n"), "standard input, line 2 must be JSON")
     fails(run("submit", "short", "--lines", str(tmp_path / "none")), "cannot be read")
-    fails(run("submit", "short", "--lines", "-", "--count", "2", stdin="1"), "--lines must stand without")
+    fails(run("submit", "short", "--lines", "-", "--count", "2", stdin="1"), "--lines excludes --payload and --count")
     fails(run("submit", "short", "--count", "0"), "count must be a whole number of at least 1")
     fails(run("submit", "short", "--key", "bq_other"), "key")
     fails(run("submit", "short", "--url", "ftp://host"), "url must be an address")

@@ -107,7 +107,9 @@ def test_heartbeats_live_through_faults(hurried: Faulty, client: Client) -> None
     assert list(hurried.service.rewards) == ["l1"]
 
 
-def test_a_lost_lease_drops_what_came_of_it(hurried: Faulty, client: Client, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_result_of_a_lost_lease_is_dropped(
+    hurried: Faulty, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
     lost: list[bool] = []
 
     def serve(job: HeldJob) -> float:
@@ -122,7 +124,7 @@ def test_a_lost_lease_drops_what_came_of_it(hurried: Faulty, client: Client, cap
         until(lambda: done(hurried, 1))
     assert lost == [True]
     assert hurried.service.rewards == {"l2": 0.25}
-    assert "what came of it is dropped" in caplog.text
+    assert "the result is dropped" in caplog.text
 
 
 def test_a_lost_lease_cancels_a_coroutine(hurried: Faulty, client: Client) -> None:
@@ -157,7 +159,7 @@ def test_a_result_that_comes_too_late_is_refused_and_forgotten(
         until(lambda: done(live, 1))
     assert live.service.rewards == {"l2": 0.25}
     assert live.service.failed == []
-    assert "was refused: lease l1 has ended" in caplog.text
+    assert "the service refused the end of lease l1: lease l1 has ended" in caplog.text
 
 
 @pytest.mark.parametrize("kind", ["lose", "cut"])
@@ -219,7 +221,7 @@ def test_it_waits_for_a_service_that_is_not_there_yet(
     client.submit("short")
     with at_work(client, lambda job: 0.5):
         until(lambda: done(live, 1))
-    assert caplog.text.count("trying again") == 1 == caplog.text.count("the service is back")
+    assert caplog.text.count("retrying") == 1 == caplog.text.count("the service is available again")
 
 
 def test_several_servers_work_at_the_same_time_with_few_calls(live: Faulty, client: Client) -> None:
@@ -231,7 +233,7 @@ def test_several_servers_work_at_the_same_time_with_few_calls(live: Faulty, clie
 
 
 def test_idle_servers_share_calls(live: Faulty, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent, "TURNS", 2)
+    monkeypatch.setattr(agent, "POLLS", 2)
     client.submit_all([NewJob("short", 0.005 * k) for k in range(20)])
     with at_work(client, lambda job: time.sleep(job.payload), servers=10):
         until(lambda: done(live, 20))
@@ -241,7 +243,7 @@ def test_idle_servers_share_calls(live: Faulty, client: Client, monkeypatch: pyt
 
 
 def test_results_do_not_wait_for_calls_that_wait(live: Faulty, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent, "TURNS", 1)
+    monkeypatch.setattr(agent, "POLLS", 1)
     client.submit("short")
     with at_work(client, lambda job: time.sleep(0.3), servers=2, wait=20.0):
         until(lambda: done(live, 1), 5.0)

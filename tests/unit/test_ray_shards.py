@@ -327,7 +327,10 @@ def test_bad_options_are_named(options: dict[str, object], said: str) -> None:
     ("words", "said"),
     [
         (["--engine", "dask"], "engine must be one of 'in-process', 'ray'; got 'dask'"),
-        (["--engine", "ray", "--shards", "two"], "shards must be one whole number, or two with a comma; got 'two'"),
+        (
+            ["--engine", "ray", "--shards", "two"],
+            "shards must be one whole number, or two separated by a comma; got 'two'",
+        ),
     ],
 )
 def test_bad_words_are_one_line(words: list[str], said: str) -> None:

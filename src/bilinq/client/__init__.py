@@ -21,8 +21,7 @@ and others serve::
 import warnings
 from typing import Any
 
-from bilinq.client.awaiting import AsyncClient
-from bilinq.client.blocking import Client
+from bilinq.client.clients import AsyncClient, Client
 from bilinq.client.held import Done, HeldJob
 from bilinq.client.worker import Worker
 from bilinq.live.wire.messages import JobClassInfo, NewJob, NewKey, ServerClassInfo, SettingsUpdate, WorkFinish
@@ -36,9 +35,10 @@ _RENAMED = {"JobClass": JobClassInfo, "ServerClass": ServerClassInfo, "TurnKnobs
 
 
 def __getattr__(name: str) -> Any:
-    """Return a class by the name that it had before, which will be removed in the next version."""
+    """Return a class by its old name, which will be removed in the next version."""
     if name not in _RENAMED:
         raise AttributeError(f"module 'bilinq.client' has no attribute {name!r}")
     new = _RENAMED[name]
-    warnings.warn(f"bilinq.client.{name} is deprecated; use {new.__name__}", DeprecationWarning, stacklevel=2)
+    text = f"bilinq.client.{name} is deprecated and will be removed in the next version; use {new.__name__}"
+    warnings.warn(text, DeprecationWarning, stacklevel=2)
     return new

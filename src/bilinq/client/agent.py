@@ -1,4 +1,4 @@
-"""The agent: polls for many servers at once, runs their jobs, reports what became of them."""
+"""The agent of a worker: polls for many servers at once, runs their jobs and reports the results."""
 
 import asyncio
 import logging
@@ -7,9 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from bilinq.client.awaiting import AsyncClient
-from bilinq.client.held import HeldJob, failing
-from bilinq.client.runners import STOPPED, Runner
+from bilinq.client.clients import AsyncClient
+from bilinq.client.held import STOPPED, HeldJob, Runner, failing
 from bilinq.client.transport import backoff
 from bilinq.errors import BadInput, Busy, Conflict, NotAllowed, NotFound, Refused, Unavailable
 from bilinq.live.wire.messages import Lease, Worked, WorkFinish
@@ -17,7 +16,7 @@ from bilinq.live.wire.messages import Lease, Worked, WorkFinish
 
 @dataclass(frozen=True)
 class Plan:
-    """What a worker is: its servers' class and names, seconds to wait for jobs, and to get results across when it leaves."""
+    """Class and names of the servers of a worker, seconds to wait for jobs, and seconds to send results when it leaves."""
 
     server_class: str
     names: tuple[str, ...]
@@ -27,7 +26,7 @@ class Plan:
 
 @dataclass
 class Batch:
-    """Names to register, servers that are idle, and ends of leases to send."""
+    """Names to register, idle servers, and ends of leases to send."""
 
     absent: list[str] = field(default_factory=list)
     idle: set[str] = field(default_factory=set)
@@ -37,19 +36,19 @@ class Batch:
         return bool(self.absent or self.idle or self.ends)
 
     def take(self) -> "Batch":
-        """Return everything, and keep nothing."""
+        """Return everything and keep nothing."""
         taken = Batch(self.absent, self.idle, self.ends)
         self.absent, self.idle, self.ends = [], set(), []
         return taken
 
     def take_ends(self) -> "Batch":
-        """Return the ends of leases, and keep the rest."""
+        """Return the ends of leases and keep the rest."""
         taken = Batch(ends=self.ends)
         self.ends = []
         return taken
 
-    def put_back(self, other: "Batch") -> None:
-        """Take over what `other` has left."""
+    def merge(self, other: "Batch") -> None:
+        """Add what is left of `other`."""
         self.absent += other.absent
         self.idle |= other.idle
         self.ends += other.ends
@@ -57,15 +56,15 @@ class Batch:
 
 log = logging.getLogger("bilinq.worker")
 
-TURNS = 16
-"""Most turns that wait for jobs at the same time; a server that turns idle then waits for one to come back. Ends of leases
-do not: there is one turn more for them."""
+POLLS = 16
+"""Maximum number of polls that wait for jobs at the same time; with that many, a server that becomes idle waits for one of
+them to return. Ends of leases do not wait: there is one more poll for them."""
 PATIENCE = 5.0
-"""Seconds that a call tries before the worker is told, says so and tries again."""
-ABREAST = 16
-"""Servers that are registered or taken away at the same time."""
+"""Seconds of retries in one call; then the worker logs the failure and starts again."""
+PARALLEL = 16
+"""Servers that are registered or removed at the same time."""
 QUICK = 0.5
-"""An answer without jobs that comes before this part of the time to wait is no reason to ask again at once."""
+"""After a response without jobs that arrives before this fraction of the waiting time, the worker pauses."""
 
 
 class Agent:
@@ -78,7 +77,7 @@ class Agent:
         self._todo = Batch(absent=list(plan.names))
         self._names: dict[str, str] = {}
         self._held: dict[HeldJob, asyncio.Future[WorkFinish]] = {}
-        self._turns: set[asyncio.Task[None]] = set()
+        self._polls: set[asyncio.Task[None]] = set()
         self._serving: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
         self._stopping = False
@@ -86,43 +85,43 @@ class Agent:
         self._fatal: BaseException | None = None
 
     async def run(self) -> None:
-        """Serve until stopped and everything held has ended; raise what makes it useless to go on."""
+        """Serve until it is stopped and all jobs have ended; raise an error that makes it useless to continue."""
         try:
-            self._begin_turn()
-            while not self._stopping or self._turns or self._serving:
+            self._begin_poll()
+            while not self._stopping or self._polls or self._serving:
                 await self._changed.wait()
                 self._changed.clear()
-                self._begin_turn()
+                self._begin_poll()
         finally:
-            for task in self._turns | self._serving:
+            for task in self._polls | self._serving:
                 task.cancel()
         if self._fatal is not None:
             raise self._fatal
 
     def stop(self) -> None:
-        """Ask for no more jobs, finish what is held, then leave."""
+        """Accept no more jobs, finish those in progress, then leave."""
         if self._stopping:
             return
         log.info("leaving; jobs to finish: %d", len(self._held))
         self._stopping = True
-        for turn in self._turns:
-            turn.cancel()
+        for poll in self._polls:
+            poll.cancel()
         self._changed.set()
 
     def abandon(self) -> None:
-        """Leave now: interrupt what runs and give its leases back."""
+        """Leave now: interrupt running functions and return their jobs."""
         self.stop()
         for held, outcome in self._held.items():
             self._runner.interrupt(held)
             outcome.cancel()
 
-    def _begin_turn(self) -> None:
+    def _begin_poll(self) -> None:
         if self._stopping:
             self._todo.absent.clear()
-        room = TURNS - len(self._turns)
+        room = POLLS - len(self._polls)
         batch = self._todo.take() if room > 0 else self._todo.take_ends() if room == 0 else Batch()
         if batch:
-            self._spawn(self._turns, self._leave(batch) if self._stopping else self._turn(batch))
+            self._spawn(self._polls, self._leave(batch) if self._stopping else self._poll(batch))
 
     def _spawn(self, tasks: set[asyncio.Task[None]], work: Coroutine[Any, Any, None]) -> None:
         def end(task: asyncio.Task[None]) -> None:
@@ -137,8 +136,8 @@ class Agent:
         tasks.add(task)
         task.add_done_callback(end)
 
-    async def _turn(self, batch: Batch) -> None:
-        """Register what is absent, send what has ended, wait for jobs."""
+    async def _poll(self, batch: Batch) -> None:
+        """Register servers that are absent, send ends of leases, wait for jobs."""
         try:
             await self._register(batch)
             await self._ask(batch)
@@ -149,7 +148,7 @@ class Agent:
             batch.idle.clear()
             await self._pause(error)
         finally:
-            self._todo.put_back(batch)
+            self._todo.merge(batch)
 
     async def _register(self, batch: Batch) -> None:
         async def one(name: str) -> None:
@@ -165,7 +164,7 @@ class Agent:
         await _each(one, list(batch.absent))
 
     async def _ask(self, batch: Batch) -> None:
-        wait = self._plan.wait / len(self._turns) if batch.idle else 0.0
+        wait = self._plan.wait / len(self._polls) if batch.idle else 0.0
         clock = asyncio.get_running_loop().time
         start = clock()
         try:
@@ -176,7 +175,7 @@ class Agent:
             await self._send_each(batch)
             return
         if self._failures:
-            log.info("the service is back")
+            log.info("the service is available again")
             self._failures = 0
         refused = {outcome.lease for outcome in worked.finished if outcome.refused is not None}
         for lease in worked.leases:
@@ -190,17 +189,17 @@ class Agent:
     async def _pause(self, error: Refused) -> None:
         self._failures += 1
         if self._failures == 1:
-            log.warning("%s; trying again", error)
+            log.warning("%s; retrying", error)
         named = error.retry_after if isinstance(error, (Unavailable, Busy)) else 0.0
         await asyncio.sleep(max(backoff(self._failures), named))
 
     async def _settle(self, batch: Batch, worked: Worked) -> None:
-        """Forget ends that were taken, and give back leases whose end was refused, unless they are gone."""
+        """Forget ends that were accepted, and fail leases whose end was refused."""
         why = {outcome.lease: outcome.refused for outcome in worked.finished}
         while batch.ends:
             end = batch.ends[-1]
             if (text := why.get(end.lease)) is not None:
-                await self._give_back(end, text)
+                await self._fail(end, text)
             batch.ends.pop()
 
     async def _send_all(self, batch: Batch, client: AsyncClient) -> None:
@@ -210,39 +209,41 @@ class Agent:
             await self._send_each(batch)
 
     async def _send_each(self, batch: Batch) -> None:
-        """Send ends one by one, so that a bad one does not spoil the others."""
+        """Send ends one by one, so that a bad one does not affect the others."""
         while batch.ends:
             end = batch.ends[-1]
             try:
                 await self._settle(Batch(ends=[end]), await self._client.work([end]))
             except BadInput as error:
-                await self._give_back(end, str(error))
+                await self._fail(end, str(error))
             batch.ends.pop()
 
-    async def _give_back(self, end: WorkFinish, why: str) -> None:
-        log.warning("the end of lease %s was refused: %s", end.lease, why)
+    async def _fail(self, end: WorkFinish, why: str) -> None:
+        log.warning("the service refused the end of lease %s: %s", end.lease, why)
         if end.error is None:
             try:
                 await self._client.fail(end.lease, end.fence, why)
             except Refused as error:
-                log.info("lease %s could not be given back either: %s", end.lease, error)
+                log.info("lease %s could not be failed either: %s", end.lease, error)
 
     async def _leave(self, batch: Batch) -> None:
-        """Send what has ended and take idle servers away; a job that one got unseen goes back to its queue by that."""
+        """Send ends of leases and remove idle servers; a job that one of them got meanwhile returns to its queue."""
         try:
             if batch.ends:
                 await self._send_all(batch, self._client.within(self._plan.leave))
-            await _each(self._take_away, list(batch.idle))
+            await _each(self._remove, list(batch.idle))
         except Refused as error:
-            what = f"ends of {len(batch.ends)} leases could not be sent" if batch.ends else "servers are left behind"
+            what = (
+                f"ends of {len(batch.ends)} leases could not be sent" if batch.ends else "servers could not be removed"
+            )
             log.error("%s: %s", what, error)
 
-    async def _take_away(self, server: str) -> None:
+    async def _remove(self, server: str) -> None:
         with suppress(NotFound):
             await self._client.unregister(server)
 
     async def _serve(self, lease: Lease) -> None:
-        """Have a job served and note how it ended."""
+        """Run a job and keep how it ended."""
         held = HeldJob(lease)
         outcome = self._held[held] = asyncio.wrap_future(self._runner.start(held))
         beat = asyncio.create_task(self._beat(held))
@@ -254,13 +255,13 @@ class Agent:
             beat.cancel()
             del self._held[held]
         if held.lost:
-            log.warning("%s: what came of it is dropped, because the lease was lost", held)
+            log.warning("%s: the result is dropped, because the lease was lost", held)
         else:
             self._todo.ends.append(end)
         self._todo.idle.add(lease.server)
 
     async def _beat(self, held: HeldJob) -> None:
-        """Extend the lease, each time when a third of it is over, until it is lost or the job has ended."""
+        """Extend the lease after each third of it, until it is lost or the job has ended."""
         pause = held.seconds / 3.0
         while True:
             await asyncio.sleep(pause)
@@ -278,9 +279,9 @@ class Agent:
 
 
 async def _each(call: Callable[[str], Awaitable[None]], items: Sequence[str]) -> None:
-    """Make a call for each item, several at a time; if some fail, raise one of their errors after that."""
-    for start in range(0, len(items), ABREAST):
-        calls = [call(item) for item in items[start : start + ABREAST]]
+    """Make a call for each item, several at a time; if some fail, raise one of the errors afterwards."""
+    for start in range(0, len(items), PARALLEL):
+        calls = [call(item) for item in items[start : start + PARALLEL]]
         for outcome in await asyncio.gather(*calls, return_exceptions=True):
             if outcome is not None:
                 raise outcome

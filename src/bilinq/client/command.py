@@ -1,4 +1,4 @@
-"""Jobs as commands of the system: started, watched, logged and ended."""
+"""Commands of the operating system as jobs: rewards, output, start and end."""
 
 import asyncio
 import os
@@ -7,28 +7,104 @@ import signal
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from asyncio.subprocess import Process
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import BinaryIO, Self
+from typing import Any, BinaryIO, NamedTuple, Self
 
 import msgspec
 
 from bilinq.client import guard
-from bilinq.client.held import Done, Ended, HeldJob, Reward
+from bilinq.client.held import Done, HeldJob
 from bilinq.errors import BadInput
 
+RULES = ("exit", "duration", "last-line")
+
+
+class CommandEnd(NamedTuple):
+    """The end of a command: its duration in seconds and its last line of output."""
+
+    seconds: float
+    last_line: str
+
+
+class RewardRule(ABC):
+    """A rule for the reward of a command."""
+
+    @abstractmethod
+    def __call__(self, ended: CommandEnd) -> Done:
+        """Return the result of the job."""
+
+
+@dataclass(frozen=True)
+class ExitReward(RewardRule):
+    """The highest reward for each command that exits with 0."""
+
+    high: float
+
+    def __call__(self, ended: CommandEnd) -> Done:
+        """Return the highest reward."""
+        return Done(self.high)
+
+
+@dataclass(frozen=True)
+class DurationReward(RewardRule):
+    """More reward for less time: close to `high` for none, the middle of the range for `half` seconds, above `low`."""
+
+    low: float
+    high: float
+    half: float
+
+    def __call__(self, ended: CommandEnd) -> Done:
+        """Return low + (high - low) 2^(-seconds / half)."""
+        return Done(self.low + (self.high - self.low) * 2.0 ** (-ended.seconds / self.half))
+
+
+class _Line(msgspec.Struct, forbid_unknown_fields=True):
+    reward: float | None = None
+    done: bool | None = None
+    result: Any = None
+
+
+class LastLineReward(RewardRule):
+    """The reward in the last line of output: a number, or an object with "reward", "done" and "result"."""
+
+    def __call__(self, ended: CommandEnd) -> Done:
+        """Decode the line."""
+        try:
+            line = msgspec.json.decode(ended.last_line, type=_Line | float)
+        except ValueError as error:
+            raise BadInput(
+                f'the last line must be a number or an object with "reward", "done" and "result"; '
+                f"got {ended.last_line[:200]!r} ({error})"
+            ) from None
+        return Done(line) if isinstance(line, float) else Done(line.reward, line.done, line.result)
+
+
+def reward_of(rule: str, low: float, high: float, half: float) -> RewardRule:
+    """Return the rule of that name."""
+    if rule not in RULES:
+        raise BadInput(f"reward must be one of {', '.join(RULES)}; got {rule!r}")
+    if not -float("inf") < low < high < float("inf"):
+        raise BadInput(f"low must be below high, both finite; got {low} and {high}")
+    if not 0 < half < float("inf"):
+        raise BadInput(f"half must be a positive number of seconds; got {half}")
+    return {"exit": ExitReward(high), "duration": DurationReward(low, high, half), "last-line": LastLineReward()}[rule]
+
+
 TAIL = 1 << 18
-"""Bytes at the end of the output in which its last line is looked for."""
+"""Bytes at the end of the output that are searched for its last line."""
 CHUNK = 1 << 16
 DRAIN = 1.0
-"""Seconds for the rest of the output once the command has ended; somebody else may hold the pipe open."""
+"""Seconds to read the rest of the output after the command; another process may keep the pipe open."""
 
 
 class Tee:
-    """A pipe whose write end goes to a command; what comes out is written to `target`."""
+    """A pipe whose write end belongs to a command; its output is copied to `target`."""
 
     def __init__(self, target: BinaryIO) -> None:
         self._target = target
@@ -48,13 +124,13 @@ class Tee:
         os.close(self._read_end)
 
     def hand_over(self) -> None:
-        """Close the write end here, once the command has it."""
+        """Close the write end in this process, when the command has it."""
         if self._open:
             os.close(self.write_end)
         self._open = False
 
     async def last_line(self) -> str:
-        """Return the last line that is not blank, when all output has been passed on."""
+        """Return the last line that is not blank, after all output was copied."""
         with suppress(TimeoutError):
             async with asyncio.timeout(DRAIN):
                 await self._ended.wait()
@@ -71,27 +147,27 @@ class Tee:
             self._ended.set()
             return
         self._tail = (self._tail + chunk)[-TAIL:]
-        with suppress(OSError):  # nobody reads the worker's output; the job goes on
+        with suppress(OSError):  # nobody reads the output of the worker; the job continues
             self._target.write(chunk)
             self._target.flush()
 
 
 BEGIN = """trap '' PIPE; echo "+$$" >&0 2>/dev/null; trap - PIPE; exec "$@" <"$0" """
-"""What a shell does before it becomes the command: it tells the guard, which is its standard input until then.
+"""What a shell does before it becomes the command: it reports its process id to the guard, through standard input.
 
-Thus the guard knows of every command, whenever the worker is killed; a guard that somebody killed is done without.
+So the guard knows every command whenever the worker is killed. If the guard was killed, the command runs without it.
 """
 
 
 class Command:
-    """Runs a command for each job, in a process group of its own, which outlives neither the job nor the worker.
+    """Runs a command for each job, in a process group of its own that ends with the job and with the worker.
 
     The command gets the payload as JSON on its standard input, and BILINQ_JOB_ID, BILINQ_JOB_CLASS, BILINQ_UNITS_LEFT,
-    BILINQ_ATTEMPTS and BILINQ_FENCE in its environment, but not the worker's key. What it writes goes to where the worker
-    writes. An exit code other than 0, a signal, or more than `limit` seconds is a failure.
+    BILINQ_ATTEMPTS and BILINQ_FENCE in its environment, but not the key of the worker. Its output goes to the output of
+    the worker. An exit code other than 0, a signal, or more than `limit` seconds is a failure.
     """
 
-    def __init__(self, words: Sequence[str], reward: Reward, limit: float | None = None) -> None:
+    def __init__(self, words: Sequence[str], reward: RewardRule, limit: float | None = None) -> None:
         if not words or shutil.which(words[0]) is None:
             raise BadInput(f"command must be a program that can be run; got {' '.join(words[:1])!r}")
         if limit is not None and not limit > 0:
@@ -123,14 +199,14 @@ class Command:
                     await process.wait()
                 seconds = time.monotonic() - start
             except TimeoutError:
-                raise ChildProcessError(f"ended after {self._limit:g} s, which is the limit") from None
+                raise ChildProcessError(f"stopped after {self._limit:g} s, the limit") from None
             finally:
                 await _end(process)
-                self._tell_end(process)
+                self._report_end(process)
             last_lines = await output.last_line(), await errors.last_line()
         if process.returncode:
             raise ChildProcessError(": ".join(filter(None, (_words(process.returncode), last_lines[1]))))
-        return self._reward(Ended(seconds, last_lines[0]))
+        return self._reward(CommandEnd(seconds, last_lines[0]))
 
     async def _start(self, held: HeldJob, output: Tee, errors: Tee) -> Process:
         with TemporaryFile() as payload:
@@ -145,15 +221,15 @@ class Command:
         errors.hand_over()
         return process
 
-    def _tell_end(self, process: Process) -> None:
-        """Tell the guard that a process group has ended."""
+    def _report_end(self, process: Process) -> None:
+        """Report to the guard that a process group has ended."""
         assert self._guard.stdin is not None
         with suppress(BrokenPipeError):
             self._guard.stdin.write(f"-{process.pid}\n".encode())
 
 
 async def _end(process: Process) -> None:
-    """End what is left of the process group: ask the command if it still runs, then kill."""
+    """End what is left of the process group: first by SIGTERM if the command still runs, then by SIGKILL."""
     try:
         if process.returncode is None:
             _signal(process, signal.SIGTERM)
@@ -180,7 +256,7 @@ def _environment(held: HeldJob) -> dict[str, str]:
 
 
 def _words(code: int) -> str:
-    """Return how a process ended."""
+    """Return how a process ended, in words."""
     if code > 0:
         return f"exit code {code}"
     try:

@@ -1,4 +1,4 @@
-"""Following a service: its server-sent events, over lost connections and restarts."""
+"""The server-sent events of a service, across lost connections and restarts."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -6,15 +6,15 @@ from typing import NamedTuple
 
 import httpx
 
-from bilinq.client.transport import Ask, Call, Link, answer_of, backoff, lost, refusal
+from bilinq.client.transport import Link, answer_of, backoff, no_answer, refusal
 from bilinq.errors import BilinqError, Busy, Unavailable
 
 SILENCE = 40.0
-"""Seconds without a word after which a connection is taken for lost; the service says something every 15."""
+"""Seconds of silence after which a connection counts as lost; the service sends something every 15 s."""
 
 
-class Told(NamedTuple):
-    """An event: its name, its data, JSON, and the id of the moment that it is."""
+class ServerEvent(NamedTuple):
+    """An event: its name, its data as JSON, and the id of the sample if it is one."""
 
     event: str
     data: str
@@ -22,15 +22,15 @@ class Told(NamedTuple):
 
 
 class Interrupted(NamedTuple):
-    """The connection is lost, and is tried again; `why` is for people."""
+    """The connection is lost and will be tried again; `why` is the reason in words."""
 
     why: str
 
 
-def follow(link: Link, limit: int, *, seconds: float | None = None) -> Iterator[Told | Interrupted]:
-    """Yield events, first of the last `limit` moments and then as they come; where it is interrupted, it goes on after that.
+def follow(link: Link, limit: int, *, seconds: float | None = None) -> Iterator[ServerEvent | Interrupted]:
+    """Yield events: those of the last `limit` samples, then new ones; after an interruption it continues where it stopped.
 
-    With `seconds` the service ends the stream after so long, and a connection is tried only once.
+    With `seconds` the service ends the stream after that time, and there is only one attempt to connect.
 
     Raises
     ------
@@ -41,14 +41,14 @@ def follow(link: Link, limit: int, *, seconds: float | None = None) -> Iterator[
     with httpx.Client(**link.options()) as http:
         while True:
             try:
-                for told in _stream(http, link, limit, last, seconds):
-                    last, tries = told.id or last, 0
-                    yield told
+                for event in _stream(http, link, limit, last, seconds):
+                    last, tries = event.id or last, 0
+                    yield event
                 error: BilinqError = Unavailable(f"{link.url} has ended the stream")
-            except (Unavailable, Busy) as away:
+            except (Unavailable, Busy) as unavailable:
                 if seconds is not None:
                     raise
-                error = away
+                error = unavailable
             if seconds is not None:
                 return
             tries += 1
@@ -56,8 +56,8 @@ def follow(link: Link, limit: int, *, seconds: float | None = None) -> Iterator[
             time.sleep(backoff(tries))
 
 
-def parse(lines: Iterable[str]) -> Iterator[Told]:
-    """Yield the events of a stream of lines; comments and events without a name are left out."""
+def parse(lines: Iterable[str]) -> Iterator[ServerEvent]:
+    """Yield the events of a stream of lines, without comments and events that have no name."""
     found: dict[str, str] = {}
     for line in lines:
         if line:
@@ -65,11 +65,13 @@ def parse(lines: Iterable[str]) -> Iterator[Told]:
             found[name] = value.removeprefix(" ")
             continue
         if "event" in found:
-            yield Told(found["event"], found.get("data", ""), found.get("id"))
+            yield ServerEvent(found["event"], found.get("data", ""), found.get("id"))
         found = {}
 
 
-def _stream(http: httpx.Client, link: Link, limit: int, last: str | None, seconds: float | None) -> Iterator[Told]:
+def _stream(
+    http: httpx.Client, link: Link, limit: int, last: str | None, seconds: float | None
+) -> Iterator[ServerEvent]:
     """Yield the events of one connection."""
     query: dict[str, str] = {"limit": str(limit)}
     if seconds is not None:
@@ -84,5 +86,5 @@ def _stream(http: httpx.Client, link: Link, limit: int, last: str | None, second
                 raise error or Unavailable(f"{link.url} answered {answer.status_code}")
             yield from parse(answer.iter_lines())
     except httpx.RequestError as error:
-        why = lost(error, Ask(Call("GET", "/v1/events", bytes), SILENCE))
-        raise Unavailable(f"{'lost' if why.sent else 'cannot reach'} {link.url}: {why.why}") from None
+        lost = no_answer(error, SILENCE)
+        raise Unavailable(f"{'lost' if lost.sent else 'cannot reach'} {link.url}: {lost.why}") from None

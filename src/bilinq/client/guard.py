@@ -1,7 +1,7 @@
-"""A process that ends commands whose worker is gone, even one that was killed and could do nothing more.
+"""A process that ends the commands of a worker that has ended, even of one that was killed.
 
-Run as a script by `Command`. On its standard input a process group says "+123" before it begins, and the worker "-123" once
-that has ended. When the input ends, so has the worker.
+`Command` runs it as a script. Its standard input gets "+123" from each process group before it begins, and "-123" from the
+worker after it has ended. When the input ends, the worker has ended.
 """
 
 import os
@@ -11,11 +11,11 @@ import time
 from collections.abc import Iterable
 
 GRACE = 2.0
-"""Seconds between asking a process group to end and ending it."""
+"""Seconds between SIGTERM and SIGKILL."""
 
 
 def watch(lines: Iterable[str]) -> set[int]:
-    """Return the process groups that have begun and not ended when `lines` are over."""
+    """Return the process groups that have begun and not ended after all `lines`."""
     groups: set[int] = set()
     for line in lines:
         (groups.add if line[0] == "+" else groups.discard)(int(line[1:]))
@@ -23,7 +23,7 @@ def watch(lines: Iterable[str]) -> set[int]:
 
 
 def end(groups: Iterable[int], number: signal.Signals) -> bool:
-    """Send a signal to process groups and return whether one of them is still there."""
+    """Send a signal to process groups and return whether at least one still exists."""
     found = False
     for group in groups:
         try:
@@ -35,7 +35,7 @@ def end(groups: Iterable[int], number: signal.Signals) -> bool:
 
 
 def main() -> None:
-    """Watch, then end what is left."""
+    """Wait for the end of the worker, then end its process groups."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     groups = watch(sys.stdin)

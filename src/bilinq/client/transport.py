@@ -1,7 +1,6 @@
-"""How a client sends a call: requests, retries and pauses without I/O, and the HTTP connections that carry them."""
+"""How a client sends a request: retries and pauses as steps without I/O, and the arguments of httpx that carry them out."""
 
 import errno
-import inspect
 import math
 import os
 import random
@@ -11,7 +10,7 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, get_args
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
@@ -34,15 +33,15 @@ from bilinq.live.wire.messages import ProblemDetails
 ERRORS: dict[int, type[BilinqError]] = {
     400: BadInput, 401: NoKey, 403: NotAllowed, 404: NotFound, 409: Conflict, 413: BadInput, 415: BadInput, 422: BadInput,
 }  # fmt: skip
-"""The error of a status; others are `Refused`."""
-AWAY = (408, 502, 503, 504)
-"""Said by the service, or by a proxy that does not reach it."""
+"""The error for each status; others are `Refused`."""
+UNAVAILABLE = (408, 502, 503, 504)
+"""Statuses of a service that is unavailable, or of a proxy that does not reach it."""
 KINDS: dict[str, type[BilinqError]] = {"stale": Stale, "no-such-path": Refused}
-"""The error of a problem's type, where the status does not tell."""
+"""The error for each type of a problem, where the status is not precise enough."""
 
 
 class Answer(NamedTuple):
-    """An answer: status, headers with names in lower case, and body."""
+    """A response: status, headers with names in lower case, and body."""
 
     status: int
     headers: Mapping[str, str]
@@ -50,7 +49,7 @@ class Answer(NamedTuple):
 
 
 def refusal(answer: Answer, url: str) -> BilinqError | None:
-    """Return the error that an answer of the service at `url` stands for, or None if it is a good one."""
+    """Return the error that a response of the service at `url` means, or None for success."""
     if 200 <= answer.status < 300:
         return None
     problem = _problem(answer)
@@ -59,7 +58,7 @@ def refusal(answer: Answer, url: str) -> BilinqError | None:
         text += f" (request {problem.request})"
     if answer.status == 429:
         return Busy(text, _retry_after(answer))
-    if answer.status in AWAY:
+    if answer.status in UNAVAILABLE:
         return Unavailable(text, _retry_after(answer))
     if problem is None:
         return Refused(f"{text}; is it a bilinq service?")
@@ -67,7 +66,7 @@ def refusal(answer: Answer, url: str) -> BilinqError | None:
 
 
 def _problem(answer: Answer) -> ProblemDetails | None:
-    """Return what the service says is wrong; None if somebody else answered."""
+    """Return the problem details of a response, or None if it has none and may be from another service."""
     try:
         return msgspec.json.decode(answer.body, type=ProblemDetails)
     except ValueError:
@@ -75,12 +74,12 @@ def _problem(answer: Answer) -> ProblemDetails | None:
 
 
 def _kind(problem: ProblemDetails) -> str:
-    """Return the problem's type without what all types begin with."""
+    """Return the type of a problem without the common prefix."""
     return problem.type.removeprefix("urn:bilinq:")
 
 
 def _words(status: int) -> str:
-    """Return a status as people read it."""
+    """Return a status with its phrase."""
     try:
         return f"{status} {HTTPStatus(status).phrase}"
     except ValueError:
@@ -88,7 +87,7 @@ def _words(status: int) -> str:
 
 
 def _retry_after(answer: Answer) -> float:
-    """Return the seconds of Retry-After, given as a number or a date; zero if there is none that can be read."""
+    """Return the seconds of Retry-After, given as a number or a date; zero if it is missing or unreadable."""
     text = answer.headers.get("retry-after", "").strip()
     try:
         seconds = float(text) if text[:1].isdigit() else parsedate_to_datetime(text).timestamp() - time.time()
@@ -100,26 +99,18 @@ def _retry_after(answer: Answer) -> float:
 T = TypeVar("T")
 
 FIRST_PAUSE = 0.1
-"""Seconds before the second try; each further pause is twice as long."""
+"""Seconds before the second attempt; each further pause is twice as long."""
 LONGEST_PAUSE = 5.0
-"""Seconds that no pause exceeds, unless the service asks for more."""
+"""Maximum seconds of a pause, unless the service asks for more."""
 
 
 @dataclass(frozen=True)
-class Limits:
-    """How long a call may take: `total` seconds with all tries, `attempt` for one answer; waiting for work comes on top."""
+class ApiRequest(Generic[T]):
+    """A request and how to read its response.
 
-    url: str
-    total: float
-    attempt: float
-
-
-@dataclass(frozen=True)
-class Call(Generic[T]):
-    """What to ask.
-
-    If it is not `repeatable`, it is asked again only when it surely was not carried out. If it `removes` something and an
-    answer was lost, not to find it any more is what was wanted.
+    If it is not `repeatable`, it is retried only if the service cannot have carried it out. If it `removes` something and
+    a response was lost, "not found" on the next attempt means success. `wait` seconds of waiting for work are added to the
+    time limits.
     """
 
     method: str
@@ -132,124 +123,115 @@ class Call(Generic[T]):
     removes: bool = False
 
 
-class Ask(NamedTuple):
-    """Send this and wait for the answer, `seconds` at most."""
+class Attempt(NamedTuple):
+    """A step: send the request and wait for the response, at most `seconds`."""
 
-    call: Call[Any]
+    request: ApiRequest[Any]
     seconds: float
 
 
 class Pause(NamedTuple):
-    """Do nothing for some seconds."""
+    """A step: do nothing for some seconds."""
 
     seconds: float
 
 
-class Lost(NamedTuple):
-    """There was no answer; if it was `sent`, the service may have done what was asked."""
+class NoAnswer(NamedTuple):
+    """No response, and why; if the request was `sent`, the service may have carried it out."""
 
     why: str
     sent: bool
 
 
-Reply: TypeAlias = Answer | Lost | None
-Flow: TypeAlias = Generator[Ask | Pause, Reply, T]
+Reply: TypeAlias = Answer | NoAnswer | None
+Steps: TypeAlias = Generator[Attempt | Pause, Reply, T]
 
 
-def talk(limits: Limits, call: Call[T]) -> Flow[T]:
-    """Return what the service answers, asking again as long as that is safe, of use, and within the limits."""
+def exchange(link: "Link", request: ApiRequest[T]) -> Steps[T]:
+    """Return what the service responds, with retries as long as they are safe, useful and within the time limits."""
     start = time.monotonic()
-    end = start + limits.total + call.wait
-    tries, doubt = 0, False
-    told: BilinqError | None = None
+    end = start + link.timeout + request.wait
+    tries, uncertain = 0, False
+    answered: BilinqError | None = None
     while True:
         left = max(end - time.monotonic(), 0.001)
-        reply = yield Ask(call, min(limits.attempt + call.wait, left))
+        reply = yield Attempt(request, min(link.attempt + request.wait, left))
         tries += 1
-        error = _judge(limits, reply)
-        if isinstance(reply, Answer) and (error is None or (call.removes and doubt and isinstance(error, NotFound))):
-            return _read(limits, call, reply)
+        error = _error_of(link, reply)
+        removed = request.removes and uncertain and isinstance(error, NotFound)
+        if isinstance(reply, Answer) and (error is None or removed):
+            return _read(link, request, reply)
         assert error is not None
-        if not _worth_asking_again(call, reply, error):
+        if not _worth_a_retry(request, reply, error):
             raise error
-        doubt = doubt or isinstance(error, Unavailable)
+        uncertain = uncertain or isinstance(error, Unavailable)
         pause = _pause(error, tries) if isinstance(reply, Answer) else backoff(tries)
-        told = error if isinstance(reply, Answer) else told
+        answered = error if isinstance(reply, Answer) else answered
         if time.monotonic() + pause >= end:
-            cut_short = left < limits.attempt + call.wait  # then what the service said before tells more
-            raise _given_up(told or error if cut_short else error, tries, time.monotonic() - start)
+            cut_short = left < link.attempt + request.wait  # then an earlier response says more than this timeout
+            raise _given_up(answered or error if cut_short else error, tries, time.monotonic() - start)
         yield Pause(pause)
 
 
 def backoff(tries: int) -> float:
-    """Return seconds to wait after `tries` failures in a row: doubling up to a limit, with chance so that crowds spread."""
+    """Return seconds to wait after `tries` failures in a row: doubling up to a limit, randomised to spread many clients."""
     return random.uniform(0.5, 1.0) * min(FIRST_PAUSE * 2.0 ** min(tries - 1, 16), LONGEST_PAUSE)
 
 
-def _judge(limits: Limits, reply: Reply) -> BilinqError | None:
-    """Return the error that a reply stands for, or None for a good answer."""
+def _error_of(link: "Link", reply: Reply) -> BilinqError | None:
+    """Return the error that a reply means, or None for success."""
     if isinstance(reply, Answer):
-        return refusal(reply, limits.url)
-    assert isinstance(reply, Lost)
-    return Unavailable(f"{'no answer from' if reply.sent else 'cannot reach'} {limits.url}: {reply.why}")
+        return refusal(reply, link.url)
+    assert isinstance(reply, NoAnswer)
+    return Unavailable(f"{'no response from' if reply.sent else 'cannot reach'} {link.url}: {reply.why}")
 
 
-def _worth_asking_again(call: Call[Any], reply: Reply, error: BilinqError) -> bool:
-    """Return whether a later try may do better and cannot do harm."""
+def _worth_a_retry(request: ApiRequest[Any], reply: Reply, error: BilinqError) -> bool:
+    """Return whether a retry may succeed and cannot do harm."""
     if isinstance(error, Busy):
         return True
-    unsent = isinstance(reply, Lost) and not reply.sent
-    return isinstance(error, Unavailable) and (call.repeatable or unsent)
+    unsent = isinstance(reply, NoAnswer) and not reply.sent
+    return isinstance(error, Unavailable) and (request.repeatable or unsent)
 
 
 def _pause(error: BilinqError, tries: int) -> float:
-    """Return seconds until the next try: never before the time that the service named."""
+    """Return seconds until the next attempt: never less than the service asks for."""
     named = error.retry_after if isinstance(error, (Busy, Unavailable)) else 0.0
     return named * random.uniform(1.0, 1.2) if named > 0 else backoff(tries)
 
 
 def _given_up(error: BilinqError, tries: int, seconds: float) -> BilinqError:
-    """Return the same error, saying how often and how long was tried."""
+    """Return the same error with the number of attempts and the time they took."""
     if tries > 1 and isinstance(error, (Busy, Unavailable)):
         return type(error)(f"{error} (tried {tries} times in {seconds:.1f} s)", error.retry_after)
     return error
 
 
-def _read(limits: Limits, call: Call[T], answer: Answer) -> T:
-    """Return the body as what it should be, or say that this is not our service."""
+def _read(link: "Link", request: ApiRequest[T], answer: Answer) -> T:
+    """Return the decoded body, or raise if this is not a bilinq service."""
     try:
-        return call.read(answer.body)
+        return request.read(answer.body)
     except ValueError as error:
         raise Refused(
-            f"{limits.url} answered {call.method} {call.path} with {answer.status} and something unexpected ({error}); "
+            f"{link.url} answered {request.method} {request.path} with {answer.status} and something unexpected ({error}); "
             f"is it a bilinq service?"
         ) from None
-
-
-def signature_of_method(build: Callable[..., Any]) -> inspect.Signature:
-    """Return how a flow is called as a method of a client, for `help` and editors: no limits, and its result returned."""
-    signature = inspect.signature(build)
-    first, *rest = signature.parameters.values()
-    result = get_args(signature.return_annotation)[-1]
-    return signature.replace(
-        parameters=[first.replace(name="self", annotation=first.empty), *rest], return_annotation=result
-    )
 
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 CONNECT = 5.0
 """Seconds to connect."""
 UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
-"""What happens before a request leaves."""
+"""Errors before the request is sent."""
 
 
 @dataclass(frozen=True)
 class Link:
-    """A service and a key for it; `total` and `attempt` as in `Limits`."""
+    """A service, a key for it, and time limits in seconds: `timeout` for a call with all retries, `attempt` for one try."""
 
     url: str
     key: str = field(repr=False)
-    total: float
+    timeout: float
     attempt: float
     verify: bool | ssl.SSLContext
 
@@ -257,7 +239,7 @@ class Link:
     def to(
         cls, url: str | None, key: str | None, timeout: float, attempt: float, verify: bool | ssl.SSLContext
     ) -> "Link":
-        """Return a checked link; url and key come from BILINQ_URL and BILINQ_KEY if they are not given."""
+        """Return a checked link; defaults: BILINQ_URL and BILINQ_KEY."""
         for name, seconds in (("timeout", timeout), ("attempt", attempt)):
             if not seconds > 0:
                 raise BadInput(f"{name} must be a positive number of seconds; got {seconds}")
@@ -265,13 +247,8 @@ class Link:
         secret = (key or os.environ.get("BILINQ_KEY") or "").strip()
         return cls(_checked_url(place), _checked_key(secret), timeout, attempt, verify)
 
-    @property
-    def limits(self) -> Limits:
-        """What a call needs to know."""
-        return Limits(self.url, self.total, self.attempt)
-
     def options(self) -> dict[str, Any]:
-        """Return arguments for httpx's clients."""
+        """Return arguments for the clients of httpx."""
         return {
             "base_url": self.url,
             "headers": {"authorization": f"Bearer {self.key}", "accept": "application/json", "user-agent": "bilinq"},
@@ -279,33 +256,33 @@ class Link:
             "limits": httpx.Limits(max_connections=None, max_keepalive_connections=64),
         }
 
-    def request(self, ask: Ask) -> dict[str, Any]:
-        """Return arguments for httpx's `request`."""
-        call = ask.call
-        headers = {} if call.body is None else {"content-type": "application/json"}
-        timeout = httpx.Timeout(ask.seconds, connect=min(CONNECT, ask.seconds))
+    def request(self, attempt: Attempt) -> dict[str, Any]:
+        """Return arguments for `request` of httpx."""
+        one = attempt.request
+        headers = {} if one.body is None else {"content-type": "application/json"}
+        timeout = httpx.Timeout(attempt.seconds, connect=min(CONNECT, attempt.seconds))
         return {
-            "method": call.method, "url": call.path, "content": call.body, "params": dict(call.query) or None,
+            "method": one.method, "url": one.path, "content": one.body, "params": dict(one.query) or None,
             "headers": headers, "timeout": timeout,
         }  # fmt: skip
 
 
 def answer_of(response: httpx.Response) -> Answer:
-    """Return an answer that was read."""
+    """Return a response whose body was read."""
     return Answer(response.status_code, response.headers, response.content)
 
 
-def lost(error: httpx.RequestError, ask: Ask) -> Lost:
-    """Return why there is no answer."""
+def no_answer(error: httpx.RequestError, seconds: float) -> NoAnswer:
+    """Return why there is no response, after waiting for `seconds` if that timed out."""
     if isinstance(error, httpx.TimeoutException):
-        why = f"timed out after {ask.seconds:.3g} s" if not isinstance(error, UNSENT) else "timed out while connecting"
+        why = f"timed out after {seconds:.3g} s" if not isinstance(error, UNSENT) else "timed out while connecting"
     else:
         why = _root(error)
-    return Lost(why, sent=not isinstance(error, UNSENT))
+    return NoAnswer(why, sent=not isinstance(error, UNSENT))
 
 
 def _root(error: BaseException) -> str:
-    """Return what the operating system said, if it did; httpx and anyio wrap it differently."""
+    """Return the message of the operating system if there is one; httpx and anyio wrap it differently."""
     inner: BaseException | None = error
     while inner is not None:
         if isinstance(inner, OSError) and inner.strerror:
@@ -317,7 +294,7 @@ def _root(error: BaseException) -> str:
 
 
 def _checked_url(text: str) -> str:
-    """Return the address of a service without a slash at its end."""
+    """Return the address of a service without a trailing slash."""
     rule = "url must be an address such as http://127.0.0.1:8000, without user, query and fragment"
     try:
         url = httpx.URL(text)
@@ -332,9 +309,9 @@ def _checked_url(text: str) -> str:
 
 
 def _checked_key(key: str) -> str:
-    """Return a key that may stand in a header; a bad one is not shown."""
+    """Return a key that is valid in a header; the message does not show a bad one."""
     if not key:
-        raise BadInput("key must be given, or BILINQ_KEY set in the environment; make one with `bilinq keys create`")
+        raise BadInput("key must be given, or BILINQ_KEY set in the environment; create one with `bilinq keys create`")
     if not key.isascii() or not key.isprintable() or " " in key:
-        raise BadInput("key must be of printable ASCII characters without blanks; this one is not shown")
+        raise BadInput("key must consist of printable ASCII characters without spaces; it is not shown here")
     return key

@@ -1,4 +1,4 @@
-"""`Worker`: a function that serves jobs, kept busy."""
+"""`Worker`: a function that serves jobs of the live service."""
 
 import asyncio
 import signal
@@ -10,48 +10,47 @@ from typing import Any
 
 from bilinq.arrays import count
 from bilinq.client.agent import Agent, Plan
-from bilinq.client.awaiting import AsyncClient
-from bilinq.client.blocking import Client
 from bilinq.client.calls import new_key
-from bilinq.client.runners import Function, runner_of
+from bilinq.client.clients import AsyncClient, Client
+from bilinq.client.held import Function, runner_of
 from bilinq.errors import BadInput
 from bilinq.live.wire.messages import BATCH
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 LONGEST_WAIT = 60.0
-"""Seconds that the service lets a call wait."""
+"""Maximum seconds that the service lets a request wait."""
 CLEAN_UP = 10.0
-"""Seconds that interrupted coroutines have to clean up."""
+"""Seconds for interrupted coroutines to clean up."""
 
 
 class Worker:
     """Serves jobs with a function that gets a job and returns its reward.
 
-    While the function runs, the worker extends the lease at every third of its time. If the lease is lost nevertheless,
-    `job.lost` turns true, a coroutine is cancelled, and what the function returns is dropped. An exception gives the job
-    back with its text. The worker lives through restarts of the service.
+    While the function runs, the worker extends the lease after each third of it. If the lease is lost nevertheless,
+    `job.lost` becomes true, a coroutine is cancelled, and what the function returns is dropped. An exception fails the
+    attempt with its text as the reason. The worker survives restarts of the service.
 
-    SIGTERM or SIGINT: it takes no more jobs, finishes those that it holds and leaves; at the second signal it gives them
-    back and leaves at once.
+    After SIGTERM or SIGINT it accepts no more jobs, finishes those in progress and leaves; after a second signal it
+    returns them and leaves at once.
 
     Parameters
     ----------
     client : Client or AsyncClient
-        Says where the service is and with which key; the worker opens connections of its own.
+        Address of the service and key; the worker opens its own connections.
     server_class : str
     function : callable
-        function(job) -> reward, None (nothing is learnt), or `Done`; a plain function runs in threads, a coroutine function
-        on an event loop in a thread of its own. A function that holds the interpreter's lock for a third of a lease
-        without a pause keeps heartbeats from being sent.
+        function(job) -> reward, None (nothing is learnt), or `Done`. A plain function runs in threads, a coroutine function
+        on an event loop in a thread of its own. A function that keeps the interpreter lock for a third of a lease prevents
+        heartbeats.
     name : str, optional
-        After a crash the same name gives the same server again, and frees the job that it held without waiting for the
-        lease to end. Never for two at a time: each would free the other's jobs.
+        After a crash, a worker with the same name becomes the same server, and its job is freed at once instead of at the
+        end of the lease. Two workers with the same name would free each other's jobs.
     servers : int
-        How many jobs at a time; the servers are then called name-1, name-2 and so on.
+        Number of jobs at the same time; if above 1, the servers are called name-1, name-2 and so on.
     wait : float
-        Seconds that one call waits for a job, up to 60.
+        Seconds that one request waits for a job, up to 60.
     leave : float
-        Seconds to try to get results across when it leaves and the service is away.
+        Seconds to retry sending results if the service is unavailable when the worker leaves.
     """
 
     def __init__(
@@ -73,17 +72,17 @@ class Worker:
         self._running: tuple[asyncio.AbstractEventLoop, Agent] | None = None
 
     def run(self) -> None:
-        """Serve until stopped by `stop` or, in the main thread, by a signal."""
+        """Serve until `stop` or, in the main thread, a signal."""
         asyncio.run(self._serve(_stopped_by_signals))
 
     async def serve(self) -> None:
-        """Serve until stopped by `stop`; for programs that have an event loop, and handle signals themselves."""
+        """Serve until `stop`; for programs that have an event loop and handle signals themselves."""
         await self._serve(nullcontext)
 
     async def _serve(self, stopped_by: Callable[[Agent], AbstractContextManager[Any]]) -> None:
         link = self._link
         runner = runner_of(self._function, len(self._plan.names))
-        client = AsyncClient(link.url, link.key, timeout=link.total, attempt=link.attempt, verify=link.verify)
+        client = AsyncClient(link.url, link.key, timeout=link.timeout, attempt=link.attempt, verify=link.verify)
         try:
             async with client:
                 agent = Agent(client, self._plan, runner)
@@ -97,17 +96,17 @@ class Worker:
             await runner.close(CLEAN_UP)
 
     def stop(self) -> None:
-        """Take no more jobs, finish those that are held, then leave; may be called from any thread."""
+        """Accept no more jobs, finish those in progress, then leave; may be called from any thread."""
         self._stopped.set()
         if (running := self._running) is not None:
             loop, agent = running
-            with suppress(RuntimeError):  # it has just left
+            with suppress(RuntimeError):  # the worker has just left
                 loop.call_soon_threadsafe(agent.stop)
 
 
 @contextmanager
 def _stopped_by_signals(agent: Agent) -> Iterator[None]:
-    """Stop the agent at the first signal, make it leave at once at the second, and leave the third to the system."""
+    """Stop the agent at the first signal, make it leave at once at the second, and restore the default for the third."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

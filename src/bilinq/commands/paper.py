@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bilinq.commands.shared import INTERRUPTED, Json, print_json
+
 if TYPE_CHECKING:
     from rich.table import Table
 
     from bilinq.lab.claims import Claim
-
-INTERRUPTED = 130
-"""Exit code after Ctrl-C, as shells have it."""
 
 
 def paper(
@@ -36,17 +35,14 @@ def paper(
     address: Annotated[
         str | None, typer.Option(help="Of the Ray cluster, host:port or auto; default: a private Ray.")
     ] = None,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print JSON for programs instead of a table for people.")
-    ] = False,
+    json: Json = False,
 ) -> None:
-    """Redraw the paper's figures from fresh runs, judge its claims and write a report."""
+    """Redraw the paper's figures and judge its claims in a report."""
     from bilinq.experiments.workers import preload
 
     if engine == "processes" and workers != 1:
         preload("bilinq.lab.paper")
     from bilinq.commands import tables
-    from bilinq.jsonable import to_json
     from bilinq.lab.figure import ReportOptions
     from bilinq.lab.paper import redraw
 
@@ -60,7 +56,7 @@ def paper(
         typer.echo(f"interrupted; finished runs are in {out}, run the same command to continue", err=True)
         raise typer.Exit(INTERRUPTED) from None
     if json:
-        typer.echo(to_json(made.document(), indent=2))
+        print_json(made.document())
         return
     if made.claims:
         tables.show(_claims_table(made.claims))

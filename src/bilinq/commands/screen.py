@@ -1,4 +1,4 @@
-"""The screen of `bilinq top`: what is known of the service, drawn in a terminal."""
+"""The screen of `bilinq top`: the state of the service as text and tables."""
 
 import time
 from collections import deque
@@ -12,16 +12,16 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from bilinq.client.events import Interrupted, Told
+from bilinq.client.events import Interrupted, ServerEvent
 from bilinq.live.wire.samples import Layout, Leases, RecentLease, Sample, StateView
 
 BLOCKS, DOTS = "▁▂▃▄▅▆▇█", "_.:-=+*#"
 LOW, MIDDLE, HIGH = (68, 1, 84), (33, 145, 140), (253, 231, 37)
-"""Ends and middle of a scale that also those see who see colours differently."""
+"""Ends and middle of a colour scale that is readable with colour blindness."""
 
 
 def sparkline(values: Sequence[float], width: int, *, plain: bool) -> str:
-    """Return the last values as one line of characters, from nothing at the bottom to the largest at the top.
+    """Return the last values as one line of characters, from zero to the largest value.
 
     Examples
     --------
@@ -37,7 +37,7 @@ def sparkline(values: Sequence[float], width: int, *, plain: bool) -> str:
 
 
 def bar(part: float, width: int, *, plain: bool) -> str:
-    """Return a bar that is full at one.
+    """Return a bar that is full for part 1.
 
     Examples
     --------
@@ -50,7 +50,7 @@ def bar(part: float, width: int, *, plain: bool) -> str:
 
 
 def cell(value: float, low: float, high: float, text: str) -> Text:
-    """Return a text on a colour between those of `low` and `high`."""
+    """Return a text on a background colour between those of `low` and `high`."""
     place = min(max((value - low) / (high - low), 0.0), 1.0) if high > low else 0.5
     red, green, blue = _between(place)
     ink = "#000000" if 0.299 * red + 0.587 * green + 0.114 * blue > 128 else "#ffffff"
@@ -78,7 +78,7 @@ def short(value: float | None) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """Return a time for people.
+    """Return a time with a suitable unit.
 
     Examples
     --------
@@ -93,13 +93,13 @@ def seconds(value: float | None) -> str:
 
 
 KEPT = 240
-"""Moments kept: as many as a wide terminal has columns."""
+"""Number of samples to keep: as many as a wide terminal has columns."""
 
 
 class View:
-    """The newest of everything, as events bring it; `problem` tells why there is nothing new.
+    """The newest data of the service, updated by events; `problem` is the reason if there are no events.
 
-    Whoever reads it in another thread holds `lock` meanwhile.
+    Readers in another thread must hold `lock`.
     """
 
     def __init__(self, url: str) -> None:
@@ -107,49 +107,49 @@ class View:
         self.lock = Lock()
         self.problem: str | None = None
         self.layout: Layout | None = None
-        self.moments: deque[Sample] = deque(maxlen=KEPT)
+        self.samples: deque[Sample] = deque(maxlen=KEPT)
         self.state: StateView | None = None
         self.leases: list[RecentLease] = []
 
     @property
     def now(self) -> Sample | None:
-        """The newest moment."""
-        return self.moments[-1] if self.moments else None
+        """The newest sample."""
+        return self.samples[-1] if self.samples else None
 
-    def take(self, told: Told | Interrupted) -> None:
-        """Take in an event; of kinds that are not known nothing is kept."""
+    def update(self, event: ServerEvent | Interrupted) -> None:
+        """Apply an event; events of unknown kinds are ignored."""
         with self.lock:
-            if isinstance(told, Interrupted):
-                self.problem = told.why
+            if isinstance(event, Interrupted):
+                self.problem = event.why
             else:
                 self.problem = None
-                self._take(told)
+                self._update(event)
 
-    def _take(self, told: Told) -> None:
-        if told.event == "layout":
-            self._take_layout(msgspec.json.decode(told.data, type=Layout))
-        elif told.event == "moment":
-            self.moments.append(msgspec.json.decode(told.data, type=Sample))
-        elif told.event == "state":
-            self.state = msgspec.json.decode(told.data, type=StateView)
-        elif told.event == "leases":
-            self.leases = msgspec.json.decode(told.data, type=Leases).leases
+    def _update(self, event: ServerEvent) -> None:
+        if event.event == "layout":
+            self._update_layout(msgspec.json.decode(event.data, type=Layout))
+        elif event.event == "moment":
+            self.samples.append(msgspec.json.decode(event.data, type=Sample))
+        elif event.event == "state":
+            self.state = msgspec.json.decode(event.data, type=StateView)
+        elif event.event == "leases":
+            self.leases = msgspec.json.decode(event.data, type=Leases).leases
 
-    def _take_layout(self, layout: Layout) -> None:
+    def _update_layout(self, layout: Layout) -> None:
         before, self.layout = self.layout, layout
         if before is None or _classes(before) != _classes(layout):
-            self.moments.clear()
+            self.samples.clear()
             self.state = None
 
-    def past(self, name: str, row: int) -> list[float]:
-        """Return a number of a class over time, oldest first."""
-        return [getattr(moment, name)[row] for moment in self.moments]
+    def over_time(self, name: str, row: int) -> list[float]:
+        """Return a figure of a class over time, oldest first."""
+        return [getattr(sample, name)[row] for sample in self.samples]
 
-    def per_second(self, name: str, row: int, moments: int = 10) -> float:
-        """Return how much of a number came per second lately."""
-        some = list(self.moments)[-moments - 1 :]
+    def per_second(self, name: str, row: int, samples: int = 10) -> float:
+        """Return the recent rate per second of a figure of a class."""
+        some = list(self.samples)[-samples - 1 :]
         seconds = some[-1].at - some[0].at
-        return sum(getattr(moment, name)[row] for moment in some[1:]) / seconds if seconds > 0.0 else 0.0
+        return sum(getattr(sample, name)[row] for sample in some[1:]) / seconds if seconds > 0.0 else 0.0
 
 
 def _classes(layout: Layout) -> tuple[Sequence[str], Sequence[str]]:
@@ -157,13 +157,13 @@ def _classes(layout: Layout) -> tuple[Sequence[str], Sequence[str]]:
 
 
 WIDE = 110
-"""Columns from which on tables stand side by side."""
+"""Columns of a terminal from which tables are side by side."""
 OTHERS = 14
-"""Lines of a screen that the tables of queues and leases do not have to themselves."""
+"""Lines of the screen that are not for the tables of queues and leases."""
 
 
 class Picture:
-    """What Rich draws. `whole` shows all classes, whatever the height."""
+    """The screen for Rich. `whole` shows all classes, whatever the height."""
 
     def __init__(self, view: View, *, whole: bool = False) -> None:
         self.view, self.whole = view, whole
@@ -177,7 +177,7 @@ class Picture:
     def _parts(self, width: int, height: int, plain: bool) -> list[RenderableType]:
         view, layout, now = self.view, self.view.layout, self.view.now
         if layout is None or now is None:
-            return [_head(view), Text("" if view.problem else "waiting for the first moment")]
+            return [_head(view), Text("" if view.problem else "waiting for the first sample")]
         rows = 10_000 if self.whole else max(height - OTHERS, 4)
         if width < WIDE:
             return [
@@ -200,16 +200,16 @@ def _head(view: View) -> Text:
     state = view.state
     if state is not None:
         target = None if view.layout is None else view.layout.target_wait
-        wait = "" if target is None else f", wait to aim at {seconds(target)}"
+        wait = "" if target is None else f", target wait {seconds(target)}"
         done = state.counters.get("done", 0)
         text.append(f"  policy {state.knobs.policy}, V {short(state.V)}{wait}, {done:,} jobs done", "not bold")
     if view.problem is not None:
-        text.append(f"  {view.problem}; trying again", "bold red")
+        text.append(f"  {view.problem}; retrying", "bold red")
     return text
 
 
 def _table(title: str, *columns: str, left: int = 1) -> Table:
-    """Return a table whose first columns, of words, are to the left, and the others, of numbers, to the right."""
+    """Return a table whose first `left` columns are aligned to the left, and the others to the right."""
     table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", padding=(0, 1, 0, 0),
                   pad_edge=False, show_edge=False)  # fmt: skip
     for place, name in enumerate(columns):
@@ -218,15 +218,15 @@ def _table(title: str, *columns: str, left: int = 1) -> Table:
 
 
 def summary(view: View, now: Sample, width: int, plain: bool) -> Table:
-    """Return waits against the wait to aim at, and reward against the best possible."""
+    """Return waits against the target wait, and reward against the best possible reward."""
     table = _table("waits and reward", "", "now", "against", "", left=1)
     table.columns[3].justify = "left"
     target = view.layout.target_wait if view.layout is not None else None
     room = min(max(width - 52, 5), 20)
     waits = (
-        ("wait, half of the jobs", now.wait_p50),
-        ("wait, 9 of 10", now.wait_p90),
-        ("wait, 99 of 100", now.wait_p99),
+        ("wait, median", now.wait_p50),
+        ("wait, 90 %", now.wait_p90),
+        ("wait, 99 %", now.wait_p99),
     )
     for name, wait in waits:
         part = None if wait is None or not target else wait / target
@@ -237,17 +237,17 @@ def summary(view: View, now: Sample, width: int, plain: bool) -> Table:
     shown = "" if part is None else f"{bar(part, room, plain=plain)} {100 * part:.0f} %"
     table.add_row("reward per second", short(now.earned), short(now.best), Text(shown, "cyan"))
     if now.rival is not None:
-        past = [moment.rival.reward for moment in view.moments if moment.rival is not None][-60:]
-        rate = sum(past) / len(past) if past else None
+        earned = [sample.rival.reward for sample in view.samples if sample.rival is not None][-60:]
+        rate = sum(earned) / len(earned) if earned else None
         table.add_row(f"baseline {now.rival.name}: reward", short(rate), "", "")
-        table.add_row("  wait, half of the jobs", seconds(now.rival.wait_p50), "", f"{now.rival.queued:,} queued")
+        table.add_row("  wait, median", seconds(now.rival.wait_p50), "", f"{now.rival.queued:,} queued")
     table.add_row("slots", str(now.slots), "", seconds(now.slot_seconds) if now.slots else "")
     return table
 
 
 def queues(view: View, layout: Layout, now: Sample, width: int, rows: int, plain: bool) -> RenderableType:
-    """Return the queue of each job class over time, longest first where not all have room."""
-    table = _table(f"queues: {sum(now.queued):,} jobs wait, {sum(now.leased):,} are served", "class", "over time", "queued",
+    """Return the queue of each job class over time; if not all fit, the longest first."""
+    table = _table(f"queues: {sum(now.queued):,} jobs queued, {sum(now.leased):,} leased", "class", "over time", "queued",
                    "leased", "in/s", "out/s", "reward/s", left=2)  # fmt: skip
     table.columns[0].max_width = 20
     names = layout.job_classes
@@ -256,15 +256,14 @@ def queues(view: View, layout: Layout, now: Sample, width: int, rows: int, plain
         order = sorted(order, key=lambda row: -now.queued[row])[:rows]
     room = max(width - min(max(map(len, names), default=0), 20) - 46, 6)
     for row in order:
-        table.add_row(
-            Text(names[row]), Text(sparkline(view.past("queued", row), room, plain=plain), "cyan"), f"{now.queued[row]:,}",
-            f"{now.leased[row]:,}", *(short(view.per_second(name, row)) for name in ("submitted", "finished", "reward")),
-        )  # fmt: skip
+        line = sparkline(view.over_time("queued", row), room, plain=plain)
+        rates = (short(view.per_second(name, row)) for name in ("submitted", "finished", "reward"))
+        table.add_row(Text(names[row]), Text(line, "cyan"), f"{now.queued[row]:,}", f"{now.leased[row]:,}", *rates)
     return _with_rest(table, len(names) - len(order))
 
 
 def servers(layout: Layout, now: Sample, plain: bool) -> Table:
-    """Return how many servers of each class are busy."""
+    """Return the number of busy servers of each class."""
     busy, every = sum(now.busy), sum(now.busy) + sum(now.idle)
     table = _table(f"servers: {busy:,} of {every:,} busy", "class", "", "busy", "of", left=2)
     table.columns[0].max_width = 20
@@ -275,7 +274,7 @@ def servers(layout: Layout, now: Sample, plain: bool) -> Table:
 
 
 def learnt(view: View, layout: Layout, width: int, rows: int) -> RenderableType:
-    """Return the learnt reward of each pair of classes, as many as have room."""
+    """Return the learnt reward of each pair of classes, as many as fit."""
     state = view.state
     if state is None or not state.mean:
         return Text("nothing learnt yet" if state is not None and state.knobs.policy == "sabr" else "", "dim")
@@ -304,7 +303,7 @@ def leases(view: View, rows: int) -> Table:
 
 
 def _with_rest(table: Table, *rest: int) -> RenderableType:
-    """Return a table with a line that tells how much is not shown."""
+    """Return a table with a line that counts what is not shown."""
     kinds = ("job classes", "server classes")
     left: Iterable[str] = (f"{many} more {kind}" for many, kind in zip(rest, kinds, strict=False) if many > 0)
     line = " and ".join(left)
