@@ -13,8 +13,8 @@ from typing import Any, Self
 import numpy as np
 from server_thread import ServerThread
 
+from bilinq.live.http.app import Pages
 from bilinq.live.http.asgi import Receive, Scope, Send
-from bilinq.live.http.pages import Pages
 
 KEY = "bq_generated"
 KNOBS = {"target_wait": 2.0, "V": None, "work_conserving": True, "exploration": "thompson"}

@@ -9,8 +9,7 @@ from asgi import Answer, ask
 from fake_service import FakeService, make_fake
 
 from bilinq.errors import BadState, Conflict, NotAllowed, Unavailable
-from bilinq.live.http.middleware import SECURITY
-from bilinq.live.http.problems import describe
+from bilinq.live.http.middleware import SECURITY, describe
 from bilinq.live.wire import messages as m
 
 

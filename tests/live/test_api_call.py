@@ -5,9 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from bilinq.live.http.asgi import Message
-from bilinq.live.http.call import while_connected
-from bilinq.live.http.problems import Gone
+from bilinq.live.http.asgi import Gone, Message, while_connected
 
 
 class Client:

@@ -11,8 +11,8 @@ from asgi import Request, ask, request
 from fake_service import FakeService, make_fake
 
 from bilinq.errors import Busy
-from bilinq.live.http.endpoint import Rate, check_nesting
-from bilinq.live.http.problems import BadJson
+from bilinq.live.http.asgi import BadJson
+from bilinq.live.http.endpoint import RateLimit, check_nesting
 from bilinq.live.wire.messages import NewServer
 
 LIMIT = 2048
@@ -99,10 +99,10 @@ class Clock:
 
 def test_a_key_may_ask_so_many_times_a_second() -> None:
     clock = Clock()
-    rate = Rate(10.0, clock)
+    rate = RateLimit(10.0, clock)
     for _ in range(10):
         rate.take("a")
-    with pytest.raises(Busy, match="10 times a second") as caught:
+    with pytest.raises(Busy, match="10 requests per second") as caught:
         rate.take("a")
     assert caught.value.retry_after == pytest.approx(0.1)
     rate.take("b")
@@ -120,12 +120,12 @@ def test_a_key_may_ask_so_many_times_a_second() -> None:
 
 def test_slow_rates_allow_one_and_zero_is_no_limit() -> None:
     clock = Clock()
-    slow = Rate(0.1, clock)
+    slow = RateLimit(0.1, clock)
     slow.take("a")
     with pytest.raises(Busy) as caught:
         slow.take("a")
     assert caught.value.retry_after == pytest.approx(10.0)
-    free = Rate(0.0, clock)
+    free = RateLimit(0.0, clock)
     for _ in range(1000):
         free.take("a")
 

@@ -9,9 +9,9 @@ import pytest
 from asgi import ask
 from fake_service import make_fake
 
+from bilinq.live.http.app import ROUTES, document
+from bilinq.live.http.middleware import TABLE, describe
 from bilinq.live.http.openapi import BODIES, LINKS, REFUSALS, plain_path
-from bilinq.live.http.problems import TABLE, describe
-from bilinq.live.http.routes import ROUTES, document
 from bilinq.live.http.routing import Route
 
 DOCUMENT: dict[str, Any] = json.loads(document())
@@ -68,10 +68,10 @@ def test_examples_fit_their_schemas_and_types(route: Route) -> None:
         content = shown["requestBody"]["content"]["application/json"]
         check(content["example"], content["schema"])
         assert msgspec.json.decode(json.dumps(content["example"]), type=route.body) == BODIES[route.body]
-    if route.answer is not None:
+    if route.response is not None:
         content = shown["responses"][str(route.status)]["content"][route.content_type]
         check(content["example"], content["schema"])
-        assert msgspec.json.decode(json.dumps(content["example"]), type=route.answer) == BODIES[route.answer]
+        assert msgspec.json.decode(json.dumps(content["example"]), type=route.response) == BODIES[route.response]
     for parameter in shown["parameters"]:
         check(parameter["example"], parameter["schema"])
     assert {parameter["name"] for parameter in shown["parameters"] if parameter["in"] == "path"} == set(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from process import Process, make_key
 
-from bilinq.live.http.routes import ROUTES
+from bilinq.live.http.app import ROUTES
 
 EXAMPLES = 20
 """Random requests for each operation and mode; edge cases and chains of calls come on top."""

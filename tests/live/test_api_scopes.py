@@ -3,12 +3,13 @@
 import re
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 from asgi import Request, ask_all, request
 from fake_service import make_fake
 
-from bilinq.live.http.openapi import BODIES, _plain
-from bilinq.live.http.routes import ROUTES
+from bilinq.live.http.app import ROUTES
+from bilinq.live.http.openapi import BODIES
 from bilinq.live.http.routing import Route
 from bilinq.live.keys import SCOPES, make_key
 
@@ -60,7 +61,7 @@ def test_every_route_is_in_the_table() -> None:
 
 def requests_of(route: Route, keys: list[str | None]) -> Iterator[Request]:
     path = re.sub(r"{\w+(:path)?}", "x1", route.path)
-    body = None if route.body is None else _plain(BODIES[route.body])
+    body = None if route.body is None else msgspec.to_builtins(BODIES[route.body])
     for key in keys:
         yield request(route.method, path, body, key)
 

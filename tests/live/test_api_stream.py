@@ -10,7 +10,7 @@ from asgi import Request, request
 from fake_service import FakeService, FakeWatch, make_fake
 
 from bilinq.errors import Unavailable
-from bilinq.live.http import stream as streams
+from bilinq.live.http import endpoint
 
 
 class Endless(FakeWatch):
@@ -96,7 +96,7 @@ def test_what_goes_wrong_first_is_a_problem_and_later_an_end(caplog: pytest.LogC
 
 
 def test_a_client_that_takes_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "STALLED", 0.05)
+    monkeypatch.setattr(endpoint, "STALLED", 0.05)
 
     async def talk() -> None:
         watch = Endless()

@@ -1,0 +1,136 @@
+"""Handlers and routes of those who submit jobs and of workers: jobs, servers, leases."""
+
+from bilinq.live.http.routing import Request, Route
+from bilinq.live.wire.messages import (
+    Deadline,
+    Extend,
+    Fail,
+    Finish,
+    Finished,
+    Job,
+    JobPage,
+    Lease,
+    NewServer,
+    Retried,
+    ServerInfo,
+    Submit,
+    Submitted,
+    Work,
+    Worked,
+    WorkFinish,
+)
+from bilinq.live.wire.queries import DeadQuery, JobsQuery, WaitQuery, given
+
+
+async def register(request: Request[NewServer, None]) -> ServerInfo:
+    """Register a server."""
+    return await request.service.register(request.who, request.body)
+
+
+async def list_servers(request: Request[None, None]) -> list[ServerInfo]:
+    """Return servers."""
+    return await request.service.servers(request.who)
+
+
+async def unregister(request: Request[None, None]) -> None:
+    """Remove a server."""
+    await request.service.unregister(request.who, request.path["id"])
+
+
+async def lease(request: Request[None, WaitQuery]) -> Lease | None:
+    """Return a lease, or None if there was no job in time."""
+    wait = request.query.wait
+    leasing = request.service.lease(request.who, [request.path["id"]], wait)
+    leases = await (request.while_connected(leasing) if wait else leasing)
+    return leases[0] if leases else None
+
+
+async def finish(request: Request[Finish, None]) -> Finished:
+    """End a lease."""
+    end = request.body
+    finished = WorkFinish(
+        lease=request.path["lease"], fence=end.fence, reward=end.reward, done=end.done, result=end.result
+    )
+    return await request.service.finish_one(request.who, finished)
+
+
+async def extend(request: Request[Extend, None]) -> Deadline:
+    """Extend a lease."""
+    return await request.service.extend(request.who, request.path["lease"], request.body)
+
+
+async def fail(request: Request[Fail, None]) -> Finished:
+    """End a lease as failed."""
+    return await request.service.fail(request.who, request.path["lease"], request.body)
+
+
+async def work(request: Request[Work, None]) -> Worked:
+    """End leases and ask for others."""
+    working = request.service.work(request.who, request.body)
+    return await (request.while_connected(working) if request.body.wait and request.body.lease else working)
+
+
+async def submit(request: Request[Submit, None]) -> Submitted:
+    """Store jobs."""
+    return await request.service.submit(request.who, request.body.jobs)
+
+
+async def list_jobs(request: Request[None, JobsQuery]) -> JobPage:
+    """Return jobs that match the query."""
+    query = request.query
+    return await request.service.jobs(
+        request.who, given(query.state), given(query.job_class), given(query.after), query.limit, given(query.key)
+    )
+
+
+async def get_job(request: Request[None, None]) -> Job:
+    """Return a job."""
+    return await request.service.job(request.who, request.path["id"])
+
+
+async def cancel_job(request: Request[None, None]) -> Job:
+    """Cancel a job."""
+    return await request.service.cancel(request.who, request.path["id"])
+
+
+async def list_dead(request: Request[None, DeadQuery]) -> JobPage:
+    """Return dead jobs."""
+    return await request.service.dead(request.who, given(request.query.after), request.query.limit)
+
+
+async def retry_dead(request: Request[None, None]) -> Retried:
+    """Queue a dead job again."""
+    return await request.service.retry(request.who, request.path["id"])
+
+
+WORK_ROUTES = (
+    Route("POST", "/v1/servers", register, "Register a server; the same name returns the same server", "work", ("work",),
+          body=NewServer, response=ServerInfo, status=201, also=(404, 409)),
+    Route("GET", "/v1/servers", list_servers, "List servers", "work", ("read", "work"), response=list[ServerInfo]),
+    Route("DELETE", "/v1/servers/{id}", unregister, "Remove a server; its job goes back to the queue", "work", ("work",),
+          also=(409,)),
+    Route("POST", "/v1/servers/{id}/lease", lease, "Wait for the next job of a server", "work", ("work",),
+          query=WaitQuery, response=Lease, may_be_empty=True, also=(409,)),
+    Route("POST", "/v1/leases/{lease}/finish", finish, "End a lease with a reward", "work", ("work",),
+          body=Finish, response=Finished, also=(409,)),
+    Route("POST", "/v1/leases/{lease}/extend", extend, "Extend a lease", "work", ("work",),
+          body=Extend, response=Deadline, also=(409,)),
+    Route("POST", "/v1/leases/{lease}/fail", fail, "End a lease as failed; the job goes back to the queue", "work",
+          ("work",), body=Fail, response=Finished, also=(409,)),
+    Route("POST", "/v1/work", work, "Finish leases and wait for jobs, for up to 1,000 servers", "work", ("work",),
+          body=Work, response=Worked, also=(404, 409)),
+)  # fmt: skip
+
+JOB_ROUTES = (
+    Route("POST", "/v1/jobs", submit, "Submit up to 1,000 jobs, all or none", "jobs", ("submit",),
+          body=Submit, response=Submitted, status=201, also=(404, 409)),
+    Route("GET", "/v1/jobs", list_jobs, "List jobs, newest first", "jobs", ("submit", "read"),
+          query=JobsQuery, response=JobPage),
+    Route("GET", "/v1/jobs/{id}", get_job, "Return a job with its history", "jobs", ("submit", "read"), response=Job),
+    Route("DELETE", "/v1/jobs/{id}", cancel_job, "Cancel a job that has not ended", "jobs", ("submit",),
+          response=Job, also=(409,)),
+    Route("GET", "/v1/dead", list_dead, "List jobs that failed too often, newest first", "jobs", ("read",),
+          query=DeadQuery, response=JobPage),
+    Route("POST", "/v1/dead/{id}/retry", retry_dead, "Queue a dead job again", "jobs", ("admin",),
+          response=Retried, also=(409,)),
+)  # fmt: skip
