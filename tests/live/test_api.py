@@ -103,7 +103,7 @@ def test_a_class_is_set_under_the_name_in_the_path(api: Api) -> None:
 
 
 def test_knobs_that_are_left_out_stay_unset(api: Api) -> None:
-    assert api("PATCH", "/v1/knobs", {"V": 3.0}).status == 200
+    assert api("PATCH", "/v1/settings", {"V": 3.0}).status == 200
     assert api.service.calls[-1] == ("update_settings", m.SettingsUpdate(V=3.0))
 
 

@@ -100,8 +100,25 @@ def test_operations_are_named_once_and_say_what_they_need() -> None:
             assert scope in shown["description"]
 
 
-def test_what_excludes_each_other_is_told() -> None:
-    knobs = DOCUMENT["components"]["schemas"]["SettingsUpdate"]
-    check({"V": 1.0}, knobs)
+def test_old_paths_of_the_settings_are_deprecated_and_do_the_same() -> None:
+    old = {route.path: route for route in ROUTES if route.deprecated}
+    assert set(old) == {"/v1/knobs", "/v1/knobs/preview"}
+    for route in ROUTES:
+        assert operation(route).get("deprecated", False) == ("/knobs" in route.path)
+    app, service = make_fake()
+    key = service.add_key("admin")
+    for path, body in (("/v1/settings", None), ("/v1/settings/preview", {"V": 2.0})):
+        method = "GET" if body is None else "POST"
+        answers = [ask(app, method, place, body, key) for place in (path, path.replace("settings", "knobs"))]
+        assert [answer.status for answer in answers] == [200, 200]
+        assert answers[0].json == answers[1].json
+    for path in ("/v1/settings", "/v1/knobs"):
+        assert ask(app, "PATCH", path, {"V": 3.0}, key).status == 200
+    assert [name for name, _ in service.calls] == ["update_settings"] * 2
+
+
+def test_fields_that_exclude_each_other_are_described() -> None:
+    update = DOCUMENT["components"]["schemas"]["SettingsUpdate"]
+    check({"V": 1.0}, update)
     with pytest.raises(jsonschema_rs.ValidationError):
-        check({"V": 1.0, "target_wait": 1.0}, knobs)
+        check({"V": 1.0, "target_wait": 1.0}, update)

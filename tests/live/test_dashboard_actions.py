@@ -70,16 +70,16 @@ def test_knobs_are_turned_after_a_prediction(page: Page, watched: Watched) -> No
     for row, one in zip(rows, told["job_classes"], strict=True):
         for cell, value in zip(row[2].split(" → "), (one["wait_now"], one["wait_then"]), strict=True):
             assert seconds(cell) == pytest.approx(value, rel=0.01)
-    assert watched.get("/v1/knobs")["target_wait"] == 0.5, "a prediction changes nothing"
+    assert watched.get("/v1/settings")["target_wait"] == 0.5, "a prediction changes nothing"
     apply.click()
     expect(page.locator("#knobs form .note")).to_contain_text("Applied at")
-    assert watched.get("/v1/knobs")["target_wait"] == 2.5
+    assert watched.get("/v1/settings")["target_wait"] == 2.5
     assert {one["name"]: one["weight"] for one in watched.get("/v1/state")["job_classes"]}["code"] == 3.0
     expect(page.locator("#waits .legend")).to_contain_text("target2.5 s")
     wait.fill("-1")
     expect(page.locator("#knobs form .note")).to_contain_text("above zero")
     expect(apply).to_be_disabled()
-    watched.client.patch("/v1/knobs", json={"target_wait": 0.5, "weight": {"code": 1.0}})
+    watched.client.patch("/v1/settings", json={"target_wait": 0.5, "weight": {"code": 1.0}})
 
 
 def seconds(text: str) -> float:

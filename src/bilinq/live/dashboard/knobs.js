@@ -125,7 +125,7 @@ export class Knobs {
   async #predict(turn, number) {
     write(this.message, 'Asking for a prediction')
     try {
-      const prediction = await this.api.post('v1/knobs/preview', turn)
+      const prediction = await this.api.post('v1/settings/preview', turn)
       if (number !== this.#asked) return
       this.prediction.replaceChildren(...show(prediction))
       this.#predicted = JSON.stringify(turn)
@@ -144,7 +144,7 @@ export class Knobs {
     if (this.apply.disabled || JSON.stringify(turn) !== this.#predicted) return
     this.apply.disabled = true
     try {
-      const knobs = await this.api.patch('v1/knobs', turn)
+      const knobs = await this.api.patch('v1/settings', turn)
       const weights = this.#names.map((name, i) => turn.weight?.[name] ?? this.state.weights[i])
       this.state = { ...this.state, knobs, weights }
       this.#fill()

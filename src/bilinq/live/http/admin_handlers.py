@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
+from dataclasses import replace
 from typing import TypeAlias
 
 import msgspec
@@ -191,6 +192,21 @@ async def get_metrics(request: Request[None, None]) -> str:
     return await request.service.metrics()
 
 
+SETTINGS_ROUTES = (
+    Route("GET", "/v1/settings", get_settings, "Show the settings of the policy", "state", READ, response=SettingsInfo),
+    Route("PATCH", "/v1/settings", update_settings, "Change some settings of the policy", "admin", ADMIN,
+          body=SettingsUpdate, response=SettingsInfo, also=(404, 409)),
+    Route("POST", "/v1/settings/preview", preview_settings, "Predict the effect of other settings", "state", READ,
+          body=SettingsUpdate, response=Prediction, also=(404,)),
+)  # fmt: skip
+
+
+def _old_path(route: Route) -> Route:
+    """Return a route of the settings under its old path, which is kept for one version."""
+    path = route.path.replace("/settings", "/knobs")
+    return replace(route, path=path, summary=f"Old path of {route.method} {route.path}", deprecated=True)
+
+
 ADMIN_ROUTES = (
     Route("GET", "/v1/state", get_state, "Show queues, servers, allocation, learnt rewards and waits", "state", READ,
           response=State),
@@ -199,11 +215,8 @@ ADMIN_ROUTES = (
           body=JobClassValues, response=JobClassInfo, also=(409,)),
     Route("PUT", "/v1/server-classes/{name:path}", put_server_class, "Add or change a server class", "admin", ADMIN,
           body=ServerClassValues, response=ServerClassInfo, also=(409,)),
-    Route("GET", "/v1/knobs", get_settings, "Show the settings of the policy", "state", READ, response=SettingsInfo),
-    Route("PATCH", "/v1/knobs", update_settings, "Change some settings of the policy", "admin", ADMIN,
-          body=SettingsUpdate, response=SettingsInfo, also=(404, 409)),
-    Route("POST", "/v1/knobs/preview", preview_settings, "Predict the effect of other settings", "state", READ,
-          body=SettingsUpdate, response=Prediction, also=(404,)),
+    *SETTINGS_ROUTES,
+    *map(_old_path, SETTINGS_ROUTES),
     Route("POST", "/v1/keys", create_key, "Create a key, which is shown only once", "admin", ADMIN,
           body=NewKey, response=CreatedKey, status=201),
     Route("GET", "/v1/keys", list_keys, "List keys", "admin", ADMIN, response=Keys),

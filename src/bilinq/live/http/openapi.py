@@ -172,7 +172,7 @@ LINKS: dict[str, dict[str, tuple[dict[str, str], dict[str, Any] | None]]] = {
     },
     "create_key": {"revoke_key": ({"prefix": "$response.body#/info/prefix"}, None)},
 }
-"""By handler: which calls may follow, with parameters and a body from the response."""
+"""By operation: which calls may follow, with parameters and a body from the response."""
 
 
 def describe_api(routes: Iterable[Route]) -> dict[str, Any]:
@@ -212,7 +212,7 @@ def plain_path(route: Route) -> str:
 
 def _operation(route: Route, schemas: dict[Any, Any]) -> dict[str, Any]:
     operation: dict[str, Any] = {
-        "operationId": route.handler.__name__,
+        "operationId": route.operation,
         "summary": route.summary,
         "description": _needs(route),
         "tags": [route.tag],
@@ -220,6 +220,8 @@ def _operation(route: Route, schemas: dict[Any, Any]) -> dict[str, Any]:
         "responses": _responses(route, schemas),
         "security": [] if route.scopes is None else [{"key": []}],
     }
+    if route.deprecated:
+        operation["deprecated"] = True
     if route.body is not None:
         content = {"schema": schemas[route.body], "example": _plain(BODIES[route.body])}
         operation["requestBody"] = {"required": True, "content": {"application/json": content}}
@@ -261,7 +263,7 @@ def _responses(route: Route, schemas: dict[Any, Any]) -> dict[str, Any]:
 
 def _links(route: Route) -> dict[str, Any]:
     """Return which calls may follow, and what they use of the response."""
-    links = LINKS.get(route.handler.__name__, {})
+    links = LINKS.get(route.operation, {})
     shown = {
         name: {"operationId": name, "parameters": parameters} | ({"requestBody": body} if body else {})
         for name, (parameters, body) in links.items()

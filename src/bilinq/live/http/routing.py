@@ -81,6 +81,8 @@ class Route:
         Statuses of refusals that do not follow from the other fields.
     local : bool
         Whether every process responds itself, also a follower.
+    deprecated : bool
+        Whether this is an old path that the next version no longer has.
     """
 
     method: str
@@ -97,6 +99,12 @@ class Route:
     also: tuple[int, ...] = ()
     local: bool = False
     content_type: str = JSON
+    deprecated: bool = False
+
+    @property
+    def operation(self) -> str:
+        """Name of the operation in the OpenAPI document."""
+        return self.handler.__name__ + ("_deprecated" if self.deprecated else "")
 
     @cached_property
     def parameters(self) -> list[str]:

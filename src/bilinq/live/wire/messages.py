@@ -220,16 +220,17 @@ class Classes(Struct, frozen=True):
 
 
 class SettingsInfo(Struct, frozen=True):
-    """Settings of the policy that can change while the service runs; `target_wait` in seconds, or `V` in its place.
+    """Settings of the policy that can change while the service runs: `target_wait` in seconds, or `V` instead of it.
 
-    With the policy "first-come" nothing can be changed: neither is given, no server idles and nothing is explored.
+    Both are null if the policy has no settings. `learns` says whether the policy learns rewards.
     """
 
     target_wait: float | None
     V: float | None
     work_conserving: bool
     exploration: str
-    policy: Literal["sabr", "first-come"] = "sabr"
+    policy: str = "sabr"
+    learns: bool = True
 
 
 class SettingsUpdate(Struct, forbid_unknown_fields=True, frozen=True):
