@@ -7,11 +7,15 @@ import msgspec
 import pytest
 from asgi import Request, ask_all, request
 from fake_service import make_fake
+from slotless import run, serving
 
 from bilinq.live.http.app import ROUTES
 from bilinq.live.http.openapi import BODIES
 from bilinq.live.http.routing import Route
-from bilinq.live.keys import SCOPES, make_key
+from bilinq.live.keys import SCOPES, Identity, make_key
+from bilinq.live.wire.messages import NewServer
+
+pytest_plugins = ("databases",)
 
 WANTED = {
     "POST /v1/jobs": {"submit"},
@@ -118,3 +122,24 @@ def test_a_key_with_a_changed_character_is_no_key() -> None:
         other = key[:place] + ("x" if key[place] != "x" else "y") + key[place + 1 :]
         (answer,) = ask_all(app, [request("GET", "/v1/me", None, other)])
         assert answer.status == 401
+
+
+def test_a_worker_sees_its_own_servers_and_a_reader_all(sqlite_url: str) -> None:
+    def caller(prefix: str, *scopes: str) -> Identity:
+        return Identity(prefix, "default", frozenset(scopes))
+
+    async def work() -> None:
+        async with serving(sqlite_url) as service:
+            one, two = caller("one", "work"), caller("two", "work", "submit")
+            for who, name in ((one, "a"), (one, "b"), (two, "a")):
+                await service.register(who, NewServer("x", name))
+            sees = {
+                who.prefix: [(server.id, server.name) for server in await service.servers(who)]
+                for who in (one, two, caller("new", "work"), caller("eye", "read"), caller("boss", "admin"))
+            }
+            assert sees["one"] == [("s1", "a"), ("s2", "b")]
+            assert sees["two"] == [("s3", "a")]
+            assert sees["new"] == []
+            assert sees["eye"] == sees["boss"] == [*sees["one"], *sees["two"]]
+
+    run(work())

@@ -120,7 +120,7 @@ def register(limits: Limits, server_class: str, name: str | None = None) -> Flow
 
 
 def servers(limits: Limits) -> Flow[list[m.ServerInfo]]:
-    """Return all servers of this key."""
+    """Return the servers registered by this key, or, if it has scope read or admin, all servers."""
     return _get(limits, "/v1/servers", list[m.ServerInfo])
 
 

@@ -28,7 +28,7 @@ async def register(request: Request[NewServer, None]) -> ServerInfo:
 
 
 async def list_servers(request: Request[None, None]) -> list[ServerInfo]:
-    """Return servers."""
+    """Return the servers that the caller may see."""
     return await request.service.servers(request.who)
 
 
@@ -106,7 +106,8 @@ async def retry_dead(request: Request[None, None]) -> Retried:
 WORK_ROUTES = (
     Route("POST", "/v1/servers", register, "Register a server; the same name returns the same server", "work", ("work",),
           body=NewServer, response=ServerInfo, status=201, also=(404, 409)),
-    Route("GET", "/v1/servers", list_servers, "List servers", "work", ("read", "work"), response=list[ServerInfo]),
+    Route("GET", "/v1/servers", list_servers, "List the servers of the key; with scope read or admin, all servers", "work",
+          ("read", "work"), response=list[ServerInfo]),
     Route("DELETE", "/v1/servers/{id}", unregister, "Remove a server; its job goes back to the queue", "work", ("work",),
           also=(409,)),
     Route("POST", "/v1/servers/{id}/lease", lease, "Wait for the next job of a server", "work", ("work",),
