@@ -17,31 +17,22 @@ from bilinq.live.wire.messages import (
     Audit,
     Classes,
     CreatedKey,
+    HealthStatus,
     JobClassInfo,
+    JobClassValues,
     KeyInfo,
     Keys,
+    Me,
     NewKey,
     Rotate,
     ServerClassInfo,
+    ServerClassValues,
     SettingsInfo,
     SettingsUpdate,
     State,
 )
-from bilinq.live.wire.queries import (
-    AuditQuery,
-    EventsQuery,
-    HealthStatus,
-    HistoryQuery,
-    JobClassValues,
-    LeasesQuery,
-    Me,
-    Named,
-    News,
-    ServerClassValues,
-    convert,
-    given,
-)
-from bilinq.live.wire.samples import History, Leases, Prediction
+from bilinq.live.wire.queries import AuditQuery, EventsQuery, HistoryQuery, LeasesQuery, Named, convert, given
+from bilinq.live.wire.samples import History, Leases, Prediction, StreamEvent
 
 READ, ADMIN = ("read",), ("admin",)
 METRICS = "/metrics"
@@ -232,7 +223,7 @@ WATCH_ROUTES = (
     Route("GET", "/v1/history", get_history, "List samples of the last hour, oldest first", "state", READ,
           query=HistoryQuery, response=History),
     Route("GET", "/v1/events", get_events, "Follow samples, state and leases as server-sent events", "state", READ,
-          query=EventsQuery, response=News, content_type=EVENTS),
+          query=EventsQuery, response=StreamEvent, content_type=EVENTS),
     Route("GET", "/v1/leases", get_leases, "List recent leases, newest first", "state", READ,
           query=LeasesQuery, response=Leases),
     Route("GET", "/healthz", get_health, "Show whether the process works", "open", OPEN, response=HealthStatus,

@@ -11,7 +11,6 @@ from bilinq.live.http.asgi import BadJson, TooLarge, WrongType
 from bilinq.live.http.middleware import describe
 from bilinq.live.http.routing import Route
 from bilinq.live.wire import messages as m
-from bilinq.live.wire import queries as bodies
 from bilinq.live.wire import samples as w
 from bilinq.live.wire.messages import ProblemDetails
 from bilinq.live.wire.queries import BadField
@@ -79,9 +78,9 @@ BODIES: dict[Any, Any] = {
     m.Worked: m.Worked([m.LeaseOutcome("l45", "j123", "done")], [_LEASE]),
     m.State: _STATE,
     m.Classes: m.Classes([m.JobClassInfo("short", [1.0, 0.2])], [_GPU]),
-    bodies.JobClassValues: bodies.JobClassValues([1.0, 0.2], weight=2.0),
+    m.JobClassValues: m.JobClassValues([1.0, 0.2], weight=2.0),
     m.JobClassInfo: m.JobClassInfo("short", [1.0, 0.2], 2.0),
-    bodies.ServerClassValues: bodies.ServerClassValues([0.3, 1.0]),
+    m.ServerClassValues: m.ServerClassValues([0.3, 1.0]),
     m.ServerClassInfo: _GPU,
     m.SettingsInfo: _SETTINGS,
     m.SettingsUpdate: m.SettingsUpdate(target_wait=5.0, weight={"short": 2.0}),
@@ -91,15 +90,15 @@ BODIES: dict[Any, Any] = {
     m.Keys: m.Keys([_KEY]),
     m.KeyInfo: _KEY,
     m.Audit: m.Audit([m.AuditEntry(_AT, "a2c4e6g8", "create key", "k7m2x9qa: submit, read")]),
-    bodies.Me: bodies.Me("k7m2x9qa", "default", ["submit", "read"]),
-    bodies.HealthStatus: bodies.HealthStatus("ok"),
+    m.Me: m.Me("k7m2x9qa", "default", ["submit", "read"]),
+    m.HealthStatus: m.HealthStatus("ok"),
     w.History: w.History(_LAYOUT, [_SAMPLE], 1.0),
     w.Leases: w.Leases([_RECENT]),
     w.Prediction: w.Prediction(
         V_now=50.0, V_then=125.0, job_classes=[_PREDICTED], reward_now=1.6, reward_then=1.66,
         note="Holds once queues have settled.",
     ),
-    bodies.News: bodies.News("moment", msgspec.json.encode(_SAMPLE).decode(), "5f0c2a11-42"),
+    w.StreamEvent: w.StreamEvent("moment", msgspec.json.encode(_SAMPLE).decode(), "5f0c2a11-42"),
     dict: {"openapi": "3.1.0"},
     str: "# HELP bilinq_ready Whether this process serves requests itself.\n# TYPE bilinq_ready gauge\nbilinq_ready 1\n",
 }  # fmt: skip
