@@ -20,7 +20,7 @@ def launched() -> Iterator[Browser]:
 
 
 def opened(browser: Browser, address: str, **options: Any) -> tuple[Page, list[str]]:
-    """Open a page, and list what it complains about and what it asks of others than the service."""
+    """Open a page, and list what it logs and its requests to others than the service."""
     page = browser.new_page(**({"viewport": {"width": 1200, "height": 900}} | options))
     page.set_default_timeout(15_000)
     trouble: list[str] = []
