@@ -32,7 +32,7 @@ def opened(browser: Browser, address: str, **options: Any) -> tuple[Page, list[s
 
 
 def hard_to_read(page: Page) -> list[Any]:
-    """Return words whose contrast to what is behind them is below 4.5 to 1 (WCAG AA), with their contrast."""
+    """Return texts whose contrast to their background is below 4.5 to 1 (WCAG AA), with their contrast."""
     found: list[Any] = page.evaluate(CONTRAST)
     return found
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document: complete, valid, and true to what the service takes and gives."""
+"""The OpenAPI document: complete, valid, and consistent with what the service accepts and returns."""
 
 import json
 from typing import Any
@@ -27,7 +27,7 @@ def name(route: Route) -> str:
 
 
 def check(value: Any, schema: dict[str, Any]) -> None:
-    """Raise unless the value fits a schema of the document."""
+    """Raise unless the value matches a schema of the document."""
     whole = {"$ref": "#/whole", "whole": schema, "components": DOCUMENT["components"]}
     jsonschema_rs.Draft202012Validator(whole).validate(value)
 
@@ -40,7 +40,7 @@ def test_the_document_is_served_without_a_key() -> None:
     assert DOCUMENT["openapi"] == "3.1.0"
 
 
-def test_every_reference_leads_somewhere() -> None:
+def test_every_reference_exists() -> None:
     names = {f"#/components/{kind}/{name}" for kind, parts in DOCUMENT["components"].items() for name in parts}
     found = set(_references(DOCUMENT))
     assert found <= names
@@ -62,7 +62,7 @@ def test_schemas_are_schemas() -> None:
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=name)
-def test_examples_fit_their_schemas_and_types(route: Route) -> None:
+def test_examples_match_their_schemas_and_types(route: Route) -> None:
     shown = operation(route)
     if route.body is not None:
         content = shown["requestBody"]["content"]["application/json"]

@@ -53,7 +53,7 @@ WANTED = {
     "GET /v1/me": {"submit", "work", "read"},
     "GET /metrics": {"read"},
 }
-"""Scopes that open a route, besides admin, which opens all."""
+"""Scopes that a route accepts, in addition to admin, which every route accepts."""
 
 OPEN = {"GET /healthz", "GET /readyz", "GET /openapi.json"}
 

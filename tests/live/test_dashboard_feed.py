@@ -24,14 +24,14 @@ def browser() -> Iterator[Browser]:
 
 
 class Task(NamedTuple):
-    """What the main thread did without a pause, in milliseconds of processor time."""
+    """A task of the main thread, with its milliseconds of processor time."""
 
     cost: float
     name: str
 
 
 def tasks(trace: bytes, address: str) -> list[Task]:
-    """Return the tasks of the main thread of the page that asks `address`."""
+    """Return the tasks of the main thread of the page that loads from `address`."""
     events: list[dict[str, Any]] = json.loads(trace)["traceEvents"]
     mains = {
         (one["pid"], one["tid"])
