@@ -13,24 +13,7 @@ from bilinq.live.http.endpoint import Stream, identify
 from bilinq.live.http.routing import ANY, EVENTS, OPEN, Request, Route
 from bilinq.live.keys import SCOPES
 from bilinq.live.metrics.page import CONTENT_TYPE
-from bilinq.live.wire.messages import (
-    Audit,
-    Classes,
-    CreatedKey,
-    HealthStatus,
-    JobClassInfo,
-    JobClassValues,
-    KeyInfo,
-    Keys,
-    Me,
-    NewKey,
-    Rotate,
-    ServerClassInfo,
-    ServerClassValues,
-    SettingsInfo,
-    SettingsUpdate,
-    State,
-)
+from bilinq.live.wire import messages as m
 from bilinq.live.wire.queries import AuditQuery, EventsQuery, HistoryQuery, LeasesQuery, Named, convert, given
 from bilinq.live.wire.samples import History, Leases, Prediction, StreamEvent
 
@@ -40,20 +23,20 @@ METRICS = "/metrics"
 Parts: TypeAlias = AsyncGenerator[bytes, None]
 
 
-async def get_state(request: Request[None, None]) -> State:
+async def get_state(request: Request[None, None]) -> m.State:
     """Return the current state of the service."""
     return await request.service.state()
 
 
-async def get_classes(request: Request[None, None]) -> Classes:
+async def get_classes(request: Request[None, None]) -> m.Classes:
     """Return all classes."""
     return await request.service.classes()
 
 
-async def put_job_class(request: Request[JobClassValues, None]) -> JobClassInfo:
+async def put_job_class(request: Request[m.JobClassValues, None]) -> m.JobClassInfo:
     """Add or change a job class."""
     new = request.body
-    wanted = JobClassInfo(
+    wanted = m.JobClassInfo(
         name=_class_name(request.path["name"], new.name), features=new.features, weight=new.weight,
         holding_cost=new.holding_cost, backlog=new.backlog,
     )  # fmt: skip
@@ -61,9 +44,9 @@ async def put_job_class(request: Request[JobClassValues, None]) -> JobClassInfo:
     return wanted
 
 
-async def put_server_class(request: Request[ServerClassValues, None]) -> ServerClassInfo:
+async def put_server_class(request: Request[m.ServerClassValues, None]) -> m.ServerClassInfo:
     """Add or change a server class."""
-    wanted = ServerClassInfo(_class_name(request.path["name"], request.body.name), request.body.features)
+    wanted = m.ServerClassInfo(_class_name(request.path["name"], request.body.name), request.body.features)
     await request.service.put_server_class(request.who, wanted)
     return wanted
 
@@ -76,50 +59,50 @@ def _class_name(path: str, body: str | None) -> str:
     return name
 
 
-async def get_settings(request: Request[None, None]) -> SettingsInfo:
+async def get_settings(request: Request[None, None]) -> m.SettingsInfo:
     """Return the settings of the policy."""
     return await request.service.policy_settings()
 
 
-async def update_settings(request: Request[SettingsUpdate, None]) -> SettingsInfo:
+async def update_settings(request: Request[m.SettingsUpdate, None]) -> m.SettingsInfo:
     """Change some settings of the policy."""
     return await request.service.update_settings(request.who, request.body)
 
 
-async def preview_settings(request: Request[SettingsUpdate, None]) -> Prediction:
+async def preview_settings(request: Request[m.SettingsUpdate, None]) -> Prediction:
     """Return the predicted effect of other settings."""
     return await request.watch.preview(request.body)
 
 
-async def create_key(request: Request[NewKey, None]) -> CreatedKey:
+async def create_key(request: Request[m.NewKey, None]) -> m.CreatedKey:
     """Create a key."""
     return await request.service.create_key(request.who, request.body)
 
 
-async def list_keys(request: Request[None, None]) -> Keys:
+async def list_keys(request: Request[None, None]) -> m.Keys:
     """Return what is known about all keys."""
     return await request.service.keys(request.who)
 
 
-async def revoke_key(request: Request[None, None]) -> KeyInfo:
+async def revoke_key(request: Request[None, None]) -> m.KeyInfo:
     """Revoke a key."""
     return await request.service.revoke_key(request.who, request.path["prefix"])
 
 
-async def rotate_key(request: Request[Rotate, None]) -> CreatedKey:
+async def rotate_key(request: Request[m.Rotate, None]) -> m.CreatedKey:
     """Replace a key."""
     return await request.service.rotate_key(request.who, request.path["prefix"], request.body)
 
 
-async def get_audit(request: Request[None, AuditQuery]) -> Audit:
+async def get_audit(request: Request[None, AuditQuery]) -> m.Audit:
     """Return admin actions."""
     return await request.service.audit(request.who, request.query.limit)
 
 
-async def get_me(request: Request[None, None]) -> Me:
+async def get_me(request: Request[None, None]) -> m.Me:
     """Return the scopes of the key in use."""
     who = request.who
-    return Me(who.prefix, who.namespace, [scope for scope in SCOPES if scope in who.scopes])
+    return m.Me(who.prefix, who.namespace, [scope for scope in SCOPES if scope in who.scopes])
 
 
 async def get_history(request: Request[None, HistoryQuery]) -> msgspec.Raw:
@@ -164,18 +147,18 @@ async def _while_allowed(request: Request[None, EventsQuery], parts: Parts) -> P
             yield part
 
 
-async def get_health(request: Request[None, None]) -> HealthStatus:
+async def get_health(request: Request[None, None]) -> m.HealthStatus:
     """Return that the process is alive and its parts work."""
     if not request.service.healthy:
         raise Unavailable("the service is not healthy; its log says why")
-    return HealthStatus("ok")
+    return m.HealthStatus("ok")
 
 
-async def get_ready(request: Request[None, None]) -> HealthStatus:
+async def get_ready(request: Request[None, None]) -> m.HealthStatus:
     """Return that requests are accepted."""
     if not request.service.ready:
         raise Unavailable("the service is starting, stopping, or without its database")
-    return HealthStatus("ready")
+    return m.HealthStatus("ready")
 
 
 async def get_metrics(request: Request[None, None]) -> str:
@@ -184,11 +167,11 @@ async def get_metrics(request: Request[None, None]) -> str:
 
 
 SETTINGS_ROUTES = (
-    Route("GET", "/v1/settings", get_settings, "Show the settings of the policy", "state", READ, response=SettingsInfo),
+    Route("GET", "/v1/settings", get_settings, "Show the settings of the policy", "state", READ, response=m.SettingsInfo),
     Route("PATCH", "/v1/settings", update_settings, "Change some settings of the policy", "admin", ADMIN,
-          body=SettingsUpdate, response=SettingsInfo, also=(404, 409)),
+          body=m.SettingsUpdate, response=m.SettingsInfo, also=(404, 409)),
     Route("POST", "/v1/settings/preview", preview_settings, "Predict the effect of other settings", "state", READ,
-          body=SettingsUpdate, response=Prediction, also=(404,)),
+          body=m.SettingsUpdate, response=Prediction, also=(404,)),
 )  # fmt: skip
 
 
@@ -200,23 +183,23 @@ def _old_path(route: Route) -> Route:
 
 ADMIN_ROUTES = (
     Route("GET", "/v1/state", get_state, "Show queues, servers, allocation, learnt rewards and waits", "state", READ,
-          response=State),
-    Route("GET", "/v1/classes", get_classes, "List classes", "state", READ, response=Classes),
+          response=m.State),
+    Route("GET", "/v1/classes", get_classes, "List classes", "state", READ, response=m.Classes),
     Route("PUT", "/v1/job-classes/{name:path}", put_job_class, "Add or change a job class", "admin", ADMIN,
-          body=JobClassValues, response=JobClassInfo, also=(409,)),
+          body=m.JobClassValues, response=m.JobClassInfo, also=(409,)),
     Route("PUT", "/v1/server-classes/{name:path}", put_server_class, "Add or change a server class", "admin", ADMIN,
-          body=ServerClassValues, response=ServerClassInfo, also=(409,)),
+          body=m.ServerClassValues, response=m.ServerClassInfo, also=(409,)),
     *SETTINGS_ROUTES,
     *map(_old_path, SETTINGS_ROUTES),
     Route("POST", "/v1/keys", create_key, "Create a key, which is shown only once", "admin", ADMIN,
-          body=NewKey, response=CreatedKey, status=201),
-    Route("GET", "/v1/keys", list_keys, "List keys", "admin", ADMIN, response=Keys),
-    Route("DELETE", "/v1/keys/{prefix}", revoke_key, "Revoke a key", "admin", ADMIN, response=KeyInfo, also=(409,)),
+          body=m.NewKey, response=m.CreatedKey, status=201),
+    Route("GET", "/v1/keys", list_keys, "List keys", "admin", ADMIN, response=m.Keys),
+    Route("DELETE", "/v1/keys/{prefix}", revoke_key, "Revoke a key", "admin", ADMIN, response=m.KeyInfo, also=(409,)),
     Route("POST", "/v1/keys/{prefix}/rotate", rotate_key, "Create a key that replaces another, which then expires", "admin",
-          ADMIN, body=Rotate, response=CreatedKey, status=201, also=(409,)),
+          ADMIN, body=m.Rotate, response=m.CreatedKey, status=201, also=(409,)),
     Route("GET", "/v1/audit", get_audit, "List admin actions, newest first", "admin", ADMIN,
-          query=AuditQuery, response=Audit),
-    Route("GET", "/v1/me", get_me, "Show the scopes of the key in use", "state", ANY, response=Me),
+          query=AuditQuery, response=m.Audit),
+    Route("GET", "/v1/me", get_me, "Show the scopes of the key in use", "state", ANY, response=m.Me),
 )  # fmt: skip
 
 WATCH_ROUTES = (
@@ -226,9 +209,9 @@ WATCH_ROUTES = (
           query=EventsQuery, response=StreamEvent, content_type=EVENTS),
     Route("GET", "/v1/leases", get_leases, "List recent leases, newest first", "state", READ,
           query=LeasesQuery, response=Leases),
-    Route("GET", "/healthz", get_health, "Show whether the process works", "open", OPEN, response=HealthStatus,
+    Route("GET", "/healthz", get_health, "Show whether the process works", "open", OPEN, response=m.HealthStatus,
           also=(503,), local=True),
-    Route("GET", "/readyz", get_ready, "Show whether requests are accepted", "open", OPEN, response=HealthStatus,
+    Route("GET", "/readyz", get_ready, "Show whether requests are accepted", "open", OPEN, response=m.HealthStatus,
           also=(503,)),
     Route("GET", METRICS, get_metrics, "Show the metrics of this process, for Prometheus", "state", READ, response=str,
           local=True, content_type=CONTENT_TYPE),

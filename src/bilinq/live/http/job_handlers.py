@@ -1,33 +1,16 @@
 """Handlers and routes of those who submit jobs and of workers: jobs, servers, leases."""
 
 from bilinq.live.http.routing import Request, Route
-from bilinq.live.wire.messages import (
-    Deadline,
-    Extend,
-    Fail,
-    Finish,
-    Finished,
-    Job,
-    JobPage,
-    Lease,
-    NewServer,
-    Retried,
-    ServerInfo,
-    Submit,
-    Submitted,
-    Work,
-    Worked,
-    WorkFinish,
-)
+from bilinq.live.wire import messages as m
 from bilinq.live.wire.queries import DeadQuery, JobsQuery, WaitQuery, given
 
 
-async def register(request: Request[NewServer, None]) -> ServerInfo:
+async def register(request: Request[m.NewServer, None]) -> m.ServerInfo:
     """Register a server."""
     return await request.service.register(request.who, request.body)
 
 
-async def list_servers(request: Request[None, None]) -> list[ServerInfo]:
+async def list_servers(request: Request[None, None]) -> list[m.ServerInfo]:
     """Return the servers that the caller may see."""
     return await request.service.servers(request.who)
 
@@ -37,7 +20,7 @@ async def unregister(request: Request[None, None]) -> None:
     await request.service.unregister(request.who, request.path["id"])
 
 
-async def lease(request: Request[None, WaitQuery]) -> Lease | None:
+async def lease(request: Request[None, WaitQuery]) -> m.Lease | None:
     """Return a lease, or None if there was no job in time."""
     wait = request.query.wait
     leasing = request.service.lease(request.who, [request.path["id"]], wait)
@@ -45,37 +28,37 @@ async def lease(request: Request[None, WaitQuery]) -> Lease | None:
     return leases[0] if leases else None
 
 
-async def finish(request: Request[Finish, None]) -> Finished:
+async def finish(request: Request[m.Finish, None]) -> m.Finished:
     """End a lease."""
     end = request.body
-    finished = WorkFinish(
+    finished = m.WorkFinish(
         lease=request.path["lease"], fence=end.fence, reward=end.reward, done=end.done, result=end.result
     )
     return await request.service.finish_one(request.who, finished)
 
 
-async def extend(request: Request[Extend, None]) -> Deadline:
+async def extend(request: Request[m.Extend, None]) -> m.Deadline:
     """Extend a lease."""
     return await request.service.extend(request.who, request.path["lease"], request.body)
 
 
-async def fail(request: Request[Fail, None]) -> Finished:
+async def fail(request: Request[m.Fail, None]) -> m.Finished:
     """End a lease as failed."""
     return await request.service.fail(request.who, request.path["lease"], request.body)
 
 
-async def work(request: Request[Work, None]) -> Worked:
+async def work(request: Request[m.Work, None]) -> m.Worked:
     """End leases and ask for others."""
     working = request.service.work(request.who, request.body)
     return await (request.while_connected(working) if request.body.wait and request.body.lease else working)
 
 
-async def submit(request: Request[Submit, None]) -> Submitted:
+async def submit(request: Request[m.Submit, None]) -> m.Submitted:
     """Store jobs."""
     return await request.service.submit(request.who, request.body.jobs)
 
 
-async def list_jobs(request: Request[None, JobsQuery]) -> JobPage:
+async def list_jobs(request: Request[None, JobsQuery]) -> m.JobPage:
     """Return jobs that match the query."""
     query = request.query
     return await request.service.jobs(
@@ -83,55 +66,55 @@ async def list_jobs(request: Request[None, JobsQuery]) -> JobPage:
     )
 
 
-async def get_job(request: Request[None, None]) -> Job:
+async def get_job(request: Request[None, None]) -> m.Job:
     """Return a job."""
     return await request.service.job(request.who, request.path["id"])
 
 
-async def cancel_job(request: Request[None, None]) -> Job:
+async def cancel_job(request: Request[None, None]) -> m.Job:
     """Cancel a job."""
     return await request.service.cancel(request.who, request.path["id"])
 
 
-async def list_dead(request: Request[None, DeadQuery]) -> JobPage:
+async def list_dead(request: Request[None, DeadQuery]) -> m.JobPage:
     """Return dead jobs."""
     return await request.service.dead(request.who, given(request.query.after), request.query.limit)
 
 
-async def retry_dead(request: Request[None, None]) -> Retried:
+async def retry_dead(request: Request[None, None]) -> m.Retried:
     """Queue a dead job again."""
     return await request.service.retry(request.who, request.path["id"])
 
 
 WORK_ROUTES = (
     Route("POST", "/v1/servers", register, "Register a server; the same name returns the same server", "work", ("work",),
-          body=NewServer, response=ServerInfo, status=201, also=(404, 409)),
+          body=m.NewServer, response=m.ServerInfo, status=201, also=(404, 409)),
     Route("GET", "/v1/servers", list_servers, "List the servers of the key; with scope read or admin, all servers", "work",
-          ("read", "work"), response=list[ServerInfo]),
+          ("read", "work"), response=list[m.ServerInfo]),
     Route("DELETE", "/v1/servers/{id}", unregister, "Remove a server; its job goes back to the queue", "work", ("work",),
           also=(409,)),
     Route("POST", "/v1/servers/{id}/lease", lease, "Wait for the next job of a server", "work", ("work",),
-          query=WaitQuery, response=Lease, may_be_empty=True, also=(409,)),
+          query=WaitQuery, response=m.Lease, may_be_empty=True, also=(409,)),
     Route("POST", "/v1/leases/{lease}/finish", finish, "End a lease with a reward", "work", ("work",),
-          body=Finish, response=Finished, also=(409,)),
+          body=m.Finish, response=m.Finished, also=(409,)),
     Route("POST", "/v1/leases/{lease}/extend", extend, "Extend a lease", "work", ("work",),
-          body=Extend, response=Deadline, also=(409,)),
+          body=m.Extend, response=m.Deadline, also=(409,)),
     Route("POST", "/v1/leases/{lease}/fail", fail, "End a lease as failed; the job goes back to the queue", "work",
-          ("work",), body=Fail, response=Finished, also=(409,)),
+          ("work",), body=m.Fail, response=m.Finished, also=(409,)),
     Route("POST", "/v1/work", work, "Finish leases and wait for jobs, for up to 1,000 servers", "work", ("work",),
-          body=Work, response=Worked, also=(404, 409)),
+          body=m.Work, response=m.Worked, also=(404, 409)),
 )  # fmt: skip
 
 JOB_ROUTES = (
     Route("POST", "/v1/jobs", submit, "Submit up to 1,000 jobs, all or none", "jobs", ("submit",),
-          body=Submit, response=Submitted, status=201, also=(404, 409)),
+          body=m.Submit, response=m.Submitted, status=201, also=(404, 409)),
     Route("GET", "/v1/jobs", list_jobs, "List jobs, newest first", "jobs", ("submit", "read"),
-          query=JobsQuery, response=JobPage),
-    Route("GET", "/v1/jobs/{id}", get_job, "Return a job with its history", "jobs", ("submit", "read"), response=Job),
+          query=JobsQuery, response=m.JobPage),
+    Route("GET", "/v1/jobs/{id}", get_job, "Return a job with its history", "jobs", ("submit", "read"), response=m.Job),
     Route("DELETE", "/v1/jobs/{id}", cancel_job, "Cancel a job that has not ended", "jobs", ("submit",),
-          response=Job, also=(409,)),
+          response=m.Job, also=(409,)),
     Route("GET", "/v1/dead", list_dead, "List jobs that failed too often, newest first", "jobs", ("read",),
-          query=DeadQuery, response=JobPage),
+          query=DeadQuery, response=m.JobPage),
     Route("POST", "/v1/dead/{id}/retry", retry_dead, "Queue a dead job again", "jobs", ("admin",),
-          response=Retried, also=(409,)),
+          response=m.Retried, also=(409,)),
 )  # fmt: skip
