@@ -99,7 +99,7 @@ def commands_page() -> Page:
 
 def http_page() -> Page:
     """Return the page of the HTTP API: every route with its scopes, request body and response."""
-    from bilinq.live.http.routes import ROUTES
+    from bilinq.live.http.app import ROUTES
 
     intro = (
         "Bodies are JSON. Send a key as `Authorization: Bearer KEY`; it needs one of the scopes. Errors are "
@@ -254,8 +254,8 @@ def _commands(path: str, command: object) -> Iterator[tuple[str, TyperCommand]]:
 
 def _row(route: Route) -> str:
     scopes = "none" if route.scopes is None else " or ".join(route.scopes) or "any"
-    call, response = f"{route.method} {route.path.replace(':path', '')}", route.status if route.answer else 204
-    return f"| `{call}` | {route.about} | {scopes} | {_type(route.body)} | {response} {_type(route.answer)} |"
+    call, response = f"{route.method} {route.path.replace(':path', '')}", route.status if route.response else 204
+    return f"| `{call}` | {route.summary} | {scopes} | {_type(route.body)} | {response} {_type(route.response)} |"
 
 
 def _type(kind: object) -> str:

@@ -1,4 +1,4 @@
-"""A service in memory, as small as it can be, that the API is tested against: no scheduler, no database."""
+"""A minimal service in memory, without scheduler and database, against which the API is tested."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine, Sequence
@@ -13,11 +13,11 @@ from bilinq.live.wire import messages as m
 from bilinq.live.wire import samples as w
 
 NOW = 1_790_000_000.0
-KNOBS = m.SettingsInfo(2.0, None, False, "thompson")
+SETTINGS = m.SettingsInfo(target_wait=2.0, V=None, work_conserving=False, exploration="thompson")
 
 
 class FakeService:
-    """Jobs are leased in the order in which they came."""
+    """Jobs are leased in the order of submission."""
 
     def __init__(self) -> None:
         self.ready = self.healthy = True
@@ -68,8 +68,9 @@ class FakeService:
     def _submit(self, who: Identity, job: m.NewJob) -> m.JobRef:
         id = f"j{len(self.all_jobs) + 1}"
         self.all_jobs[id] = m.Job(
-            id, job.job_class, "queued", who.namespace, job.key, job.units, job.units, 0, NOW, None, None, job.payload, None,
-            None, None,
+            id=id, job_class=job.job_class, state="queued", namespace=who.namespace, key=job.key, units=job.units,
+            units_left=job.units, attempts=0, submitted=NOW, started=None, ended=None, payload=job.payload, result=None,
+            reward=None, error=None,
         )  # fmt: skip
         return m.JobRef(id, "queued")
 
@@ -137,7 +138,7 @@ class FakeService:
     def _lease(self, job: m.Job, server: str) -> m.Lease:
         number = len(self.leases) + 1
         leased = m.LeasedJob(job.id, job.job_class, job.payload, job.units_left, job.attempts)
-        lease = m.Lease(f"l{number}", number, server, NOW + 30.0, 30.0, leased)
+        lease = m.Lease(lease=f"l{number}", fence=number, server=server, deadline=NOW + 30.0, seconds=30.0, job=leased)
         self.leases[lease.lease] = lease
         return lease
 
@@ -165,7 +166,10 @@ class FakeService:
         return m.Worked(outcomes, await self.lease(who, body.lease, body.wait) if body.lease else [])
 
     async def state(self) -> m.State:
-        return m.State(NOW, 1, 50.0, KNOBS, [], [], [], [], [], {}, 0.0)
+        return m.State(
+            now=NOW, slot=1, V=50.0, knobs=SETTINGS, job_classes=[], server_classes=[], expected=[], mean=[], width=[],
+            counters={}, reward_total=0.0,
+        )  # fmt: skip
 
     async def classes(self) -> m.Classes:
         return m.Classes(list(self.job_classes.values()), list(self.server_classes.values()))
@@ -177,11 +181,11 @@ class FakeService:
         self.server_classes[new.name] = new
 
     async def policy_settings(self) -> m.SettingsInfo:
-        return KNOBS
+        return SETTINGS
 
     async def update_settings(self, who: Identity, body: m.SettingsUpdate) -> m.SettingsInfo:
         self.calls.append(("update_settings", body))
-        return KNOBS
+        return SETTINGS
 
     async def create_key(self, who: Identity, new: m.NewKey) -> m.CreatedKey:
         key = self.add_key(*check_scopes(new.scopes), namespace=new.namespace)
@@ -203,14 +207,17 @@ class FakeService:
 
     def _info(self, prefix: str) -> m.KeyInfo:
         who = self.known[prefix][1]
-        return m.KeyInfo(prefix, "", who.namespace, sorted(who.scopes), NOW, None, None)
+        return m.KeyInfo(
+            prefix=prefix, name="", namespace=who.namespace, scopes=sorted(who.scopes), created=NOW, expires=None,
+            revoked=None,
+        )  # fmt: skip
 
     async def audit(self, who: Identity, limit: int) -> m.Audit:
         return m.Audit([])
 
 
 class FakeWatch:
-    """Somebody who sees one thing and then nothing more."""
+    """A watch that records one event and nothing more."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str | None, int | None]] = []
@@ -218,7 +225,10 @@ class FakeWatch:
 
     def history(self, after: str | None, limit: int | None) -> w.History:
         self.asked.append((after, limit))
-        return w.History(w.Layout(1, [], [], None, 0.0, 1.0), [], 1.0)
+        layout = w.Layout(
+            version=1, job_classes=[], server_classes=[], target_wait=None, reward_low=0.0, reward_high=1.0
+        )
+        return w.History(layout, [], 1.0)
 
     def leases(self, limit: int) -> w.Leases:
         return w.Leases([])
@@ -228,7 +238,7 @@ class FakeWatch:
         yield self.part
 
     async def preview(self, update: m.SettingsUpdate) -> w.Prediction:
-        return w.Prediction(None, None, [], None, None, "nothing")
+        return w.Prediction(V_now=None, V_then=None, job_classes=[], reward_now=None, reward_then=None, note="nothing")
 
     async def until_drained(self, work: Coroutine[Any, Any, None]) -> None:
         await work

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-SETTINGS_PATH = "/v1/knobs"
+SETTINGS_PATH = "/v1/settings"
 """Where the settings are that can change while the service runs."""
 LONGEST_REASON = 2000
 """Characters of the reason of a failure that the service accepts."""
@@ -145,7 +145,7 @@ class ApiCalls(ABC):
 
     @ApiCall
     def servers(self) -> Steps[list[m.ServerInfo]]:
-        """Return all servers of this key."""
+        """Return the servers registered by this key, or, if it has scope read or admin, all servers."""
         return self._get("/v1/servers", list[m.ServerInfo])
 
     @ApiCall

@@ -277,7 +277,7 @@ def learnt(view: View, layout: Layout, width: int, rows: int) -> RenderableType:
     """Return the learnt reward of each pair of classes, as many as fit."""
     state = view.state
     if state is None or not state.mean:
-        return Text("nothing learnt yet" if state is not None and state.knobs.policy == "sabr" else "", "dim")
+        return Text("nothing learnt yet" if state is not None and state.knobs.learns else "", "dim")
     label = min(max(map(len, layout.job_classes), default=0), 20)
     columns = max((width - label - 2) // 9, 1)
     shown, names = layout.server_classes[:columns], layout.job_classes[: max(rows, 3)]

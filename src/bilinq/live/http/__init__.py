@@ -1,1 +1,1 @@
-"""The HTTP API under /v1: routes, checks of keys and bodies, answers, and its OpenAPI description."""
+"""The HTTP API under /v1: routes, authentication, checks of bodies, responses, and the OpenAPI document."""

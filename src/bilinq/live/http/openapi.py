@@ -1,4 +1,4 @@
-"""The OpenAPI document, made from the table of routes, with an example for each body."""
+"""The OpenAPI document, generated from the table of routes, with an example for each body."""
 
 from collections.abc import Iterable
 from importlib.metadata import version
@@ -7,11 +7,10 @@ from typing import Any
 import msgspec
 
 from bilinq.errors import BilinqError, Busy, NoKey, NotAllowed, NotFound, Stale, Unavailable
-from bilinq.live.http import problems
-from bilinq.live.http.problems import describe
+from bilinq.live.http.asgi import BadJson, TooLarge, WrongType
+from bilinq.live.http.middleware import describe
 from bilinq.live.http.routing import Route
 from bilinq.live.wire import messages as m
-from bilinq.live.wire import queries as bodies
 from bilinq.live.wire import samples as w
 from bilinq.live.wire.messages import ProblemDetails
 from bilinq.live.wire.queries import BadField
@@ -19,33 +18,46 @@ from bilinq.live.wire.samples import Layout, Leases, Sample, StateView
 
 _AT = 1_790_000_000.0
 _PAYLOAD = {"prompt": "hello"}
-_KEY = m.KeyInfo("k7m2x9qa", "nightly batch", "default", ["submit", "read"], _AT, _AT + 90 * 86_400.0, None)
-_KNOBS = m.SettingsInfo(2.0, None, False, "thompson")
-_SHORT = m.JobClassInfo("short", [1.0, 0.2])
+_KEY = m.KeyInfo(
+    prefix="k7m2x9qa", name="nightly batch", namespace="default", scopes=["submit", "read"], created=_AT,
+    expires=_AT + 90 * 86_400.0, revoked=None,
+)  # fmt: skip
+_SETTINGS = m.SettingsInfo(target_wait=2.0, V=None, work_conserving=False, exploration="thompson")
 _GPU = m.ServerClassInfo("gpu", [0.3, 1.0])
 _LEASED = m.LeasedJob("j123", "short", _PAYLOAD, 1, 0)
-_LEASE_EXAMPLE = m.Lease("l45", 45, "s6", _AT + 31.5, 30.0, _LEASED)
+_LEASE = m.Lease(lease="l45", fence=45, server="s6", deadline=_AT + 31.5, seconds=30.0, job=_LEASED)
 _SERVER = m.ServerInfo("s6", "gpu", "rack 3, card 1", "idle", _AT)
-_HISTORY = [
-    m.Event(_AT, "submitted"),
-    m.Event(_AT + 1.5, "leased", "s6"),
-    m.Event(_AT + 3.0, "finished", "s6"),
-]
+_HISTORY = [m.Event(_AT, "submitted"), m.Event(_AT + 1.5, "leased", "s6"), m.Event(_AT + 3.0, "finished", "s6")]
 _JOB = m.Job(
-    "j123", "short", "done", "default", "order 77", 1, 0, 0, _AT, _AT + 1.5, _AT + 3.0, _PAYLOAD, {"tokens": 12}, 0.8, None,
-    _HISTORY,
+    id="j123", job_class="short", state="done", namespace="default", key="order 77", units=1, units_left=0, attempts=0,
+    submitted=_AT, started=_AT + 1.5, ended=_AT + 3.0, payload=_PAYLOAD, result={"tokens": 12}, reward=0.8, error=None,
+    history=_HISTORY,
 )  # fmt: skip
 _DEAD = m.Job(
-    "j99", "short", "dead", "default", None, 1, 1, 5, _AT, _AT + 1.0, _AT + 9.0, None, None, None, "exit code 1"
+    id="j99", job_class="short", state="dead", namespace="default", key=None, units=1, units_left=1, attempts=5,
+    submitted=_AT, started=_AT + 1.0, ended=_AT + 9.0, payload=None, result=None, reward=None, error="exit code 1",
+)  # fmt: skip
+_STATE = m.State(
+    now=_AT, slot=4711, V=50.0, knobs=_SETTINGS,
+    job_classes=[m.JobClassState("short", 1.0, 12, 1, m.Waits(100, 1.9, 1.8, 2.6, 3.1))],
+    server_classes=[m.ServerClassState("gpu", 0, 1)], expected=[[0.97]], mean=[[0.81]], width=[[0.02]],
+    counters={"submitted": 113, "finished": 100}, reward_total=81.0,
+)  # fmt: skip
+_LAYOUT = w.Layout(
+    version=1, job_classes=["short"], server_classes=["gpu"], target_wait=2.0, reward_low=0.0, reward_high=1.0
 )
-
-_LAYOUT = w.Layout(1, ["short"], ["gpu"], 2.0, 0.0, 1.0)
-_MOMENT = w.Sample(
+_SAMPLE = w.Sample(
     id="5f0c2a11-42", at=_AT, slots=20, slot_seconds=0.0004, queued=[12], leased=[1], submitted=[3], finished=[2],
     reward=[1.6], wait_p50=1.8, wait_p90=2.6, wait_p99=3.1, idle=[0], busy=[1], best=1.7, earned=1.6,
     rival=w.BaselineSample("first-come", 15, 1.3, 2.2, 3.0),
 )  # fmt: skip
-_RECENT = w.RecentLease("l45", "j123", "short", "s6", "gpu", _AT, _AT + 1.5, "finished", 0.8)
+_RECENT = w.RecentLease(
+    lease="l45", job="j123", job_class="short", server="s6", server_class="gpu", granted=_AT, ended=_AT + 1.5,
+    state="finished", reward=0.8,
+)  # fmt: skip
+_PREDICTED = w.ClassPrediction(
+    name="short", queue_now=6.0, queue_then=15.0, wait_now=2.0, wait_then=5.0, measured_wait=1.9
+)
 
 BODIES: dict[Any, Any] = {
     m.Submit: m.Submit([m.NewJob("short", _PAYLOAD, "order 77"), m.NewJob("short")]),
@@ -56,26 +68,21 @@ BODIES: dict[Any, Any] = {
     m.NewServer: m.NewServer("gpu", "rack 3, card 1"),
     m.ServerInfo: _SERVER,
     list[m.ServerInfo]: [_SERVER],
-    m.Lease: _LEASE_EXAMPLE,
+    m.Lease: _LEASE,
     m.Finish: m.Finish(45, 0.8, True, {"tokens": 12}),
     m.Finished: m.Finished("j123", "done"),
     m.Extend: m.Extend(45),
     m.Deadline: m.Deadline(_AT + 60.0, 30.0),
     m.Fail: m.Fail(45, "exit code 1"),
-    m.Work: m.Work([m.WorkFinish("l45", 45, 0.8, True)], ["s6", "s7"], 10.0),
-    m.Worked: m.Worked([m.LeaseOutcome("l45", "j123", "done")], [_LEASE_EXAMPLE]),
-    m.State: m.State(
-        _AT, 4711, 50.0, _KNOBS,
-        [m.JobClassState("short", 1.0, 12, 1, m.Waits(100, 1.9, 1.8, 2.6, 3.1))],
-        [m.ServerClassState("gpu", 0, 1)],
-        [[0.97]], [[0.81]], [[0.02]], {"submitted": 113, "finished": 100}, 81.0,
-    ),
-    m.Classes: m.Classes([_SHORT], [_GPU]),
-    bodies.JobClassValues: bodies.JobClassValues([1.0, 0.2], weight=2.0),
+    m.Work: m.Work([m.WorkFinish(lease="l45", fence=45, reward=0.8, done=True)], ["s6", "s7"], 10.0),
+    m.Worked: m.Worked([m.LeaseOutcome("l45", "j123", "done")], [_LEASE]),
+    m.State: _STATE,
+    m.Classes: m.Classes([m.JobClassInfo("short", [1.0, 0.2])], [_GPU]),
+    m.JobClassValues: m.JobClassValues([1.0, 0.2], weight=2.0),
     m.JobClassInfo: m.JobClassInfo("short", [1.0, 0.2], 2.0),
-    bodies.ServerClassValues: bodies.ServerClassValues([0.3, 1.0]),
+    m.ServerClassValues: m.ServerClassValues([0.3, 1.0]),
     m.ServerClassInfo: _GPU,
-    m.SettingsInfo: _KNOBS,
+    m.SettingsInfo: _SETTINGS,
     m.SettingsUpdate: m.SettingsUpdate(target_wait=5.0, weight={"short": 2.0}),
     m.NewKey: m.NewKey(["submit", "read"], "nightly batch", "default", 90.0),
     m.Rotate: m.Rotate(86_400.0),
@@ -83,21 +90,22 @@ BODIES: dict[Any, Any] = {
     m.Keys: m.Keys([_KEY]),
     m.KeyInfo: _KEY,
     m.Audit: m.Audit([m.AuditEntry(_AT, "a2c4e6g8", "create key", "k7m2x9qa: submit, read")]),
-    bodies.Me: bodies.Me("k7m2x9qa", "default", ["submit", "read"]),
-    bodies.HealthStatus: bodies.HealthStatus("ok"),
-    w.History: w.History(_LAYOUT, [_MOMENT], 1.0),
+    m.Me: m.Me("k7m2x9qa", "default", ["submit", "read"]),
+    m.HealthStatus: m.HealthStatus("ok"),
+    w.History: w.History(_LAYOUT, [_SAMPLE], 1.0),
     w.Leases: w.Leases([_RECENT]),
     w.Prediction: w.Prediction(
-        50.0, 125.0, [w.ClassPrediction("short", 6.0, 15.0, 2.0, 5.0, 1.9)], 1.6, 1.66, "Holds once queues have settled."
+        V_now=50.0, V_then=125.0, job_classes=[_PREDICTED], reward_now=1.6, reward_then=1.66,
+        note="Holds once queues have settled.",
     ),
-    bodies.News: bodies.News("moment", msgspec.json.encode(_MOMENT).decode(), "5f0c2a11-42"),
+    w.StreamEvent: w.StreamEvent("moment", msgspec.json.encode(_SAMPLE).decode(), "5f0c2a11-42"),
     dict: {"openapi": "3.1.0"},
     str: "# HELP bilinq_ready Whether this process serves requests itself.\n# TYPE bilinq_ready gauge\nbilinq_ready 1\n",
 }  # fmt: skip
-"""Examples by the type of a body."""
+"""An example for each type of body."""
 
 PATHS = {"id": "j123", "lease": "l45", "prefix": "k7m2x9qa", "name": "short"}
-"""Examples of names in a path, unless the path says more."""
+"""Examples of names in a path."""
 
 SERVER_ID = "s6"
 """Example of an id in a path under /v1/servers."""
@@ -113,62 +121,63 @@ QUERIES: dict[str, Any] = {
 }
 
 REFUSALS: dict[int, BilinqError] = {
-    400: problems.BadJson("body must be JSON; Input data was truncated"),
-    401: NoKey("a key is needed: Authorization: Bearer bq_..."),
+    400: BadJson("body must be JSON; Input data was truncated"),
+    401: NoKey("a key is needed; send it as Authorization: Bearer bq_..."),
     403: NotAllowed("the key k7m2x9qa lacks the scope admin"),
     404: NotFound("there is no job 'j123'"),
     409: Stale("lease 'l45' has expired"),
-    413: problems.TooLarge("body must have at most 1048576 bytes; got more"),
-    415: problems.WrongType("body must come with Content-Type: application/json"),
+    413: TooLarge("body must have at most 1048576 bytes; got more"),
+    415: WrongType("body must be sent with Content-Type: application/json"),
     422: BadField("jobs[0].units", "expected int >= 1"),
     429: Busy("class 'short' has 100000 waiting jobs, as many as it may", 2.0),
-    500: BilinqError("not foreseen"),
-    503: Unavailable("the database is gone"),
+    500: BilinqError("unexpected"),
+    503: Unavailable("the database cannot be reached"),
 }
 """An error for each status of a refusal."""
 
 
 TAGS = {
-    "jobs": "Submit jobs and look after them.",
+    "jobs": "Submit, list, cancel and retry jobs.",
     "work": "Register servers, lease jobs, report rewards.",
-    "state": "See what the scheduler does and has learnt.",
-    "admin": "Classes, knobs, keys and the audit.",
-    "open": "Need no key.",
+    "state": "See what the scheduler does and what it has learnt.",
+    "admin": "Classes, settings, keys and the audit log.",
+    "open": "Calls that need no key.",
 }
 
-ABOUT = """Jobs go in, workers ask for work, rewards come back. Every call needs a key with the scope that it names, as
-`Authorization: Bearer bq_...`; `admin` stands for all scopes. Errors are `application/problem+json`."""
+ABOUT = """Clients submit jobs, workers lease and finish them and report rewards, and the scheduler learns from the rewards.
+Send a key with the scope that a call needs as `Authorization: Bearer bq_...`; `admin` includes all scopes. Errors are
+`application/problem+json`."""
 
 REASONS = {
-    200: "Done", 201: "Made", 204: "Nothing to tell", 400: "The body is not JSON", 401: "No valid key",
-    403: "The key lacks the scope", 404: "There is no such thing",
-    409: "This contradicts what is stored, or the lease has ended", 413: "The body is too large",
-    415: "The body is not declared as JSON", 422: "A field breaks a rule", 429: "Too much at once; see Retry-After",
-    500: "The service failed", 503: "The service cannot answer now; see Retry-After",
+    200: "Success", 201: "Created", 204: "Success, without a body", 400: "The body is not JSON", 401: "No valid key",
+    403: "The key lacks the scope", 404: "Not found", 409: "Conflict with what is stored, or the lease has ended",
+    413: "The body is too large", 415: "The body is not declared as JSON", 422: "A field breaks a rule",
+    429: "Too many requests or too many waiting jobs; see Retry-After", 500: "The service failed",
+    503: "The service is unavailable; see Retry-After",
 }  # fmt: skip
 
 IN_EVENTS = (Layout, Sample, StateView, Leases)
-"""What the data of events hold, described for those who read them."""
+"""Types in the data of events, described for those who read them."""
 
-_LEASE = {"lease": "$response.body#/lease"}
+_LEASE_ID = {"lease": "$response.body#/lease"}
 _FENCE = {"fence": "$response.body#/fence"}
 LINKS: dict[str, dict[str, tuple[dict[str, str], dict[str, Any] | None]]] = {
     "submit": {name: ({"id": "$response.body#/jobs/0/id"}, None) for name in ("get_job", "cancel_job")},
     "register": {name: ({"id": "$response.body#/id"}, None) for name in ("lease", "unregister")},
     "lease": {
-        "finish": (_LEASE, _FENCE | {"reward": 0.8, "done": True}),
-        "extend": (_LEASE, _FENCE),
-        "fail": (_LEASE, _FENCE | {"error": "exit code 1"}),
+        "finish": (_LEASE_ID, _FENCE | {"reward": 0.8, "done": True}),
+        "extend": (_LEASE_ID, _FENCE),
+        "fail": (_LEASE_ID, _FENCE | {"error": "exit code 1"}),
     },
     "create_key": {"revoke_key": ({"prefix": "$response.body#/info/prefix"}, None)},
 }
-"""By handler: which calls may follow, with parameters and a body that the answer gives."""
+"""By operation: which calls may follow, with parameters and a body from the response."""
 
 
 def describe_api(routes: Iterable[Route]) -> dict[str, Any]:
     """Return the document for `routes`, as plain values."""
     routes = list(routes)
-    kinds = [kind for route in routes for kind in (route.body, route.answer) if kind is not None]
+    kinds = [kind for route in routes for kind in (route.body, route.response) if kind is not None]
     schemas, components = schemas_of([*kinds, *IN_EVENTS, ProblemDetails])
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
@@ -191,7 +200,7 @@ def schemas_of(kinds: Iterable[Any]) -> tuple[dict[Any, Any], dict[str, Any]]:
     """Return the schema of each type, and the components that they refer to."""
     kinds = list(dict.fromkeys(kinds))
     found, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
-    components["TurnKnobs"]["not"] = {"required": ["target_wait", "V"]}
+    components["SettingsUpdate"]["not"] = {"required": ["target_wait", "V"]}
     return dict(zip(kinds, found, strict=True)), components
 
 
@@ -202,14 +211,16 @@ def plain_path(route: Route) -> str:
 
 def _operation(route: Route, schemas: dict[Any, Any]) -> dict[str, Any]:
     operation: dict[str, Any] = {
-        "operationId": route.handler.__name__,
-        "summary": route.about,
+        "operationId": route.operation,
+        "summary": route.summary,
         "description": _needs(route),
         "tags": [route.tag],
         "parameters": [*_path_parameters(route), *_query_parameters(route)],
         "responses": _responses(route, schemas),
         "security": [] if route.scopes is None else [{"key": []}],
     }
+    if route.deprecated:
+        operation["deprecated"] = True
     if route.body is not None:
         content = {"schema": schemas[route.body], "example": _plain(BODIES[route.body])}
         operation["requestBody"] = {"required": True, "content": {"application/json": content}}
@@ -239,21 +250,22 @@ def _query_parameters(route: Route) -> list[dict[str, Any]]:
 
 
 def _responses(route: Route, schemas: dict[Any, Any]) -> dict[str, Any]:
-    answers: dict[str, Any] = {}
-    if route.answer is not None:
-        content = {"schema": schemas[route.answer], "example": _plain(BODIES[route.answer])}
-        answers[str(route.status)] = _response(route.status, {route.content_type: content}) | _links(route)
-    if route.answer is None or route.may_be_empty:
-        answers["204"] = _response(204, None)
-    return answers | {str(status): {"$ref": f"#/components/responses/{_refused(status)}"} for status in route.refusals}
+    responses: dict[str, Any] = {}
+    if route.response is not None:
+        content = {"schema": schemas[route.response], "example": _plain(BODIES[route.response])}
+        responses[str(route.status)] = _response(route.status, {route.content_type: content}) | _links(route)
+    if route.response is None or route.may_be_empty:
+        responses["204"] = _response(204, None)
+    refusals = {str(status): {"$ref": f"#/components/responses/{_refused(status)}"} for status in route.refusals}
+    return responses | refusals
 
 
 def _links(route: Route) -> dict[str, Any]:
-    """Return which calls may follow, and what they take from the answer."""
-    links = LINKS.get(route.handler.__name__, {})
+    """Return which calls may follow, and what they use of the response."""
+    links = LINKS.get(route.operation, {})
     shown = {
-        then: {"operationId": then, "parameters": parameters} | ({"requestBody": body} if body else {})
-        for then, (parameters, body) in links.items()
+        name: {"operationId": name, "parameters": parameters} | ({"requestBody": body} if body else {})
+        for name, (parameters, body) in links.items()
     }
     return {"links": shown} if shown else {}
 
@@ -268,13 +280,13 @@ def _refusal(status: int, schema: Any) -> dict[str, Any]:
 
 
 def _response(status: int, content: dict[str, Any] | None) -> dict[str, Any]:
-    headers = {"X-Request-Id": {"schema": {"type": "string"}, "description": "Names the request in the log."}}
+    headers = {"X-Request-Id": {"schema": {"type": "string"}, "description": "The id of the request in the log."}}
     if status in (429, 503):
         headers["Retry-After"] = {"schema": {"type": "integer"}, "description": "Seconds."}
     if status == 401:
         headers["WWW-Authenticate"] = {"schema": {"type": "string"}, "description": "Bearer"}
-    answer: dict[str, Any] = {"description": REASONS[status], "headers": headers}
-    return answer if content is None else answer | {"content": content}
+    response: dict[str, Any] = {"description": REASONS[status], "headers": headers}
+    return response if content is None else response | {"content": content}
 
 
 def _plain(value: Any) -> Any:

@@ -1,57 +1,97 @@
-"""Routes: what one method of one path accepts and returns, and how a path finds its endpoint."""
+"""Routes: what one method of one path accepts and returns, the request that its handler gets, and how paths are matched."""
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
-from bilinq.live.http.asgi import App, Receive, Scope, Send
-from bilinq.live.http.call import Call
-from bilinq.live.http.problems import NoSuchPath
+from bilinq.live.http.asgi import App, NoSuchPath, Receive, Scope, Send, while_connected
+from bilinq.live.keys import Identity
 from bilinq.live.wire.queries import NoQuery
+
+if TYPE_CHECKING:
+    from bilinq.live.service import Service
+    from bilinq.live.watch import Watcher
 
 JSON, EVENTS = "application/json", "text/event-stream"
 
-Handler: TypeAlias = Callable[[Call[Any, Any]], Awaitable[Any]]
+OPEN = None
+"""Scopes of a route that needs no key."""
+
+ANY: tuple[str, ...] = ()
+"""Scopes of a route that accepts every valid key."""
+
+B = TypeVar("B")
+Q = TypeVar("Q")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Request(Generic[B, Q]):
+    """A request as its handler gets it: the caller, the body as a `B`, the query as a `Q`, and the names in the path."""
+
+    service: "Service"
+    watch: "Watcher"
+    scope: Scope
+    who: Identity
+    path: dict[str, str]
+    query: Q
+    body: B
+    receive: Receive
+
+    def header(self, name: bytes) -> bytes | None:
+        """Return a header, or None; `name` is in lower case."""
+        return next((value for key, value in self.scope["headers"] if key == name), None)
+
+    async def while_connected(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return the result of `work`; if the client disconnects first, `work` is cancelled."""
+        return await while_connected(self.receive, work)
+
+
+Handler: TypeAlias = Callable[[Request[Any, Any]], Awaitable[Any]]
+
+_NAME = re.compile(r"{(\w+)(:path)?}")
 
 
 @dataclass(frozen=True)
 class Route:
-    """What one method of one path takes and gives.
+    """What one method of one path accepts and returns.
 
     Attributes
     ----------
     method, path : str
-        Names in braces are parameters; `{name:path}` may hold slashes.
+        Names in braces are parameters; `{name:path}` may contain slashes.
     handler : callable
-        Gets a `Call` and returns the answer's body, None for an empty answer, or a `Stream`.
-    about : str
-        One line for people.
+        Gets a `Request` and returns the body of the response, None for an empty response, or a `Stream`.
+    summary : str
+        One line for readers.
     tag : str
         The group in the OpenAPI document.
     scopes : tuple of str or None
-        One of these is needed; every key will do if there are none, and no key is needed if it is None.
-    answer, status, content_type
-        Type of the body and status where all went well; a type of None is an empty answer, 204. Of a stream
-        of events it is the type of each; what is neither JSON nor a stream is a text.
+        The key needs one of these; `ANY` accepts every key, `OPEN` needs none.
+    response, status, content_type
+        Type of the body and status on success; a type of None is an empty response, 204. For a stream of events it is
+        the type of each event; a content type that is neither JSON nor a stream is text.
     body, query : type
         What is decoded from the request; a body of None is not read.
     may_be_empty : bool
-        Whether 204 without a body is possible besides.
+        Whether 204 without a body is also possible.
     also : tuple of int
-        Statuses of refusals besides those that follow from the above.
+        Statuses of refusals that do not follow from the other fields.
     local : bool
-        Whether every process answers itself, also one that follows.
+        Whether every process responds itself, also a follower.
+    deprecated : bool
+        Whether this is an old path that the next version no longer has.
     """
 
     method: str
     path: str
     handler: Handler
-    about: str
+    summary: str
     tag: str
     scopes: tuple[str, ...] | None
-    answer: Any = None
+    response: Any = None
     status: int = 200
     body: Any = None
     query: Any = NoQuery
@@ -59,15 +99,21 @@ class Route:
     also: tuple[int, ...] = ()
     local: bool = False
     content_type: str = JSON
+    deprecated: bool = False
+
+    @property
+    def operation(self) -> str:
+        """Name of the operation in the OpenAPI document."""
+        return self.handler.__name__ + ("_deprecated" if self.deprecated else "")
 
     @cached_property
     def parameters(self) -> list[str]:
         """Names in the path."""
-        return re.findall(r"{(\w+)(?::\w+)?}", self.path)
+        return [name for name, _ in _NAME.findall(self.path)]
 
     @cached_property
     def refusals(self) -> list[int]:
-        """Every status of a refusal that the route may answer."""
+        """Every status with which the route may refuse a request."""
         statuses = {422, 500, *self.also}
         if self.scopes is not None:
             statuses |= {401, 429, 503}
@@ -80,14 +126,11 @@ class Route:
         return sorted(statuses)
 
 
-_NAME = re.compile(r"{(\w+)(:path)?}")
-
-
 class Paths:
-    """Finds the application of a path by a look into a table, or, where paths hold names, by trying them in order.
+    """Finds the application of a path: in a table, or, for paths with names, by trying their patterns in order.
 
-    `{name}` stands for anything without a slash and `{name:path}` for anything at all; `scope["path_params"]` tells what,
-    and `scope["route"]` the path with these.
+    `{name}` matches anything without a slash and `{name:path}` anything at all. `scope["path_params"]` gets the values
+    and `scope["route"]` the path as it is written in the table.
     """
 
     def __init__(self, apps: Mapping[str, App]) -> None:
@@ -95,7 +138,7 @@ class Paths:
         self.named = [(pattern(path), app, path) for path, app in apps.items() if "{" in path]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Respond to one request."""
         app, scope["path_params"], scope["route"] = self.find(scope["path"])
         await app(scope, receive, send)
 
@@ -107,7 +150,7 @@ class Paths:
             match = named.fullmatch(path)
             if match:
                 return app, match.groupdict(), form
-        raise NoSuchPath(f"nothing is served at {path[:200]!r}; /openapi.json describes what is")
+        raise NoSuchPath(f"nothing is served at {path[:200]!r}; /openapi.json lists all paths")
 
 
 def pattern(path: str) -> re.Pattern[str]:

@@ -64,8 +64,10 @@ class Labour:
         return ServerInfo(f"s{id}", new.server_class, new.name, "away", now)
 
     async def servers(self, who: Identity) -> list[ServerInfo]:
-        """Return all servers."""
-        return [_message(server) for server in self._core.memory.servers.values()]
+        """Return the servers that the caller's key registered; with scope read or admin, all servers."""
+        sees_all = who.may("read")
+        known = self._core.memory.servers.values()
+        return [_message(server) for server in known if sees_all or server.row.owner == who.prefix]
 
     async def unregister(self, who: Identity, id: str) -> None:
         """Forget a server; its lease goes back to the queue."""

@@ -30,7 +30,7 @@ RATE_OVER = 10.0
 """Seconds over which leases per second are counted."""
 PRESENT = 10
 """Samples over which the most servers count: between two leases a server is neither idle nor busy."""
-SETTINGS_PATH = "/v1/knobs"
+SETTINGS_PATH = "/v1/settings"
 """Where a baseline reports its policy."""
 TIMEOUT = 5.0
 """Seconds to wait for a response of the baseline."""

@@ -1,1 +1,1 @@
-"""What travels over HTTP: bodies of requests and responses, queries, samples for viewers."""
+"""Types of the HTTP API: bodies of requests and responses, queries, samples for viewers."""

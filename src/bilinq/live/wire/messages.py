@@ -1,4 +1,4 @@
-"""What goes over the wire under /v1: bodies of requests and answers. Times are seconds since 1970 unless said otherwise."""
+"""Bodies of requests and responses under /v1. Points in time are seconds since 1970; durations are seconds."""
 
 from typing import Annotated, Any, Literal
 
@@ -10,7 +10,7 @@ Key = Annotated[str, Meta(min_length=1, max_length=200, pattern=PRINTABLE)]
 Reason = Annotated[str, Meta(max_length=2000, pattern=r"^[^\x00]*$")]
 Wait = Annotated[float, Meta(ge=0.0, le=60.0)]
 Positive = Annotated[float, Meta(ge=1e-6, le=1e9)]
-"""Of a size that no product of a few of them overflows or vanishes."""
+"""In a range in which the product of a few of them neither overflows nor becomes zero."""
 Features = Annotated[list[Annotated[float, Meta(ge=-1e6, le=1e6)]], Meta(min_length=1, max_length=64)]
 Cost = Annotated[float, Meta(ge=0.0, le=1e9)]
 JobState = Literal["queued", "leased", "done", "dead", "cancelled"]
@@ -20,7 +20,7 @@ BATCH = 1000
 
 
 class NewJob(Struct, forbid_unknown_fields=True, frozen=True):
-    """A job to submit. `key` makes it safe to submit twice; `units` is how many services it needs."""
+    """A job to submit. The same `key` submits it only once; `units` is how many services it needs."""
 
     job_class: Name = field(name="class")
     payload: Any = None
@@ -35,20 +35,20 @@ class Submit(Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class JobRef(Struct, frozen=True):
-    """A job that was accepted, now or before under the same key."""
+    """A job that was accepted, now or earlier under the same key."""
 
     id: str
     state: JobState
 
 
 class Submitted(Struct, frozen=True):
-    """Accepted jobs, in the order in which they were given."""
+    """Accepted jobs, in the order of the request."""
 
     jobs: list[JobRef]
 
 
 class Event(Struct, frozen=True):
-    """Something that happened to a job: submitted, leased, finished, failed, expired, cancelled, retried, died."""
+    """An event of a job: submitted, leased, finished, failed, expired, cancelled, retried or died."""
 
     at: float
     what: str
@@ -57,7 +57,7 @@ class Event(Struct, frozen=True):
 
 
 class Job(Struct, frozen=True):
-    """A job as it is now. `attempts` counts leases that failed or expired."""
+    """A job in its current state. `attempts` counts leases that failed or expired."""
 
     id: str
     job_class: str = field(name="class")
@@ -78,21 +78,25 @@ class Job(Struct, frozen=True):
 
 
 class JobPage(Struct, frozen=True):
-    """Some jobs, newest first; `after` is what to pass to get the next ones, or null."""
+    """A page of jobs, newest first; pass `after` to get the next page, unless it is null."""
 
     jobs: list[Job]
     after: str | None
 
 
 class NewServer(Struct, forbid_unknown_fields=True, frozen=True):
-    """A server that is going to ask for work. With a name, registering twice gives the same server."""
+    """A server that will ask for work. Registering the same name again returns the same server."""
 
     server_class: Name = field(name="class")
     name: Name | None = None
 
 
 class ServerInfo(Struct, frozen=True):
-    """A registered server."""
+    """A registered server.
+
+    It is `idle` while it waits for work, `busy` while it has a lease, and `away` otherwise.
+    `seen` is when it last sent a request.
+    """
 
     id: str
     server_class: str = field(name="class")
@@ -102,7 +106,7 @@ class ServerInfo(Struct, frozen=True):
 
 
 class LeasedJob(Struct, frozen=True):
-    """What a worker learns about the job it got."""
+    """What a worker gets of the job that it leased."""
 
     id: str
     job_class: str = field(name="class")
@@ -112,7 +116,7 @@ class LeasedJob(Struct, frozen=True):
 
 
 class Lease(Struct, frozen=True):
-    """The right to serve a job until `deadline`; `fence` proves it and rises with every lease."""
+    """The right to serve a job until `deadline`, `seconds` from now. `fence` proves it and rises with every lease."""
 
     lease: str
     fence: int
@@ -123,7 +127,7 @@ class Lease(Struct, frozen=True):
 
 
 class Finish(Struct, forbid_unknown_fields=True, frozen=True):
-    """The end of a lease. Without `done` one unit was served; without `reward` nothing is learnt."""
+    """The end of a lease. `done`: whether the job is done; default: at its last unit. Without `reward` nothing is learnt."""
 
     fence: int
     reward: float | None = None
@@ -132,27 +136,27 @@ class Finish(Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class Fail(Struct, forbid_unknown_fields=True, frozen=True):
-    """The lease came to nothing; the job goes back to its queue and has one attempt less."""
+    """A failed lease: the job returns to its queue with one attempt less."""
 
     fence: int
     error: Reason = ""
 
 
 class Extend(Struct, forbid_unknown_fields=True, frozen=True):
-    """Ask for more time."""
+    """A lease to extend by a full lease time from now."""
 
     fence: int
 
 
 class Deadline(Struct, frozen=True):
-    """Until when the lease lasts now, and how many seconds that is."""
+    """The new end of a lease, and the seconds until then."""
 
     deadline: float
     seconds: float
 
 
 class Finished(Struct, frozen=True):
-    """What became of the job. `repeated` tells that the same finish was counted before."""
+    """The state of the job after a lease ended. `repeated`: the same request was counted before."""
 
     job: str
     state: JobState
@@ -160,7 +164,7 @@ class Finished(Struct, frozen=True):
 
 
 class WorkFinish(Struct, forbid_unknown_fields=True, frozen=True):
-    """One of several leases to finish, or to give back with `error`."""
+    """One of several leases to finish, or, with `error`, to end as failed."""
 
     lease: Name
     fence: int
@@ -171,7 +175,7 @@ class WorkFinish(Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class Work(Struct, forbid_unknown_fields=True, frozen=True):
-    """What an agent for many servers sends: leases it finished, servers that are idle, seconds to wait for work."""
+    """The request of an agent for many servers: leases to end, idle servers, and seconds to wait for work."""
 
     finish: Annotated[list[WorkFinish], Meta(max_length=BATCH)] = []
     lease: Annotated[list[Name], Meta(max_length=BATCH)] = []
@@ -179,7 +183,7 @@ class Work(Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class LeaseOutcome(Struct, frozen=True, omit_defaults=True):
-    """What became of one finished lease: the job's state, or why it was refused."""
+    """The outcome of one lease: the state of its job, or why the request was refused."""
 
     lease: str
     job: str | None = None
@@ -189,14 +193,14 @@ class LeaseOutcome(Struct, frozen=True, omit_defaults=True):
 
 
 class Worked(Struct, frozen=True):
-    """Answers to `Work`: an outcome for each finish, and leases for some or none of the servers."""
+    """The response to `Work`: an outcome for each ended lease, and new leases for some or none of the servers."""
 
     finished: list[LeaseOutcome]
     leases: list[Lease]
 
 
 class JobClassInfo(Struct, forbid_unknown_fields=True, frozen=True):
-    """A class of jobs, to read or to set."""
+    """A job class; at most `backlog` of its jobs may wait."""
 
     name: Name
     features: Features
@@ -205,11 +209,28 @@ class JobClassInfo(Struct, forbid_unknown_fields=True, frozen=True):
     backlog: Annotated[int, Meta(ge=1)] | None = None
 
 
+class JobClassValues(Struct, forbid_unknown_fields=True, frozen=True):
+    """The values of a job class; its name is in the path, and `name`, if present, must be the same."""
+
+    features: Features
+    name: Name | None = None
+    weight: Positive = 1.0
+    holding_cost: Cost = 1.0
+    backlog: Annotated[int, Meta(ge=1)] | None = None
+
+
 class ServerClassInfo(Struct, forbid_unknown_fields=True, frozen=True):
-    """A class of servers, to read or to set."""
+    """A server class."""
 
     name: Name
     features: Features
+
+
+class ServerClassValues(Struct, forbid_unknown_fields=True, frozen=True):
+    """The values of a server class; its name is in the path, and `name`, if present, must be the same."""
+
+    features: Features
+    name: Name | None = None
 
 
 class Classes(Struct, frozen=True):
@@ -220,20 +241,21 @@ class Classes(Struct, frozen=True):
 
 
 class SettingsInfo(Struct, frozen=True):
-    """Settings of the policy that can change while the service runs; `target_wait` in seconds, or `V` in its place.
+    """Settings of the policy that can change while the service runs: `target_wait` in seconds, or `V` instead of it.
 
-    With the policy "first-come" nothing can be changed: neither is given, no server idles and nothing is explored.
+    Both are null if the policy has no settings. `learns` says whether the policy learns rewards.
     """
 
     target_wait: float | None
     V: float | None
     work_conserving: bool
     exploration: str
-    policy: Literal["sabr", "first-come"] = "sabr"
+    policy: str = "sabr"
+    learns: bool = True
 
 
 class SettingsUpdate(Struct, forbid_unknown_fields=True, frozen=True):
-    """Settings to change; what is left out stays as it is. `weight` maps job classes to weights."""
+    """Settings to change; omitted ones stay as they are. `weight` maps job classes to weights."""
 
     target_wait: Positive | UnsetType = UNSET
     V: Positive | UnsetType = UNSET
@@ -243,7 +265,7 @@ class SettingsUpdate(Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class Waits(Struct, frozen=True):
-    """Seconds from submission to first lease of recent jobs: how many, mean and percentiles; null where there were none."""
+    """Seconds from submission to first lease of recent jobs: count, mean and percentiles; null if there were none."""
 
     count: int
     mean: float | None
@@ -253,7 +275,7 @@ class Waits(Struct, frozen=True):
 
 
 class JobClassState(Struct, frozen=True):
-    """A job class now."""
+    """The current state of a job class."""
 
     name: str
     weight: float
@@ -263,7 +285,7 @@ class JobClassState(Struct, frozen=True):
 
 
 class ServerClassState(Struct, frozen=True):
-    """A server class now: servers that wait for work, and that serve."""
+    """The current state of a server class: servers that wait for work, and servers that serve a job."""
 
     name: str
     idle: int
@@ -271,7 +293,10 @@ class ServerClassState(Struct, frozen=True):
 
 
 class State(Struct, frozen=True):
-    """Everything at a glance; rows of matrices are job classes, columns server classes, rewards in the user's units."""
+    """The current state of the service. Rows of matrices are job classes, columns server classes.
+
+    `expected` is the allocation of the last slot, `mean` and `width` are the learnt rewards and their standard errors.
+    """
 
     now: float
     slot: int
@@ -294,7 +319,7 @@ class Retried(Struct, frozen=True):
 
 
 class NewKey(Struct, forbid_unknown_fields=True, frozen=True):
-    """A key to make; `days` until it expires, or never."""
+    """A key to create; it expires after `days`, or never."""
 
     scopes: Annotated[list[Scope], Meta(min_length=1, max_length=4)]
     name: Annotated[str, Meta(max_length=200, pattern=PRINTABLE)] = ""
@@ -303,7 +328,7 @@ class NewKey(Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class KeyInfo(Struct, frozen=True):
-    """What is known of a key; never the key itself."""
+    """What is known about a key; never the key itself."""
 
     prefix: str
     name: str
@@ -322,7 +347,7 @@ class CreatedKey(Struct, frozen=True):
 
 
 class Rotate(Struct, forbid_unknown_fields=True, frozen=True):
-    """How many seconds the old key shall still be good for."""
+    """The seconds for which the old key stays valid."""
 
     grace: Annotated[float, Meta(ge=0.0, le=31_536_000.0)] = 0.0
 
@@ -333,8 +358,16 @@ class Keys(Struct, frozen=True):
     keys: list[KeyInfo]
 
 
+class Me(Struct, frozen=True):
+    """The key in use: its prefix, namespace and scopes."""
+
+    prefix: str
+    namespace: str
+    scopes: list[str]
+
+
 class AuditEntry(Struct, frozen=True):
-    """An admin action: when, by which key, what, and about what."""
+    """An admin action: when, by which key, what, and its details."""
 
     at: float
     who: str
@@ -346,6 +379,12 @@ class Audit(Struct, frozen=True):
     """Admin actions, newest first."""
 
     entries: list[AuditEntry]
+
+
+class HealthStatus(Struct, frozen=True):
+    """`ok` if the process works, `ready` if it accepts requests."""
+
+    status: str
 
 
 class ProblemDetails(Struct, frozen=True, omit_defaults=True):

@@ -1,13 +1,13 @@
-"""Fields and queries of requests: how they are checked, and what is said of those that break a rule."""
+"""Queries of requests, and how values are checked: the error names the field and the rule that it breaks."""
 
 import re
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from bilinq.errors import BadInput
-from bilinq.live.wire.messages import Cost, Features, JobState, Key, Name, Positive, Wait
+from bilinq.live.wire.messages import JobState, Key, Name, Wait
 
 T = TypeVar("T")
 
@@ -25,7 +25,7 @@ class BadField(BadInput):
 
 
 def bad_field(error: msgspec.ValidationError) -> BadField:
-    """Return the error with the name of the field apart from the rule that it breaks.
+    """Return the error as a field and the rule that it breaks.
 
     Examples
     --------
@@ -42,7 +42,7 @@ def bad_field(error: msgspec.ValidationError) -> BadField:
 
 
 def convert(value: Any, kind: Any, *, strict: bool = True) -> Any:
-    """Return plain `value` as a `kind`; without `strict`, numbers and truth values may be given as text."""
+    """Return plain `value` as a `kind` or raise `BadField`; without `strict`, numbers and booleans may be text."""
     try:
         return msgspec.convert(value, kind, strict=strict)
     except msgspec.ValidationError as error:
@@ -53,63 +53,24 @@ Limit = Annotated[int, Meta(ge=1, le=1000)]
 After = Annotated[str, Meta(min_length=1, max_length=40)]
 
 
-class HealthStatus(Struct, frozen=True):
-    """That the process answers, or that it takes requests."""
-
-    status: str
-
-
-class Me(Struct, frozen=True):
-    """What the key in use is good for."""
-
-    prefix: str
-    namespace: str
-    scopes: list[str]
-
-
-class News(Struct, frozen=True, omit_defaults=True):
-    """An event of a stream: its name, the JSON of a `Layout`, `Moment`, `StateView` or `Leases`, and the moment's id."""
-
-    event: Literal["layout", "moment", "state", "leases"]
-    data: str
-    id: str | UnsetType = UNSET
-
-
 class Named(Struct, frozen=True):
     """A name in a path."""
 
     name: Name
 
 
-class JobClassValues(Struct, forbid_unknown_fields=True, frozen=True):
-    """A class of jobs under the name in the path; a name in the body must be the same."""
-
-    features: Features
-    name: Name | None = None
-    weight: Positive = 1.0
-    holding_cost: Cost = 1.0
-    backlog: Annotated[int, Meta(ge=1)] | None = None
-
-
-class ServerClassValues(Struct, forbid_unknown_fields=True, frozen=True):
-    """A class of servers under the name in the path; a name in the body must be the same."""
-
-    features: Features
-    name: Name | None = None
-
-
 class NoQuery(Struct, forbid_unknown_fields=True, frozen=True):
-    """Nothing."""
+    """A query without parameters."""
 
 
 class WaitQuery(Struct, forbid_unknown_fields=True, frozen=True):
-    """How many seconds to wait for a job."""
+    """The seconds to wait for a job."""
 
     wait: Wait = 0.0
 
 
 class JobsQuery(Struct, forbid_unknown_fields=True, frozen=True):
-    """Which jobs to list: by state, class and the key they were submitted under; `after` is what the last answer gave."""
+    """Which jobs to list: by state, class and the key of their submission; `after` is that of the last page."""
 
     state: JobState | UnsetType = UNSET
     job_class: Name | UnsetType = field(name="class", default=UNSET)
@@ -119,7 +80,7 @@ class JobsQuery(Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class DeadQuery(Struct, forbid_unknown_fields=True, frozen=True):
-    """Which dead jobs to list; `after` is what the last answer gave."""
+    """Which dead jobs to list; `after` is that of the last page."""
 
     after: After | UnsetType = UNSET
     limit: Limit = 100
@@ -132,14 +93,14 @@ class AuditQuery(Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class HistoryQuery(Struct, forbid_unknown_fields=True, frozen=True):
-    """Which moments to tell: those after the one of an id, and of these at most so many, the newest; all unless given."""
+    """Which samples to return: those after the sample with the id `after`, at most the newest `limit`; default: all."""
 
     after: After | UnsetType = UNSET
     limit: Annotated[int, Meta(ge=1, le=1_000_000)] | UnsetType = UNSET
 
 
 class EventsQuery(HistoryQuery, forbid_unknown_fields=True, frozen=True):
-    """The same, and after how many seconds the stream shall end; at 0 it tells how things are, and without it goes on."""
+    """Which samples to begin with, and when the stream ends: after `seconds`, at 0 after the first part; default: never."""
 
     seconds: Annotated[float, Meta(ge=0.0, le=86_400.0)] | UnsetType = UNSET
 
@@ -151,5 +112,5 @@ class LeasesQuery(Struct, forbid_unknown_fields=True, frozen=True):
 
 
 def given(value: T | UnsetType) -> T | None:
-    """Return a parameter of a query, or None if it was left out."""
+    """Return a parameter of a query, or None if it was omitted."""
     return None if isinstance(value, UnsetType) else value

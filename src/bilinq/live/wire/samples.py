@@ -1,12 +1,14 @@
-"""What those who watch a service are told: moments, what the scheduler does, recent leases, and what to expect of knobs."""
+"""What viewers of a service get: samples, the state of the scheduler, recent leases, and predictions for other settings."""
 
-from msgspec import Struct, field
+from typing import Literal
+
+from msgspec import UNSET, Struct, UnsetType, field
 
 from bilinq.live.wire.messages import SettingsInfo
 
 
 class BaselineSample(Struct, frozen=True):
-    """Another service beside this one, to compare with, since the last moment; waits in seconds."""
+    """A sample of the baseline, a second service to compare with; `reward` since the last sample."""
 
     name: str
     queued: int
@@ -16,23 +18,26 @@ class BaselineSample(Struct, frozen=True):
 
 
 class Sample(Struct, frozen=True):
-    """What happened since the moment before, and how things are now; lists in the order of the classes in `Layout`.
+    """What happened since the last sample, and the current state; lists are in the order of the classes in `Layout`.
 
     Attributes
     ----------
     id : str
-        Which start of the service, and a number that rises by one.
+        The start of the service and a number that rises by one.
     slots, slot_seconds
-        Slots since the last moment, and how long they took on average.
+        Slots since the last sample, and their mean duration.
     queued, leased, submitted, finished, reward
-        By job class: jobs that wait and that are served now; jobs submitted, leases finished and rewards since.
+        By job class: jobs that wait and that are served now; jobs submitted, leases finished and rewards since the
+        last sample.
     wait_p50, wait_p90, wait_p99
-        Percentiles of the seconds to the first lease, of jobs first leased in the last minute; null if there were none.
+        Percentiles of the seconds from submission to first lease, of jobs first leased in the last minute; null if none.
     idle, busy
-        By server class.
+        By server class: servers that wait for work, and servers that serve a job.
     best, earned
-        Most reward per second that the learnt means allow for the jobs that came in the last minute on the servers that
-        are there, and what was earned per second; null before there is anything to say.
+        Most reward per second that the learnt means allow for the jobs submitted in the last minute on the present
+        servers, and the reward per second that was earned; null while unknown.
+    rival
+        The baseline, or null if there is none.
     """
 
     id: str
@@ -55,7 +60,7 @@ class Sample(Struct, frozen=True):
 
 
 class Layout(Struct, frozen=True):
-    """What the lists of moments are about; `version` rises when anything here changes."""
+    """The classes that the lists of samples refer to; `version` rises when anything here changes."""
 
     version: int
     job_classes: list[str]
@@ -66,7 +71,7 @@ class Layout(Struct, frozen=True):
 
 
 class History(Struct, frozen=True):
-    """Moments, oldest first, `every` so many seconds."""
+    """Samples, oldest first, one `every` so many seconds."""
 
     layout: Layout
     moments: list[Sample]
@@ -74,10 +79,10 @@ class History(Struct, frozen=True):
 
 
 class StateView(Struct, frozen=True):
-    """What the scheduler does and has learnt; rows of matrices are job classes, columns server classes.
+    """The state of the scheduler; rows of matrices are job classes, columns server classes.
 
-    `expected` is the allocation of the last slot, `rate` the leases per second of the last ten seconds, `mean` and `width`
-    the learnt rewards and their standard errors in the user's units.
+    `expected` is the allocation of the last slot, `rate` the leases per second over the last ten seconds, `mean` and
+    `width` are the learnt rewards and their standard errors.
     """
 
     at: float
@@ -94,7 +99,7 @@ class StateView(Struct, frozen=True):
 
 
 class RecentLease(Struct, frozen=True):
-    """A lease, whether it is active or how it ended."""
+    """A lease that is active or ended recently."""
 
     lease: str
     job: str
@@ -114,7 +119,7 @@ class Leases(Struct, frozen=True):
 
 
 class ClassPrediction(Struct, frozen=True):
-    """What the theory expects of a job class, as the knobs are and as they would be, and the mean wait of recent jobs."""
+    """Predicted queue and wait of a job class with the current settings (now) and with others (then); the measured wait."""
 
     name: str
     queue_now: float | None
@@ -125,7 +130,7 @@ class ClassPrediction(Struct, frozen=True):
 
 
 class Prediction(Struct, frozen=True):
-    """What would come of other knobs; null where nothing can be said. `reward_now` is earned per second at present."""
+    """The predicted effect of other settings; null where unknown. `reward_now` is the current reward per second."""
 
     V_now: float | None
     V_then: float | None
@@ -133,3 +138,11 @@ class Prediction(Struct, frozen=True):
     reward_now: float | None
     reward_then: float | None
     note: str
+
+
+class StreamEvent(Struct, frozen=True, omit_defaults=True):
+    """An event of a stream: `data` is the JSON of a `Layout`, `Sample`, `StateView` or `Leases`; `id` is the sample's."""
+
+    event: Literal["layout", "moment", "state", "leases"]
+    data: str
+    id: str | UnsetType = UNSET
