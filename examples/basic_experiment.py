@@ -1,4 +1,4 @@
-"""The paper's basic experiment: SABR against UGDA-OL, every replication on a random instance of its own.
+"""The paper's basic experiment: SABR and UGDA-OL, every replication on its own random instance.
 
 Run it with ``python examples/basic_experiment.py --out out``: it prints a table and draws `out/basic.png`.
 """
@@ -28,7 +28,7 @@ POLICIES: dict[str, Policy] = {
     "rewards known": KnownRewards(V=V),
 }
 COLOURS = ("#d55e00", "#56b4e9", "#0072b2", "#444444")
-"""Of the palette of Okabe and Ito, which colour-blind readers can tell apart; grey for the reference."""
+"""From the palette of Okabe and Ito, which is safe for colour-blind readers; grey for the reference."""
 SHOWN = ("regret", "queue", "reward", "wait", "wait_p95")
 
 
@@ -37,15 +37,15 @@ def run_all(problems: list[Problem], slots: int, seed: int) -> dict[str, Runs]:
     results = {}
     with Progress(console=Console(stderr=True), transient=True) as bar:
         for name, policy in POLICIES.items():
-            tell = reporter(bar, bar.add_task(name, total=slots))
-            results[name] = simulate(problems, policy, slots=slots, seed=seed, progress=tell)
+            report = reporter(bar, bar.add_task(name, total=slots))
+            results[name] = simulate(problems, policy, slots=slots, seed=seed, progress=report)
             if not results[name].complete:
                 raise KeyboardInterrupt
     return results
 
 
 def reporter(bar: Progress, task: TaskID) -> Callable[[int, int], None]:
-    """Return what tells the bar how far a task is."""
+    """Return a function that updates the progress bar of a task."""
     return lambda done, total: bar.update(task, completed=done, total=total)
 
 

@@ -32,7 +32,7 @@ def test_key_of_a_run_depends_on_the_data() -> None:
     other = problem.replace(noise=0.2)
     synthetic = (Fixed(problem), Fixed(other), SizedJobs(Fixed(problem)), Unstructured(Fixed(problem)))
     keys = {
-        PlannedRun(setting, KnownRewards(V=1.0), 10, 1, 0).key
+        PlannedRun(setting, KnownRewards(V=1.0), slots=10, replications=1, seed=0).key
         for setting in (*synthetic, Trace(), Trace(unseen="predicted"))
     }
     assert len(keys) == 6

@@ -59,7 +59,7 @@ def test_claim_documents_its_findings() -> None:
         Finding("here", Effect(-2.0, -3.0, -1.0, "regret"), below(0.0)),
         Finding("there", Effect(1.0, 0.5, 2.0), below(0.0)),
     )
-    document = Claim("id", "Section 1", "It is so.", "A test.", findings).document()
+    document = Claim("id", "Section 1", statement="It is so.", test="A test.", findings=findings).document()
     assert document["verdict"] == "holds only under stated conditions"
     assert document["findings"][0] == {
         "condition": "here", "effect": {"value": -2.0, "low": -3.0, "high": -1.0}, "unit": "regret", "claimed": "below 0",

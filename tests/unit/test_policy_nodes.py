@@ -262,8 +262,12 @@ def test_runs_of_the_lab_tell_allocators_apart() -> None:
         Rounds(5, forward=1), Rounds(5, nodes="server"), FixedPoint(), FixedPoint(Bounded(2.0, 1.0)),
         FixedPoint(Bounded(1.0, 2.0)),
     ]  # fmt: skip
-    keys = [PlannedRun(Synthetic(), Sabr(V=9.0, allocation=a), 5, 2, 1).key for a in allocators]
+    keys = [_key(Sabr(V=9.0, allocation=allocator)) for allocator in allocators]
     assert len(set(keys)) == len(keys)
-    assert keys[4] == PlannedRun(Synthetic(), Sabr(V=9.0, allocation=Rounds(5, Power(4.0))), 5, 2, 1).key
+    assert keys[4] == _key(Sabr(V=9.0, allocation=Rounds(5, Power(4.0))))
     with pytest.raises(TypeError, match="got Own"):
-        assert PlannedRun(Synthetic(), Sabr(allocation=Rounds(5, STEEP, gain=0.1)), 5, 2, 1).key
+        assert _key(Sabr(allocation=Rounds(5, STEEP, gain=0.1)))
+
+
+def _key(policy: Sabr) -> str:
+    return PlannedRun(Synthetic(), policy, slots=5, replications=2, seed=1).key

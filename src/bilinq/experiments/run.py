@@ -11,7 +11,7 @@ import hashlib
 import time
 from collections.abc import Callable, Generator, Iterable
 from contextlib import closing
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import KW_ONLY, dataclass, field, fields, is_dataclass
 from functools import cache, cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -59,6 +59,7 @@ class PlannedRun:
 
     setting: Setting
     policy: Policy
+    _: KW_ONLY
     slots: int
     replications: int
     seed: int

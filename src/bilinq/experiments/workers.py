@@ -12,13 +12,15 @@ from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_complet
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from multiprocessing import forkserver
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from bilinq.arrays import count, one_of
 from bilinq.errors import BadInput
 
 Task = TypeVar("Task", bound=tuple[Any, ...])
 Result = TypeVar("Result")
+Finished: TypeAlias = Generator[tuple[Task, Result], None, None]
+"""Tasks, the arguments of calls, each with what its call returned."""
 
 ENGINES = ("processes", "ray")
 AHEAD = 2
@@ -31,13 +33,8 @@ class Workers(ABC):
     """Something that computes the results of many calls of one function."""
 
     @abstractmethod
-    def results(
-        self, function: Callable[..., Result], tasks: Sequence[Task]
-    ) -> Generator[tuple[Task, Result], None, None]:
-        """Yield each task, the arguments of a call, with what the call returned, in any order.
-
-        `function` must be one that other processes can import.
-        """
+    def results(self, function: Callable[..., Result], tasks: Sequence[Task]) -> Finished[Task, Result]:
+        """Yield the results of calls in any order; other processes must be able to import `function`."""
 
     def map(self, function: Callable[..., Result], *arguments: Iterable[Any]) -> Iterator[Result]:
         """Return the results in order; the default computes them in this process."""
@@ -47,9 +44,7 @@ class Workers(ABC):
 class InProcess(Workers):
     """This process alone."""
 
-    def results(
-        self, function: Callable[..., Result], tasks: Sequence[Task]
-    ) -> Generator[tuple[Task, Result], None, None]:
+    def results(self, function: Callable[..., Result], tasks: Sequence[Task]) -> Finished[Task, Result]:
         """Yield the results in the order of the tasks."""
         for task in tasks:
             yield task, function(*task)
@@ -61,9 +56,7 @@ class Processes(Workers):
 
     pool: Executor
 
-    def results(
-        self, function: Callable[..., Result], tasks: Sequence[Task]
-    ) -> Generator[tuple[Task, Result], None, None]:
+    def results(self, function: Callable[..., Result], tasks: Sequence[Task]) -> Finished[Task, Result]:
         """Yield results as they are finished; a single task runs in this process."""
         if len(tasks) == 1:
             yield from InProcess().results(function, tasks)
@@ -92,9 +85,7 @@ class RayTasks(Workers):
     most: int | None = None
     address: str | None = None
 
-    def results(
-        self, function: Callable[..., Result], tasks: Sequence[Task]
-    ) -> Generator[tuple[Task, Result], None, None]:
+    def results(self, function: Callable[..., Result], tasks: Sequence[Task]) -> Finished[Task, Result]:
         """Yield results as they are finished."""
         if not tasks:
             return
@@ -103,9 +94,7 @@ class RayTasks(Workers):
         with joined(self.address, self.most) as ray, closing(self._finished(ray, function, tasks)) as found:
             yield from found
 
-    def _finished(
-        self, ray: Any, function: Callable[..., Result], tasks: Sequence[Task]
-    ) -> Generator[tuple[Task, Result], None, None]:
+    def _finished(self, ray: Any, function: Callable[..., Result], tasks: Sequence[Task]) -> Finished[Task, Result]:
         """Keep as many calls under way as there are cores for; on any error, Ctrl-C too, they end at once."""
         remote = ray.remote(scheduling_strategy="SPREAD")(function)
         most = self.most or AHEAD * max(int(ray.cluster_resources().get("CPU", 1)), 1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from enum import Enum
 from typing import Any
 
@@ -103,6 +103,7 @@ class Claim:
 
     id: str
     where: str
+    _: KW_ONLY
     statement: str
     test: str
     findings: tuple[Finding, ...]

@@ -79,7 +79,8 @@ class ReportOptions:
         Runs with the same setting meet the same problems and arrivals, so that their replications are pairs.
         """
         keep: Kept = "class paths" if by_class else "paths"
-        return PlannedRun(setting, policy, slots, min(self.count, most or self.count), self.seed, keep)
+        replications = min(self.count, most or self.count)
+        return PlannedRun(setting, policy, slots=slots, replications=replications, seed=self.seed, keep=keep)
 
 
 Cell = str | int | float

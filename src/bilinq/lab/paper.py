@@ -131,8 +131,17 @@ def _judge_each(
 
 def _drawn(figure: Figure, judged: Judged, files: tuple[bytes, str]) -> Drawn:
     """Return a figure with its picture, data, caption and claims."""
-    table = judged.table
-    return Drawn(figure.name, figure.title, figure.where, figure.caption(table), table.csv(), *files, judged.claims)
+    table, (png, svg) = judged.table, files
+    return Drawn(
+        name=figure.name,
+        title=figure.title,
+        where=figure.where,
+        caption=figure.caption(table),
+        csv=table.csv(),
+        png=png,
+        svg=svg,
+        claims=judged.claims,
+    )
 
 
 def _write(folder: Path, drawn: Sequence[Drawn], claims: Sequence[Claim], about: About) -> None:

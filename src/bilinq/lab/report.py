@@ -236,9 +236,9 @@ def _claims(claims: Sequence[Claim]) -> str:
     )
     return (
         '<section id="claims"><h2>Claims</h2><p>A claim is true for some range of an effect. Under a condition it '
-        "<b>holds</b> if the whole 95 % interval of the effect is inside that range, it is <b>contradicted</b> if the whole "
-        "interval is outside, and otherwise it is <b>not supported</b>. The measured effects are below the figure that "
-        f"tests the claim. Of {number} intervals about {number * 0.05:.0f} miss the true value by chance.</p>"
+        "<b>holds</b> if the whole 95 % interval of the effect is inside that range, it is <b>contradicted</b> if the "
+        "whole interval is outside, and otherwise it is <b>not supported</b>. The measured effects are below the figure "
+        f"that tests the claim. Of {number} intervals about {number * 0.05:.0f} miss the true value by chance.</p>"
         "<table class=glance><thead><tr><th>Claim</th><th>In the paper</th><th>Conditions</th><th>Verdict</th></tr></thead>"
         f'<tbody>{rows}</tbody></table><p class=files><a href="claims.json">claims.json</a></p></section>'
     )

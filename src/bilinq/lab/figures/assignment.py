@@ -122,11 +122,11 @@ class AssignmentFigure(Figure):
             findings.append(Finding(f"{kind}; V = {number(V)}", ratio, between(1.0 - MARGIN, 1.0 + MARGIN)))
         return Claim(
             "assignment-keeps-allocation", "Section 3.1",
-            "Jobs are assigned at random so that the allocation is met in expectation.",
-            f"Observed reward over the expected reward of the allocation, {self._slots()} slots; consistent means within "
-            f"{MARGIN:.0%}, our choice.", tuple(findings),
-            "If a row of the allocation has more services than the class has jobs, distinct draws cannot meet it, so they "
-            "need the cap. The paper's draws meet it by paying several servers for one job.",
+            statement="Jobs are assigned at random so that the allocation is met in expectation.",
+            test=f"Observed reward over the expected reward of the allocation, {self._slots()} slots; consistent "
+            f"means within {MARGIN:.0%}, our choice.", findings=tuple(findings),
+            note="If a row of the allocation has more services than the class has jobs, distinct draws cannot meet "
+            "it, so they need the cap. The paper's draws meet it by paying several servers for one job.",
         )  # fmt: skip
 
     def _oracle_claim(self, records: Records) -> Claim:
@@ -140,9 +140,11 @@ class AssignmentFigure(Figure):
         ]
         return Claim(
             "oracle-is-best", "Section 2.2",
-            "The oracle's split of the load is optimal, so regret is what a policy loses.",
-            f"Regret after {self._slots()} slots of one-unit jobs; positive if the oracle earns more.", tuple(findings),
-            "The oracle serves every job once. A policy that serves a job twice earns more, but its queue is not shorter.",
+            statement="The oracle's split of the load is optimal, so regret is what a policy loses.",
+            test=f"Regret after {self._slots()} slots of one-unit jobs; positive if the oracle earns more.",
+            findings=tuple(findings),
+            note="The oracle serves every job once. A policy that serves a job twice earns more, but its queue is not "
+            "shorter.",
         )  # fmt: skip
 
     def _ends(self, kinds: Iterable[str]) -> list[tuple[str, float, float]]:

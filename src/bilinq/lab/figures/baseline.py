@@ -130,12 +130,13 @@ class BaselineFigure(Figure):
         return [
             Claim(
                 "sharing-beats-unstructured", "Section 1, Section 3.2",
-                "Sharing one bilinear parameter over all pairs learns from fewer samples than treating pairs as unrelated.",
-                "Price of learning of the policy that shares, less that of the one that does not, each at its own queue, "
-                "all at the public code's V. Without features, Thompson sampling has a parameter for each pair.",
-                tuple(findings),
-                "UGDA-OL's bonus is made for noise of scale one, ten times the experiment's: SABR's gain over it is due to "
-                "the smaller bonus as well. Only the comparison without features isolates sharing.",
+                statement="Sharing one bilinear parameter over all pairs learns from fewer samples than treating "
+                "pairs as unrelated.",
+                test="Price of learning of the policy that shares, less that of the one that does not, each at its "
+                "own queue, all at the public code's V. Without features, Thompson sampling has a parameter for each "
+                "pair.", findings=tuple(findings),
+                note="UGDA-OL's bonus is made for noise of scale one, ten times the experiment's: SABR's gain over it "
+                "is due to the smaller bonus as well. Only the comparison without features isolates sharing.",
             )
         ]  # fmt: skip
 

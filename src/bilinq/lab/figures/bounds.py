@@ -125,20 +125,21 @@ class BoundsFigure(Figure):
         over_V = {line: {V: records[f"{line}, {name}"] for name, V in grid.items()} for line in SABR}
         return [
             Claim(
-                "bounds-hold", "Theorems 3.1, 3.4 and 3.5", "Queue, holding cost and regret stay below their bounds.",
-                f"The largest ratio of measurement to bound at {len(grid)} values of V from {number(min(grid.values()))} "
-                f"to {number(max(grid.values()))}, T = {SLOTS}: of the highest mean queue, the highest running average of "
-                "the holding cost, and regret.",
-                tuple(Finding(f"{x}, {line}", worst(over_V[line], x), below(1.0)) for x in TITLES for line in SABR),
-                "The theorem on regret omits constants and logarithms; here they are set to one.",
+                "bounds-hold", "Theorems 3.1, 3.4 and 3.5",
+                statement="Queue, holding cost and regret stay below their bounds.",
+                test=f"The largest ratio of measurement to bound at {len(grid)} values of V from "
+                f"{number(min(grid.values()))} to {number(max(grid.values()))}, T = {SLOTS}: of the highest mean "
+                "queue, the highest running average of the holding cost, and regret.",
+                findings=tuple(Finding(f"{x}, {line}", worst(over_V[line], x), below(1.0)) for x in TITLES for line in SABR),
+                note="The theorem on regret omits constants and logarithms; here they are set to one.",
             ),
             Claim(
-                "queue-uniform-in-time", "Theorem 3.4", "The bound on the mean queue is uniform in time.",
-                f"Highest mean queue in {self._long():,} slots over the highest in the first half of them, "
-                f"V = {number(published(SETTING.example, LONG))}; below {FLAT:g} counts as flat, our choice.",
-                tuple(Finding(line, still_growing(records[f"{line}, long"]), below(FLAT)) for line in SABR),
-                "With the printed radius the queue still grows, as confidence bounds shrink, towards that of known "
-                "rewards, which is close to that of Thompson sampling.",
+                "queue-uniform-in-time", "Theorem 3.4", statement="The bound on the mean queue is uniform in time.",
+                test=f"Highest mean queue in {self._long():,} slots over the highest in the first half of them, V = "
+                f"{number(published(SETTING.example, LONG))}; below {FLAT:g} counts as flat, our choice.",
+                findings=tuple(Finding(line, still_growing(records[f"{line}, long"]), below(FLAT)) for line in SABR),
+                note="With the printed radius the queue still grows, as confidence bounds shrink, towards that of "
+                "known rewards, which is close to that of Thompson sampling.",
             ),
         ]  # fmt: skip
 
@@ -159,11 +160,12 @@ def _slack_claim(records: Records) -> Claim:
         for name, V in slack_grid().items()
     }
     return Claim(
-        "queue-inverse-in-slack", "Theorem 3.4", "The queue grows at most like the inverse of the spare capacity.",
-        f"Slope of log highest mean queue over log 1 / slack, slack from {SLACKS[0]:g} down to {SLACKS[-1]:g}, two "
-        f"servers, jobs of two units, T = {SLOTS}, Thompson sampling.",
-        tuple(Finding(f"V = {number(V)}", slope, below(1.0)) for V, slope in found.items()),
-        "Near capacity an empty system takes long to fill, so longer runs would give a higher slope at small V.",
+        "queue-inverse-in-slack", "Theorem 3.4",
+        statement="The queue grows at most like the inverse of the spare capacity.",
+        test=f"Slope of log highest mean queue over log 1 / slack, slack from {SLACKS[0]:g} down to {SLACKS[-1]:g}, "
+        f"two servers, jobs of two units, T = {SLOTS}, Thompson sampling.",
+        findings=tuple(Finding(f"V = {number(V)}", slope, below(1.0)) for V, slope in found.items()),
+        note="Near capacity an empty system takes long to fill, so longer runs would give a higher slope at small V.",
     )  # fmt: skip
 
 
@@ -171,16 +173,19 @@ def _weights_claim(records: Records) -> Claim:
     V = grid()[RULE]
     shrunk = bound("holding cost", V, COSTS) / bound("holding cost", V)
     matched, equal = (records[f"{line}, {RULE}"].samples["holding_cost"] for line in (MATCHED, "Thompson sampling"))
+    ratios = {"the bounds": effects.exact(shrunk, "times"), "measured": effects.ratio(matched, equal, "times")}
     return Claim(
-        "matched-weights-remove-mismatch", "Theorem 3.5", "Weights equal to the costs remove the mismatch factor, here 7/4.",
-        f"Holding cost with matched weights over that with equal weights at V = {number(V)}: of the bounds, and of "
-        "time averages with Thompson sampling. The factor is removed at 4/7 or less; below 1 is a gain.",
-        (Finding("the bounds, factor removed", effects.exact(shrunk, "times"), below(4 / 7)),
-         Finding("measured, factor removed", effects.ratio(matched, equal, "times"), below(4 / 7)),
-         Finding("the bounds, any gain", effects.exact(shrunk, "times"), below(1.0)),
-         Finding("measured, any gain", effects.ratio(matched, equal, "times"), below(1.0))),
-        "The factor disappears from the term with V. At this V the other term is larger, and it contains the largest ratio "
-        "of weight to traffic, which matched weights raise by the same 7/4.",
+        "matched-weights-remove-mismatch", "Theorem 3.5",
+        statement="Weights equal to the costs remove the mismatch factor, here 7/4.",
+        test=f"Holding cost with matched weights over that with equal weights at V = {number(V)}: of the bounds, and "
+        "of time averages with Thompson sampling. The factor is removed at 4/7 or less; below 1 is a gain.",
+        findings=tuple(
+            Finding(f"{text}, {gain}", effect, below(limit))
+            for gain, limit in (("factor removed", 4 / 7), ("any gain", 1.0))
+            for text, effect in ratios.items()
+        ),
+        note="The factor disappears from the term with V. At this V the other term is larger, and it contains the "
+        "largest ratio of weight to traffic, which matched weights raise by the same 7/4.",
     )  # fmt: skip
 
 
@@ -192,11 +197,12 @@ def _near_claim(records: Records) -> Claim:
         for line in SABR
     ]
     return Claim(
-        "bounds-near", "Section 5", "The experiments validate the theory: bounds and measurements have the same size.",
-        f"The bound over the measured value at V = sqrt(I T), T = {SLOTS}; the same size means below {NEAR:g}, our choice.",
-        tuple(findings),
-        "This is our reading of the word validate: the paper does not claim that bounds are tight. Bounds describe "
-        "scaling; the rule of thumb of Eq. (21) predicts the size of the queue.",
+        "bounds-near", "Section 5",
+        statement="The experiments validate the theory: bounds and measurements have the same size.",
+        test=f"The bound over the measured value at V = sqrt(I T), T = {SLOTS}; the same size means below {NEAR:g}, "
+        "our choice.", findings=tuple(findings),
+        note="This is our reading of the word validate: the paper does not claim that bounds are tight. Bounds "
+        "describe scaling; the rule of thumb of Eq. (21) predicts the size of the queue.",
     )  # fmt: skip
 
 

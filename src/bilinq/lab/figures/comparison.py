@@ -86,16 +86,16 @@ class ComparisonFigure(Figure):
         always = [Finding(name, _worst(*pair), below(0.0)) for name, pair in pairs.items()]
         return [
             Claim(
-                "regret-below-ugda", "Section 5.2, Figure 3", "SABR ends with a lower regret than UGDA-OL.",
-                f"SABR's regret less UGDA-OL's after {self.slots} slots on the same instances and arrivals, "
-                "at the same V, and at the V at which SABR's time-average queue equals UGDA-OL's.", tuple(at_end),
-                "With jobs of one unit UGDA-OL per job never learns: every job leaves with its first reward.",
+                "regret-below-ugda", "Section 5.2, Figure 3", statement="SABR ends with a lower regret than UGDA-OL.",
+                test=f"SABR's regret less UGDA-OL's after {self.slots} slots on the same instances and arrivals, at "
+                "the same V, and at the V at which SABR's time-average queue equals UGDA-OL's.", findings=tuple(at_end),
+                note="With jobs of one unit UGDA-OL per job never learns: every job leaves with its first reward.",
             ),
             Claim(
                 "regret-below-ugda-always", "Section 5.2, Figure 3",
-                "SABR's regret is lower throughout, not only at the end.",
-                "The largest difference of mean regrets, SABR's less UGDA-OL's, over the slots of the "
-                "second half.", tuple(always),
+                statement="SABR's regret is lower throughout, not only at the end.",
+                test="The largest difference of mean regrets, SABR's less UGDA-OL's, over the slots of the second "
+                "half.", findings=tuple(always),
             ),
         ]  # fmt: skip
 

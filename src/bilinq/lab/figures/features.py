@@ -87,12 +87,14 @@ class FeaturesFigure(Figure):
         return [
             Claim(
                 "trace-bilinear", "Appendix, connection to the cluster trace",
-                "Inverse CPI depends on collection and machine in a way that bilinear feature interactions approximate.",
-                "Share of the variance of the pairs' mean 1/CPI that the bilinear model explains, least squares, every "
-                f"pair with the same weight; at least {MOST:.0%}, our choice. Exact numbers, no interval.",
-                tuple(Finding(text, effects.exact(r, "of the variance"), above(MOST)) for text, r in found.items()),
-                "Each of the four classes has four features with coefficients of its own: only the class with more pairs "
-                "than features tests the model, and nothing tests whether classes share a parameter.",
+                statement="Inverse CPI depends on collection and machine in a way that bilinear feature interactions "
+                "approximate.",
+                test="Share of the variance of the pairs' mean 1/CPI that the bilinear model explains, least squares, "
+                f"every pair with the same weight; at least {MOST:.0%}, our choice. Exact numbers, no interval.",
+                findings=tuple(Finding(text, effects.exact(r, "of the variance"), above(MOST)) for text, r in found.items()),
+                note="The four classes that were seen have four features, so the model gives each class its own "
+                "coefficients: only the class with more pairs than features tests the model, and nothing tests "
+                "whether classes share a parameter.",
             )
         ]  # fmt: skip
 

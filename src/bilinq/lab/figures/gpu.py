@@ -122,19 +122,20 @@ class GpuFigure(Figure):
         return [
             Claim(
                 "gpu-learning-gains", "Section 1",
-                "Learning which job suits which server earns more while queues stay short.",
-                "SABR (Thompson sampling, a V at which no GPU is idle while a job waits, one GPU per job) over first come, "
-                f"first served, on the same jobs: reward collected, and time in the system, equal if within "
-                f"{MARGIN - 1.0:.0%}.",
-                tuple(gains),
-                "First come, first served takes any free GPU, or the newest free one: the second rule knows that newer "
-                "GPUs are faster for most jobs, and learns nothing.",
+                statement="Learning which job suits which server earns more while queues stay short.",
+                test="SABR (Thompson sampling, a V at which no GPU is idle while a job waits, one GPU per job) over "
+                "first come, first served, on the same jobs: reward collected, and time in the system, equal if "
+                f"within {MARGIN - 1.0:.0%}.", findings=tuple(gains),
+                note="First come, first served takes any free GPU, or the newest free one: the second rule knows that "
+                "newer GPUs are faster for most jobs, and learns nothing.",
             ),
             Claim(
-                "gpu-features-help", "Section 1", "Features shared by related jobs make learning need fewer samples.",
-                "Reward collected by SABR with the features of jobs (model family, batch size) over that of SABR with "
-                "one-hot features, which learns each pair of job and GPU separately.", tuple(features),
-                "The features describe these speeds only roughly; later a table without features is more accurate.",
+                "gpu-features-help", "Section 1",
+                statement="Features shared by related jobs make learning need fewer samples.",
+                test="Reward collected by SABR with the features of jobs (model family, batch size) over that of SABR "
+                "with one-hot features, which learns each pair of job and GPU separately.", findings=tuple(features),
+                note="The features describe these speeds only roughly; later a table without features is more "
+                "accurate.",
             ),
         ]  # fmt: skip
 

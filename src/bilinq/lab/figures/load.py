@@ -105,12 +105,12 @@ class LoadFigure(Figure):
         return (
             f"Poisson arrivals to {SERVERS} servers, jobs of one unit, T = {self.slots}, V = sqrt(I T) = "
             f"{number(order(Synthetic().example, self.slots))} or a tenth of it; MaxWeight at its default V. No policy "
-            "puts two servers on one job. (c) compares the second half only, when queues have filled: what is earned per "
-            "slot more than greedy service, which keeps no server idle while a job waits. "
+            "puts two servers on one job. (c) compares only the second half, when queues have filled: the reward per slot "
+            "above that of greedy service, which keeps no server idle while a job waits. "
             f"At load {heavy:g} regret is {at('greedy', 'regret')} for greedy, {at('SABR', 'regret')} for SABR "
             f"and {at(SMALL, 'regret')} for SABR with the smaller V, with "
             f"{at('greedy', 'queue')}, {at('SABR', 'queue')} and {at(SMALL, 'queue')} jobs in the system. In (b) "
-            "random service lies under greedy."
+            "the line of random service is hidden behind that of greedy."
         )
 
     def claims(self, records: Records) -> list[Claim]:
@@ -122,12 +122,13 @@ class LoadFigure(Figure):
         for name in ("published", "paper"):
             found[f"{PRESETS[name].text}, load {self._loads()[-1]:g}"] = _growth(records[name])
         return Claim(
-            "stable-at-any-load", "Theorem 3.4, Section 1", "The queue stays bounded at every load below capacity.",
-            f"Mean queue in the last quarter of {self.slots} slots over that in the third quarter, SABR at V = sqrt(I T); "
-            f"bounded means below {STEADY:g}, our choice (a queue that grows steadily has 1.4).",
-            tuple(Finding(condition, effect, below(STEADY)) for condition, effect in found.items()),
-            "Poisson arrivals, so that the load can exceed 0.25 with jobs of one unit; the theorem assumes at most one "
-            "arrival per slot.",
+            "stable-at-any-load", "Theorem 3.4, Section 1",
+            statement="The queue stays bounded at every load below capacity.",
+            test=f"Mean queue in the last quarter of {self.slots} slots over that in the third quarter, SABR at V = "
+            f"sqrt(I T); bounded means below {STEADY:g}, our choice (a queue that grows steadily has 1.4).",
+            findings=tuple(Finding(condition, effect, below(STEADY)) for condition, effect in found.items()),
+            note="Poisson arrivals, so that the load can exceed 0.25 with jobs of one unit; the theorem assumes at "
+            "most one arrival per slot.",
         )  # fmt: skip
 
     def _against_ugda(self, records: Records) -> Claim:
@@ -140,11 +141,13 @@ class LoadFigure(Figure):
                 Finding(f"load {load:g}, at an equal queue", _at_equal_queue(records, other, load), below(0.0)),
             ]
         return Claim(
-            "gain-over-ugda", "Section 1.1", "SABR performs better than UGDA-OL, the best algorithm known before.",
-            f"SABR's regret less that of UGDA-OL with an index per class pair after {self.slots} slots, both at "
-            "V = sqrt(I T), and at the V between V / 10 and V at which SABR has UGDA-OL's queue.", tuple(findings),
-            "The index of UGDA-OL stays too high for a long time, so it serves faster and has a shorter queue at the same "
-            "V; at high load that is worth more than what it fails to learn.",
+            "gain-over-ugda", "Section 1.1",
+            statement="SABR performs better than UGDA-OL, the best algorithm known before.",
+            test=f"SABR's regret less that of UGDA-OL with an index per class pair after {self.slots} slots, both at "
+            "V = sqrt(I T), and at the V between V / 10 and V at which SABR has UGDA-OL's queue.",
+            findings=tuple(findings),
+            note="The index of UGDA-OL stays too high for a long time, so it serves faster and has a shorter queue at "
+            "the same V; at high load that is worth more than what it fails to learn.",
         )  # fmt: skip
 
     def _against_greedy(self, records: Records) -> Claim:
@@ -154,11 +157,12 @@ class LoadFigure(Figure):
             for load in self._loads()
         ]
         return Claim(
-            "waiting-pays", "Section 1", "Letting jobs wait for better servers raises the reward.",
-            f"SABR's regret less that of greedy service after {self.slots} slots; greedy learns in the same way and keeps "
-            "no server idle while a job waits.", tuple(findings),
-            "Implied by the paper, not stated: it is the purpose of a queue. Jobs that wait at the end have earned nothing "
-            "yet, a loss of order V; the gain is of order T, so a longer horizon favours waiting at the same V.",
+            "waiting-pays", "Section 1", statement="Letting jobs wait for better servers raises the reward.",
+            test=f"SABR's regret less that of greedy service after {self.slots} slots; greedy learns in the same way "
+            "and keeps no server idle while a job waits.", findings=tuple(findings),
+            note="Implied by the paper, not stated: it is the purpose of a queue. Jobs that wait at the end have "
+            "earned nothing yet, a loss of order V; the gain is of order T, so a longer horizon favours waiting at "
+            "the same V.",
         )  # fmt: skip
 
     def _loads(self) -> tuple[float, ...]:

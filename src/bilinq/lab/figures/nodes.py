@@ -190,10 +190,12 @@ def reward(records: Records, conditions: Sequence[Condition], slots: int) -> Cla
     ]
     return Claim(
         "nodes-keep-the-reward", "Section 4",
-        "Nodes that iterate with delayed messages can compute the allocation of each time step: the reward is kept.",
-        f"SABR's regret with nodes less that with the exact program after {slots} slots; kept means less than {LOST:g} "
-        "more, our choice.", tuple(findings),
-        "The paper keeps jobs and indices fixed while nodes iterate, and does not run nodes inside the scheduler.",
+        statement="Nodes that iterate with delayed messages can compute the allocation of each time step: the reward "
+        "is kept.",
+        test=f"SABR's regret with nodes less that with the exact program after {slots} slots; kept means less than "
+        f"{LOST:g} more, our choice.", findings=tuple(findings),
+        note="The paper keeps jobs and indices fixed while nodes iterate, and does not run nodes inside the "
+        "scheduler.",
     )  # fmt: skip
 
 
@@ -205,11 +207,12 @@ def queue(records: Records, conditions: Sequence[Condition], slots: int) -> Clai
     ]
     return Claim(
         "nodes-keep-the-queue", "Section 4",
-        "Nodes that iterate with delayed messages can compute the allocation of each time step: the queue stays as short.",
-        f"SABR's time-average queue with nodes over that with the exact program, {slots} slots; as short means at most "
-        f"{LONGER - 1:.0%} longer, our choice.", tuple(findings),
-        "The paper assumes that rounds are fast compared with arrivals; they are not if a message and its answer take "
-        "several slots. A soft price also keeps jobs from free servers, more so at a higher load.",
+        statement="Nodes that iterate with delayed messages can compute the allocation of each time step: the queue "
+        "stays as short.",
+        test=f"SABR's time-average queue with nodes over that with the exact program, {slots} slots; as short means "
+        f"at most {LONGER - 1:.0%} longer, our choice.", findings=tuple(findings),
+        note="The paper assumes that rounds are fast compared with arrivals; they are not if a message and its answer "
+        "take several slots. A soft price also keeps jobs from free servers, more so at a higher load.",
     )  # fmt: skip
 
 
@@ -217,10 +220,10 @@ def steep(records: Records, cases: Mapping[str, tuple[str, str, str]]) -> Claim:
     """Judge the role of the penalty's power; cases name the runs with power 8, power 2 and the exact program."""
     return Claim(
         "steep-penalties-are-hard", "Section 4.3",
-        "The larger the power of the penalty, the closer it is to a hard capacity.",
-        "Distance of the mean queue from the exact program's with power 2, less the distance with power 8; no delay.",
-        tuple(Finding(text, _closer(records, *names), above(0.0)) for text, names in cases.items()),
-        "A steep penalty has a price: the gain must be smaller, so rates need more rounds to settle.",
+        statement="The larger the power of the penalty, the closer it is to a hard capacity.",
+        test="Distance of the mean queue from the exact program's with power 2, less the distance with power 8; no "
+        "delay.", findings=tuple(Finding(text, _closer(records, *names), above(0.0)) for text, names in cases.items()),
+        note="A steep penalty has a price: the gain must be smaller, so rates need more rounds to settle.",
     )  # fmt: skip
 
 
@@ -235,9 +238,10 @@ def alike(records: Records, conditions: Sequence[Condition]) -> Claim:
         for text, one, other in conditions
     ]
     return Claim(
-        "server-nodes-do-as-well", "Section 4.2", "The allocation can be computed by server nodes as well as by job nodes.",
-        f"The queue with server nodes over that with job nodes; as well means within {ALIKE:.0%}, our choice.",
-        tuple(findings),
+        "server-nodes-do-as-well", "Section 4.2",
+        statement="The allocation can be computed by server nodes as well as by job nodes.",
+        test=f"The queue with server nodes over that with job nodes; as well means within {ALIKE:.0%}, our choice.",
+        findings=tuple(findings),
     )  # fmt: skip
 
 
@@ -255,11 +259,13 @@ def stable(systems: int) -> Claim:
     ]
     return Claim(
         "stable-under-the-condition", "Theorem 4.1",
-        "If every gain times its round trip is below a constant, small deviations from the fixed point die out.",
-        f"Growth rate of small deviations at {PART:g} of the theorem's gains, {systems} random 4 x 3 systems with delays "
-        "of 1 to 5.", tuple(findings),
-        "The proof linearises an update whose steps are scaled by the rate itself; the printed update lacks this factor. "
-        "The theorem is about continuous time; rounds need smaller gains, Eq. (40), which the nodes above use.",
+        statement="If every gain times its round trip is below a constant, small deviations from the fixed point die "
+        "out.",
+        test=f"Growth rate of small deviations at {PART:g} of the theorem's gains, {systems} random 4 x 3 systems "
+        "with delays of 1 to 5.", findings=tuple(findings),
+        note="The proof linearises an update whose steps are scaled by the rate itself; the printed update lacks this "
+        "factor. The theorem is about continuous time; rounds need smaller gains, Eq. (40), which the nodes above "
+        "use.",
     )  # fmt: skip
 
 

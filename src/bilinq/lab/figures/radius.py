@@ -136,17 +136,18 @@ class RadiusFigure(Figure):
         ]
         return [
             Claim(
-                "sabr-learns", "Section 5.2", "SABR learns the rewards within the experiment's 500 slots.",
-                "Share of the gap in regret between no learning (every index 1) and known rewards that SABR closes, at "
-                f"queue {QUEUE:g}; for T = {self._long():,}, at the queue that each has at the same V. Learning "
-                f"means at least {LEAST:.0%}, our choice.", tuple(findings),
-                "The printed radius is made for noise of scale 1 and sums to about nine; the experiment's noise is 0.1 and "
-                "its rewards lie in [0, 1].",
+                "sabr-learns", "Section 5.2", statement="SABR learns the rewards within the experiment's 500 slots.",
+                test="Share of the gap in regret between no learning (every index 1) and known rewards that SABR "
+                f"closes, at queue {QUEUE:g}; for T = {self._long():,}, at the queue that each has at the same V. "
+                f"Learning means at least {LEAST:.0%}, our choice.", findings=tuple(findings),
+                note="The printed radius is made for noise of scale 1 and sums to about nine; the experiment's noise "
+                "is 0.1 and its rewards lie in [0, 1].",
             ),
             Claim(
-                "exploration-pays", "Section 3.1", "Upper confidence indices balance exploration and exploitation well.",
-                "Price of learning of SABR less that of the same policy with plain estimates as indices (no "
-                f"exploration), at queue {QUEUE:g}.", tuple(pays),
+                "exploration-pays", "Section 3.1",
+                statement="Upper confidence indices balance exploration and exploitation well.",
+                test="Price of learning of SABR less that of the same policy with plain estimates as indices (no "
+                f"exploration), at queue {QUEUE:g}.", findings=tuple(pays),
             ),
         ]  # fmt: skip
 

@@ -178,51 +178,58 @@ class ScalingFigure(Figure):
         drift = [effects.mean(effects.late_growth(records[f"fixed {line}"]), "per slot") for line in FIXED]
         return [
             Claim(
-                "regret-sublinear-in-T", "Corollary 3.2", "With V of order sqrt(I T) regret is sublinear in T.",
-                f"Slope of log mean regret over log T, {self._span('T')}, V = sqrt(I T).",
-                self._judged(records, "T", SABR, below(1.0)),
+                "regret-sublinear-in-T", "Corollary 3.2",
+                statement="With V of order sqrt(I T) regret is sublinear in T.",
+                test=f"Slope of log mean regret over log T, {self._span('T')}, V = sqrt(I T).",
+                findings=self._judged(records, "T", SABR, below(1.0)),
             ),
             Claim(
                 "regret-root-T", "Corollary 3.2",
-                "With V of order sqrt(I T) regret grows like the root of T, up to logarithms.",
-                f"The same slopes; at most 1/2 and {MARGIN:g} more for logarithms, our choice.",
-                self._judged(records, "T", SABR, below(0.5 + MARGIN)),
-                "The printed radius has hardly begun to learn by then, and missing knowledge costs the same in every slot.",
+                statement="With V of order sqrt(I T) regret grows like the root of T, up to logarithms.",
+                test=f"The same slopes; at most 1/2 and {MARGIN:g} more for logarithms, our choice.",
+                findings=self._judged(records, "T", SABR, below(0.5 + MARGIN)),
+                note="The printed radius has hardly begun to learn by then, and missing knowledge costs the same in "
+                "every slot.",
             ),
             Claim(
                 "regret-linear-at-fixed-V", "Remark 3.6",
-                "With a V that does not depend on T, regret is linear in T, like its bound.",
-                f"Growth of regret per slot in the second half of {slots:,} slots at V = {V}, the public code's, with "
-                "Thompson sampling; above zero if regret grows linearly.",
-                (Finding("the paper's independent draws", drift[0], above(0.0)),
-                 Finding("no job served twice", drift[1], above(0.0))),
-                "The paper says so about the bound. Under the paper's draws regret falls steadily, since two servers that "
-                "draw the same job are both paid; otherwise it stays constant once the queue has filled.",
+                statement="With a V that does not depend on T, regret is linear in T, like its bound.",
+                test=f"Growth of regret per slot in the second half of {slots:,} slots at V = {V}, the public code's, "
+                "with Thompson sampling; above zero if regret grows linearly.",
+                findings=(
+                    Finding("the paper's independent draws", drift[0], above(0.0)),
+                    Finding("no job served twice", drift[1], above(0.0)),
+                ),
+                note="The paper says so about the bound. Under the paper's draws regret falls steadily, since two "
+                "servers that draw the same job are both paid; otherwise it stays constant once the queue has filled.",
             ),
         ]  # fmt: skip
 
     def _claims_in_size(self, records: Records) -> list[Claim]:
         return [
             Claim(
-                "regret-in-I", "Corollary 3.2", "Regret grows at most like the root of the number of job classes.",
-                f"Slope of log mean regret over log I, {self._span('I')}, V = sqrt(I T), T = 500, a traffic of 1 split "
-                f"equally; at most 1/2 and {MARGIN:g} more for small systems, our choice.",
-                self._judged(records, "I", SABR, below(0.5 + MARGIN)),
-                "With few classes two servers often draw the same job and both are paid, which lowers regret at the left "
-                "end; the line without double pay follows the root.",
+                "regret-in-I", "Corollary 3.2",
+                statement="Regret grows at most like the root of the number of job classes.",
+                test=f"Slope of log mean regret over log I, {self._span('I')}, V = sqrt(I T), T = 500, a traffic of 1 "
+                f"split equally; at most 1/2 and {MARGIN:g} more for small systems, our choice.",
+                findings=self._judged(records, "I", SABR, below(0.5 + MARGIN)),
+                note="With few classes two servers often draw the same job and both are paid, which lowers regret at "
+                "the left end; the line without double pay follows the root.",
             ),
             Claim(
-                "regret-in-d", "Corollary 3.2", "Regret grows at most like the square of the length of the features.",
-                f"Slope of log mean regret over log d, {self._span('d')}, V = sqrt(I T), T = 500.",
-                self._judged(records, "d", SABR, below(2.0)),
-                "Most of this regret is the queue left at the end, which does not depend on d; and the longer normalised "
-                "features with positive entries are, the more similar they are.",
+                "regret-in-d", "Corollary 3.2",
+                statement="Regret grows at most like the square of the length of the features.",
+                test=f"Slope of log mean regret over log d, {self._span('d')}, V = sqrt(I T), T = 500.",
+                findings=self._judged(records, "d", SABR, below(2.0)),
+                note="Most of this regret is the queue left at the end, which does not depend on d; and the longer "
+                "normalised features with positive entries are, the more similar they are.",
             ),
             Claim(
-                "regret-without-J", "Corollary 3.2", "The regret of SABR does not depend on the number of server classes.",
-                f"Slope of log mean regret over log J, {self._span('J')}, 12 servers in all, load 0.25, "
-                f"T = {self._sweeps['J'].horizon}; no dependence means within {MARGIN:g} of zero, our choice.",
-                self._judged(records, "J", SABR, between(-MARGIN, MARGIN)),
+                "regret-without-J", "Corollary 3.2",
+                statement="The regret of SABR does not depend on the number of server classes.",
+                test=f"Slope of log mean regret over log J, {self._span('J')}, 12 servers in all, load 0.25, T = "
+                f"{self._sweeps['J'].horizon}; no dependence means within {MARGIN:g} of zero, our choice.",
+                findings=self._judged(records, "J", SABR, between(-MARGIN, MARGIN)),
             ),
         ]  # fmt: skip
 
@@ -235,16 +242,19 @@ class ScalingFigure(Figure):
         linear = self._judged(records, "T", UGDA, above(1.0 - MARGIN))
         return [
             Claim(
-                "ugda-linear-in-T", "Section 5.2", "The regret of UGDA-OL grows linearly in T, that of SABR more slowly.",
-                f"Slope of log mean regret over log T, {self._span('T')}, V = sqrt(I T), where linear means at least "
-                f"{1 - MARGIN:g}, our choice; and the difference of slopes.", linear + gaps("T", above(0.0)),
-                "The paper argues from the bounds. With an index per job UGDA-OL cannot learn from jobs of one unit; with "
-                "an index per class pair it learns, but late: its bonus is made for noise of scale one.",
+                "ugda-linear-in-T", "Section 5.2",
+                statement="The regret of UGDA-OL grows linearly in T, that of SABR more slowly.",
+                test=f"Slope of log mean regret over log T, {self._span('T')}, V = sqrt(I T), where linear means at "
+                f"least {1 - MARGIN:g}, our choice; and the difference of slopes.",
+                findings=linear + gaps("T", above(0.0)),
+                note="The paper argues from the bounds. With an index per job UGDA-OL cannot learn from jobs of one "
+                "unit; with an index per class pair it learns, but late: its bonus is made for noise of scale one.",
             ),
             Claim(
-                "ugda-grows-with-J", "Section 3.2", "The regret of UGDA-OL grows with the number of server classes.",
-                f"Slope of log mean regret over log J, {self._span('J')}, and its difference from that of SABR.",
-                self._judged(records, "J", UGDA, above(0.0)) + gaps("J", above(0.0)),
+                "ugda-grows-with-J", "Section 3.2",
+                statement="The regret of UGDA-OL grows with the number of server classes.",
+                test=f"Slope of log mean regret over log J, {self._span('J')}, and its difference from that of SABR.",
+                findings=self._judged(records, "J", UGDA, above(0.0)) + gaps("J", above(0.0)),
             ),
         ]  # fmt: skip
 

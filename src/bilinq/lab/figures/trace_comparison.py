@@ -98,17 +98,17 @@ class TraceComparisonFigure(Figure):
         return [
             Claim(
                 "trace-reward-above-ugda", "Appendix, real-world data",
-                "SABR collects more reward than UGDA-OL on the trace.",
-                f"Cumulative reward of SABR less that of UGDA-OL over the {self._slots():,} slots at the public "
-                "code's V, and at the V at which SABR has UGDA-OL's queue. By default the problem is made as in the paper, "
-                "and both policies run as published.", tuple(rewards),
-                "The public code itself gave 129 to 156 for SABR and 111 to 116 for UGDA-OL in three runs.",
+                statement="SABR collects more reward than UGDA-OL on the trace.",
+                test=f"Cumulative reward of SABR less that of UGDA-OL over the {self._slots():,} slots at the public "
+                "code's V, and at the V at which SABR has UGDA-OL's queue. By default the problem is made as in the "
+                "paper, and both policies run as published.", findings=tuple(rewards),
+                note="The public code itself gave 129 to 156 for SABR and 111 to 116 for UGDA-OL in three runs.",
             ),
             Claim(
                 "trace-queue-like-ugda", "Appendix, real-world data",
-                "SABR and UGDA-OL have comparable mean queues on the trace.",
-                f"Time-average queue of SABR over that of UGDA-OL, both at the public code's V; comparable means within a "
-                f"factor of {MARGIN:g}, our choice.", tuple(queues),
+                statement="SABR and UGDA-OL have comparable mean queues on the trace.",
+                test="Time-average queue of SABR over that of UGDA-OL, both at the public code's V; comparable means "
+                f"within a factor of {MARGIN:g}, our choice.", findings=tuple(queues),
             ),
         ]  # fmt: skip
 

@@ -80,13 +80,15 @@ class TraceWeightsFigure(Figure):
         return [
             Claim(
                 "trace-weights-cost", "Appendix, real-world data",
-                "W-SABR has a lower mean holding cost than SABR in most time steps.", test, tuple(cost),
+                statement="W-SABR has a lower mean holding cost than SABR in most time steps.",
+                test=test, findings=tuple(cost),
             ),
             Claim(
                 "trace-weights-reward", "Appendix, real-world data",
-                "W-SABR has a higher cumulative reward than SABR in most time steps.", test, tuple(reward),
-                "The public code's rule gives W-SABR a smaller V. A smaller V serves more units in the same time, and the "
-                "largest collections have more units than any policy here serves.",
+                statement="W-SABR has a higher cumulative reward than SABR in most time steps.",
+                test=test, findings=tuple(reward),
+                note="The public code's rule gives W-SABR a smaller V. A smaller V serves more units in the same "
+                "time, and the largest collections have more units than any policy here serves.",
             ),
         ]  # fmt: skip
 

@@ -134,10 +134,10 @@ class TradeoffFigure(Figure):
             for policy in SCENES[key].policies
         ]
         return Claim(
-            "queue-linear-in-V", "Theorem 3.4", "The queue grows at most linearly with V.",
-            f"Slope of log mean queue, last quarter of {self.slots} slots, over log V from an eighth to twice sqrt(I T); "
-            f"at most 1 and {MARGIN:g} more for noise, our choice.", tuple(findings),
-            "Slopes are close to 1: the queue is proportional to V, as the rule of thumb of Eq. (21) predicts.",
+            "queue-linear-in-V", "Theorem 3.4", statement="The queue grows with V, at most linearly.",
+            test=f"Slope of log mean queue, last quarter of {self.slots} slots, over log V from an eighth to twice "
+            f"sqrt(I T); at most 1 and {MARGIN:g} more for noise, our choice.", findings=tuple(findings),
+            note="Slopes are close to 1: the queue is proportional to V, as the rule of thumb of Eq. (21) predicts.",
         )  # fmt: skip
 
     def _regret_claim(self, records: Records) -> Claim:
@@ -152,11 +152,12 @@ class TradeoffFigure(Figure):
         ]
         return Claim(
             "V-lowers-regret", "Remark 3.6, Corollary 3.2",
-            "V trades regret for queue: up to the order sqrt(I T) a larger V lowers regret.",
-            f"Change of regret after {self.slots} slots as V grows, the same instances and arrivals.", tuple(findings),
-            "Regret has three parts: jobs left in the queue (grows with V); jobs sent to a worse server too early (falls "
-            "with V, if good servers are scarce); and, under the paper's draws, pay for serving one job twice (negative, "
-            "large for small V). The term I T / V of the bound covers the second.",
+            statement="V trades regret for queue: up to the order sqrt(I T) a larger V lowers regret.",
+            test=f"Change of regret after {self.slots} slots as V grows, the same instances and arrivals.",
+            findings=tuple(findings),
+            note="Regret has three parts: jobs left in the queue (grows with V); jobs sent to a worse server too "
+            "early (falls with V, if good servers are scarce); and, under the paper's draws, pay for serving one job "
+            "twice (negative, large for small V). The term I T / V of the bound covers the second.",
         )  # fmt: skip
 
     def _rule_claim(self, records: Records) -> Claim:
@@ -168,10 +169,12 @@ class TradeoffFigure(Figure):
         ]
         least, usual = (number(rule(Synthetic().example, self.slots)) for rule in (least_bound, order))
         return Claim(
-            "least-bound-V-is-good", "Section 5.1", "Minimising the regret bound over V is a good way to choose V.",
-            f"Regret at the V that minimises the bound less regret at V = sqrt(I T), after {self.slots} slots; V is {least} "
-            f"and {usual} at load 0.25.", tuple(findings),
-            "The paper says that V was chosen in this way, but gives no value. At this V the queue still grows at the end.",
+            "least-bound-V-is-good", "Section 5.1",
+            statement="Minimising the regret bound over V is a good way to choose V.",
+            test=f"Regret at the V that minimises the bound less regret at V = sqrt(I T), after {self.slots} slots; V "
+            f"is {least} and {usual} at load 0.25.", findings=tuple(findings),
+            note="The paper says that V was chosen in this way, but gives no value. At this V the queue still grows "
+            "at the end.",
         )  # fmt: skip
 
     def _grid(self, key: str) -> dict[str, float]:

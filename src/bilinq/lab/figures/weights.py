@@ -120,11 +120,13 @@ class WeightsFigure(Figure):
         known = _cost(records["known, weighted"], records["known"])
         findings.append(Finding(f"rewards known, both at V = {number(self._V('published'))}", known, below(1.0)))
         return Claim(
-            "weights-lower-cost", "Section 5.2, Figure 4 (a)", "W-SABR has a lower overall holding cost than SABR.",
-            "Time-average holding cost of W-SABR over that of SABR, same instances and arrivals: each at the V of its "
-            "rule, both at SABR's V, and at the V at which W-SABR has SABR's total queue.", tuple(findings),
-            "By Eq. (21), if costs average one, weights that match the costs do not change the stationary holding cost, "
-            "and they make the queue longer: judge the gain at an equal V.",
+            "weights-lower-cost", "Section 5.2, Figure 4 (a)",
+            statement="W-SABR has a lower overall holding cost than SABR.",
+            test="Time-average holding cost of W-SABR over that of SABR, same instances and arrivals: each at the V "
+            "of its rule, both at SABR's V, and at the V at which W-SABR has SABR's total queue.",
+            findings=tuple(findings),
+            note="By Eq. (21), if costs average one, weights that match the costs do not change the stationary "
+            "holding cost, and they make the queue longer: judge the gain at an equal V.",
         )  # fmt: skip
 
     def _regret_claim(self, records: Records) -> Claim:
@@ -138,10 +140,10 @@ class WeightsFigure(Figure):
                 condition = f"{preset.text}, both at V = {number(self._V(name))}"
                 findings.append(Finding(condition, equal, between(1 / MARGIN, MARGIN)))
         return Claim(
-            "weights-similar-regret", "Section 5.2, Figure 4 (b)", "W-SABR and SABR have similar regret.",
-            f"Regret of W-SABR over that of SABR after {self.slots} slots; similar means within a factor of "
-            f"{MARGIN:g}, our choice.", tuple(findings),
-            "Jobs that still wait at the end count as regret, and W-SABR has more of them at the same V.",
+            "weights-similar-regret", "Section 5.2, Figure 4 (b)", statement="W-SABR and SABR have similar regret.",
+            test=f"Regret of W-SABR over that of SABR after {self.slots} slots; similar means within a factor of "
+            f"{MARGIN:g}, our choice.", findings=tuple(findings),
+            note="Jobs that still wait at the end count as regret, and W-SABR has more of them at the same V.",
         )  # fmt: skip
 
     def _order_claim(self, records: Records) -> Claim:
@@ -156,9 +158,10 @@ class WeightsFigure(Figure):
                         effects.ratio(expensive, _group(sabr, EXPENSIVE), "times theirs"), below(1.0)),
             ]  # fmt: skip
         return Claim(
-            "weights-shorter-queues", "Section 5.2, Figure 4 (c)", "W-SABR keeps the queues of high-cost classes short.",
-            "Time-average queue of the high-cost classes under W-SABR over that of the low-cost "
-            "classes under W-SABR, and over that of the same classes under SABR.", tuple(findings),
+            "weights-shorter-queues", "Section 5.2, Figure 4 (c)",
+            statement="W-SABR keeps the queues of high-cost classes short.",
+            test="Time-average queue of the high-cost classes under W-SABR over that of the low-cost classes under "
+            "W-SABR, and over that of the same classes under SABR.", findings=tuple(findings),
         )  # fmt: skip
 
     def _even_claim(self, records: Records) -> Claim:
@@ -172,9 +175,10 @@ class WeightsFigure(Figure):
                 Finding(f"{preset.text}, spread over classes, W-SABR less SABR", spread, above(0.0)),
             ]
         return Claim(
-            "equal-weights-even-queues", "Section 5.2, Figure 4 (d)", "SABR balances queues over classes more evenly.",
-            "Under SABR the ratio of the queues of both cost groups, even meaning within 10 %; and the "
-            "spread of queues over classes, W-SABR's coefficient of variation less SABR's.", tuple(findings),
+            "equal-weights-even-queues", "Section 5.2, Figure 4 (d)",
+            statement="SABR balances queues over classes more evenly.",
+            test="Under SABR the ratio of the queues of both cost groups, even meaning within 10 %; and the spread of "
+            "queues over classes, W-SABR's coefficient of variation less SABR's.", findings=tuple(findings),
         )  # fmt: skip
 
     @property

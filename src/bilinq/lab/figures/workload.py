@@ -86,22 +86,22 @@ class WorkloadFigure(Figure):
         return [
             Claim(
                 "trace-window", "Appendix, real-world data",
-                "The first 5,000 s have 71 collections and 9,526 machines and make 1,100 slots of 5 s.",
-                "Exact counts in the trace.",
-                (
+                statement="The first 5,000 s have 71 collections and 9,526 machines and make 1,100 slots of 5 s.",
+                test="Exact counts in the trace.",
+                findings=(
                     _counted(f"collections queued by {STATED_UNTIL:,} s", arrived, STATED_COLLECTIONS),
                     _counted("machines at the start", machines, STATED_MACHINES),
                     _counted(f"slots of 5 s in {STATED_UNTIL:,} s", STATED_UNTIL // 5, STATED_SLOTS),
                     _counted(f"collections in {STATED_SLOTS:,} slots", len(digest.collections), STATED_COLLECTIONS),
                 ),
-                f"The public code runs {STATED_SLOTS:,} slots, which take 5,500 s, and so does this report.",
+                note=f"The public code runs {STATED_SLOTS:,} slots, which take 5,500 s, and so does this report.",
             ),
             Claim(
                 "trace-skewed", "Appendix, basic information about the workload",
-                "Many collections have only a few instances, and a small share of them has most.",
-                f"Share of collections with at most {FEW} units, and share of all units in the largest tenth of the "
-                "collections; more than half each, our choice.",
-                (
+                statement="Many collections have only a few instances, and a small share of them has most.",
+                test=f"Share of collections with at most {FEW} units, and share of all units in the largest tenth of "
+                "the collections; more than half each, our choice.",
+                findings=(
                     Finding(f"collections of at most {FEW} units", effects.exact(few, "share"), above(0.5)),
                     Finding("units in the largest tenth", effects.exact(float(largest), "share"), above(0.5)),
                 ),
