@@ -25,7 +25,7 @@ class DemoProcess:
             [sys.executable, "-m", "bilinq.commands.app", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             text=True, start_new_session=True,
         )  # fmt: skip
-        self.told: list[str] = []
+        self.lines: list[str] = []
         self.pids: set[int] = set()
 
     def __enter__(self) -> Self:
@@ -39,15 +39,15 @@ class DemoProcess:
         self.child.stdout.close()
 
     def open(self) -> httpx.Client:
-        """Wait until the demo says where to watch, and return a client with the key of that address."""
+        """Wait until the demo prints the address of its dashboard, and return a client with the key of that address."""
         assert self.child.stdout is not None
-        while not (self.told and PAGE.match(self.told[-1])):
+        while not (self.lines and self.lines[-1].startswith("Dashboard: ")):
             line = self.child.stdout.readline()
-            assert line, f"it has ended after {self.told}\n{self.log()}"
-            self.told.append(line.rstrip("\n"))
-        page = PAGE.match(self.told[-1])
+            assert line, f"it has ended after {self.lines}\n{self.log()}"
+            self.lines.append(line.rstrip("\n"))
+        page = PAGE.search(self.lines[-1])
         assert page is not None
-        self.told.append(self.child.stdout.readline().rstrip("\n"))
+        self.lines.append(self.child.stdout.readline().rstrip("\n"))
         self.pids = self.children()
         return reach(page)
 

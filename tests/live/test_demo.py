@@ -41,7 +41,9 @@ def test_there_is_something_to_watch_and_a_second_start_goes_on(tmp_path: Path) 
     with DemoProcess(tmp_path, "--port", "0") as demo, demo.open() as client:
         watch(client, lambda state: state["counters"].get("leased", 0) > 5)
         assert processor_seconds(demo.named("service")[0]) < START
-        assert demo.told[-3] == "training jobs on GPUs, as fast as measured, 12 servers; starting from nothing"
+        assert demo.lines[-3] == (
+            "Fleet: training jobs on GPUs with measured speeds, 12 servers. The scheduler has learnt nothing yet."
+        )
         port = str(client.base_url.port)
         elsewhere = tmp_path / "other"
         elsewhere.mkdir()
@@ -53,7 +55,7 @@ def test_there_is_something_to_watch_and_a_second_start_goes_on(tmp_path: Path) 
         ends(demo, signal.SIGINT, group=True)
 
     with DemoProcess(tmp_path, "--port", "0") as again, again.open() as client:
-        assert "; going on from " in again.told[-3]
+        assert ". The scheduler continues with " in again.lines[-3]
         after = client.get("/v1/state").raise_for_status().json()
         kept = np.array(after["width"]) / np.array(before["width"])  # of one who forgets all it is about ten
         assert kept.max() < 2.0, "nothing was forgotten; widths also follow the noise as it is estimated by now"
@@ -65,9 +67,9 @@ def test_there_is_something_to_watch_and_a_second_start_goes_on(tmp_path: Path) 
 def test_a_worker_that_is_killed_comes_back_and_nothing_outlives_a_killed_demo(tmp_path: Path) -> None:
     with DemoProcess(tmp_path, "--port", "0", "--fleet", "paper") as demo, demo.open() as client:
         watch(client, lambda state: state["counters"].get("leased", 0) > 5)
-        killed = demo.named("workers")[0]
+        killed = demo.named("traffic workers")[0]
         os.kill(killed, signal.SIGKILL)
-        wait_for(lambda: len(demo.named("workers")) == 2 and killed not in demo.named("workers"))
+        wait_for(lambda: len(demo.named("traffic workers")) == 2 and killed not in demo.named("traffic workers"))
         served = client.get("/v1/state").json()["counters"]["done"]
         watch(client, lambda state: state["counters"]["done"] > served + 5)
         demo.pids = demo.children()
@@ -85,8 +87,8 @@ def test_ctrl_c_while_it_starts(tmp_path: Path) -> None:
 
 def test_a_baseline_meets_the_same_jobs_and_is_shown_beside(tmp_path: Path) -> None:
     with DemoProcess(tmp_path, "--port", "0", "--fleet", "paper", "--baseline") as demo, demo.open() as client:
-        baseline = PAGE.search(demo.told[-1])
-        assert baseline is not None and demo.told[-1].startswith("first come, first served, has the same jobs at ")
+        baseline = PAGE.search(demo.lines[-1])
+        assert baseline is not None and demo.lines[-1].startswith("Baseline, first come, first served: http")
         moment = wait_for(lambda: shown_beside(client), 60.0)
         assert moment["rival"]["name"] == "first-come" and moment["rival"]["wait_p50"] >= 0.0
         watch(client, lambda state: state["counters"].get("submitted", 0) > 10)

@@ -1,4 +1,4 @@
-"""The parts of the demo that need no process: fleets, options, places, and what a database may be."""
+"""The parts of the demo that need no process: fleets, options, files, and which databases it accepts."""
 
 import asyncio
 import socket
@@ -15,11 +15,11 @@ from typer.testing import CliRunner
 from bilinq import oracle
 from bilinq.commands import app as cli
 from bilinq.demo import fleets
-from bilinq.demo.children import TOO_OFTEN, Children, Opened, Target
 from bilinq.demo.demo import FLEETS, PORT, beside, check_options, check_port, database_of, free_port
 from bilinq.demo.fleets import Fleet, make_fleet
-from bilinq.demo.load import arrivals
+from bilinq.demo.processes import TOO_OFTEN, Children, Opened, Target
 from bilinq.demo.service import open_database
+from bilinq.demo.traffic import arrivals
 from bilinq.errors import BadInput
 from bilinq.live import keyring
 from bilinq.live.keys import LOCAL
@@ -103,7 +103,7 @@ def test_the_load_is_below_capacity_and_worth_watching(fleet: Fleet) -> None:
     assert oracle(problem).value > 1.2 * anywhere
 
 
-def test_jobs_come_as_a_poisson_stream(fleet: Fleet) -> None:
+def test_jobs_arrive_as_a_poisson_process(fleet: Fleet) -> None:
     """Numbers of each class within five standard errors, gaps as spread as they are long; lengths and luck as said."""
     came = list(islice(arrivals(fleet, np.random.default_rng(5)), 4000))
     at = np.array([one.at for one in came])
@@ -126,18 +126,18 @@ def test_the_same_seed_gives_the_same_jobs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"host": "0.0.0.0"}, "--host must be 127.0.0.1 with --demo, which is for this computer only; got 0.0.0.0"),
         ({"host": "localhost"}, "--host must be 127.0.0.1"),
-        ({"config": "service.toml"}, "--config cannot be chosen with --demo"),
-        ({"reward_low": 0.0}, "--reward-low cannot be chosen with --demo"),
+        ({"config": "service.toml"}, "--config cannot be used with --demo"),
+        ({"reward_low": 0.0}, "--reward-low cannot be used with --demo"),
     ],
 )
-def test_options_that_a_demo_does_not_take(options: dict[str, object], told: str) -> None:
+def test_options_that_a_demo_does_not_accept(options: dict[str, object], message: str) -> None:
     with pytest.raises(BadInput) as caught:
         check_options(options)
-    assert str(caught.value).startswith(told)
+    assert str(caught.value).startswith(message)
 
 
 def test_options_that_were_not_given_are_left_out() -> None:
@@ -145,7 +145,7 @@ def test_options_that_were_not_given_are_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["--demo", "--fleet", "../x"], "--fleet must be one of gpus, paper, trace; got ../x"),
         (["--demo", "--host", "0.0.0.0"], "--host must be 127.0.0.1"),
@@ -156,14 +156,14 @@ def test_options_that_were_not_given_are_left_out() -> None:
         (["--no-baseline"], "--fleet and --baseline are options of --demo"),
     ],
 )  # fmt: skip
-def test_the_command_refuses(words: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_refuses(words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     result = CliRunner().invoke(cli.app, ["serve", *words])
     assert result.exit_code == 2
-    assert f"error: {told}" in result.output
+    assert f"error: {message}" in result.output
 
 
-def test_a_port_that_is_taken_is_named_with_the_way_out() -> None:
+def test_a_port_in_use_is_an_error_that_suggests_another() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(BadInput, match=rf"--port must be free; {port} is not .*--port \d+"):
@@ -206,29 +206,33 @@ def test_jobs_that_still_waited_are_cancelled(tmp_path: Path) -> None:
 def test_the_database_of_another_fleet_is_refused(tmp_path: Path) -> None:
     opened(tmp_path / "demo.db")
     with pytest.raises(
-        BadInput, match=r"--database must be new or of a demo of fleet gpus; .*demo.db is of a demo of fleet paper"
+        BadInput,
+        match=r"--database must be new or belong to a demo of fleet gpus; .*demo.db belongs to a demo of fleet paper",
     ):
         opened(tmp_path / "demo.db", "gpus")
 
 
-def test_the_database_of_a_service_in_earnest_is_refused_and_left_alone(tmp_path: Path) -> None:
+def test_the_database_of_a_real_service_is_refused_and_not_changed(tmp_path: Path) -> None:
     file = tmp_path / "earnest.db"
 
     change(file, lambda tx: keyring.create(tx, LOCAL, NewKey(["admin"], "demo: not"), 0.0))
-    with pytest.raises(BadInput, match="is of a service that is no demo"):
+    with pytest.raises(BadInput, match="belongs to a service that is no demo"):
         opened(file)
     assert [info.revoked for info in keys_of(file)] == [None]
 
 
-def test_a_database_in_use_is_told_with_the_way_out(tmp_path: Path) -> None:
-    file, told = tmp_path / "demo.db", r"in use by process \d+.*end that demo, or choose another file with --database"
+def test_a_database_in_use_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+    file, message = (
+        tmp_path / "demo.db",
+        r"in use by process \d+.*end the other demo, or choose another file with --database",
+    )
 
     async def hold() -> None:
         store = open_store(f"sqlite:///{file}")
         await store.start(wait=False)
         try:
             one = make_fleet("paper")
-            with pytest.raises(BadInput, match=told):
+            with pytest.raises(BadInput, match=message):
                 await open_database(one.settings({"database": f"sqlite:///{file}"}), one)
         finally:
             await store.stop()
@@ -237,22 +241,24 @@ def test_a_database_in_use_is_told_with_the_way_out(tmp_path: Path) -> None:
 
 
 def test_a_process_that_ends_at_once_is_not_started_for_ever(tmp_path: Path) -> None:
-    """The module `tasks` does nothing, so that it ends by itself."""
+    """The package has no module `nothing`, so that its process ends at once."""
     with (tmp_path / "log").open("wb") as log, Children(log) as children:
-        child = children.start("tasks", grace=5.0)
-        child.tell(Target("http://127.0.0.1:1", "key"))
+        child = children.start("nothing", grace=5.0)
+        child.send(Target("http://127.0.0.1:1", "key"))
         for _ in range(TOO_OFTEN - 1):
             child.start_again()
-        with pytest.raises(ChildProcessError, match=r"a process of the demo \(tasks\) ends again and again"):
+        with pytest.raises(
+            ChildProcessError, match=r"a process of the demo \(nothing\) keeps ending soon after its start"
+        ):
             child.start_again()
 
 
 def test_a_process_ends_when_its_pipe_is_closed_and_is_killed_if_it_does_not(tmp_path: Path) -> None:
     with (tmp_path / "log").open("wb") as log:
         with Children(log) as children:
-            waits = children.start("load", grace=30.0)
+            waits = children.start("traffic load", grace=30.0)
             assert not waits.ended
         assert waits.ended
         with Children(log) as children:
-            hangs = children.start("load", grace=0.0)
+            hangs = children.start("traffic load", grace=0.0)
         assert hangs.ended
