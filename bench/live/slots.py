@@ -9,7 +9,7 @@ import numpy as np
 
 from bilinq.live.keys import LOCAL
 from bilinq.live.service import Service
-from bilinq.live.service.core import Core
+from bilinq.live.service.slots import Slots
 from bilinq.live.settings import Settings
 from bilinq.live.store import open_store
 from bilinq.live.wire.messages import JobClassInfo, NewJob, NewServer, ServerClassInfo, WorkFinish
@@ -49,10 +49,10 @@ async def _one(service: Service, ids: list[str], rewards: list[float]) -> tuple[
 
     def timed() -> None:
         cpu, wall = time.thread_time(), time.perf_counter()
-        Core.run_slot(service.core)
+        Slots.run_slot(service.slots)
         spent.extend((time.thread_time() - cpu, time.perf_counter() - wall))
 
-    with patch.object(service.core, "run_slot", timed):
+    with patch.object(service.slots, "run_slot", timed):
         leases = await service.lease(LOCAL, ids, 0.0)
     if len(leases) != len(ids):
         raise AssertionError(f"{len(ids)} servers were idle; {len(leases)} got a job")

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from crash_load import Said
 
-from bilinq.live.service.loading import kinds, new_scheduler
 from bilinq.live.service.options import options_from
-from bilinq.live.service.payloads import from_text
+from bilinq.live.service.outbox import from_text
+from bilinq.live.service.recovery import kinds, new_scheduler
 from bilinq.live.settings import Settings
 from bilinq.live.store import Transaction, classes, jobs, knobs, rewards
 from bilinq.live.store.classes import ClassRow

@@ -80,9 +80,9 @@ def main() -> None:
     """Load everything, then start a copy for each line of settings."""
     from bilinq.live.logs import log_to
     from bilinq.live.run import run  # noqa: F401
-    from bilinq.live.service import core
+    from bilinq.live.service.leadership import warm
 
-    core._warm()
+    warm()
     log_to()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for copies
     print("loaded", flush=True)

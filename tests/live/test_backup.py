@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from bilinq.live.service.ids import number
 from databases import PROGRAMS, Postgres, stored
 from process import CONFIG, Process, make_key, wait_for
 from typer.testing import CliRunner
@@ -16,9 +17,8 @@ from typer.testing import CliRunner
 from bilinq.client import Client
 from bilinq.commands import app as cli
 from bilinq.errors import Stale
-from bilinq.live.service.ids import number
-from bilinq.live.service.loading import scheduler_from
 from bilinq.live.service.options import options_from
+from bilinq.live.service.recovery import scheduler_from
 from bilinq.live.settings import Settings
 from bilinq.live.store import Transaction, jobs, rewards
 from bilinq.live.store.copies import GAP

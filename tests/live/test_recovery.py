@@ -29,14 +29,14 @@ def test_the_database_changes_in_the_order_of_memory(sqlite_url: str) -> None:
             server = await service.register(LOCAL, NewServer("x"))
             poll = asyncio.ensure_future(service.lease(LOCAL, [server.id], 0.5))
             await asyncio.sleep(0)
-            memory, changes = service.core.memory, Changes()
-            service.core.run_slot()
+            memory, changes = service.replica.memory, Changes()
+            service.slots.run_slot()
             assert memory.leased["a"] == 1
             memory.cancel(int(id[1:]), time.time(), changes)
-            await service.core.write(changes.write)
+            await service.replica.write(changes.write)
             assert await poll == []
             assert (await service.job(LOCAL, id)).state == "cancelled"
-            assert await service.core.store.read(leases.active) == []
+            assert await service.replica.store.read(leases.active) == []
 
     run(work())
 
@@ -46,14 +46,14 @@ def test_a_slot_that_fails_is_answered_and_mended(sqlite_url: str, monkeypatch: 
         async with serving(sqlite_url) as service:
             await service.submit(LOCAL, [NewJob("a")])
             server = await service.register(LOCAL, NewServer("x"))
-            broken = service.core.memory.scheduler
+            broken = service.replica.memory.scheduler
             monkeypatch.setattr(broken, "assign", lambda *_: 1 / 0)
             assert await service.lease(LOCAL, [server.id], 0.0) == []
             assert not service.ready
             with pytest.raises(Unavailable):
                 await service.submit(LOCAL, [NewJob("a")])
             await ready(service)
-            assert service.core.memory.scheduler is not broken
+            assert service.replica.memory.scheduler is not broken
             assert len(await service.lease(LOCAL, [server.id], 0.0)) == 1
 
     run(work())
@@ -151,14 +151,14 @@ def test_a_write_that_fails_is_noticed_although_nobody_waits_for_it(
             id = (await service.submit(LOCAL, [NewJob("a")])).jobs[0].id
             with monkeypatch.context() as patch:
                 patch.setattr(jobs, "set_ended", lambda *_: 1 / 0)
-                memory, changes = service.core.memory, Changes()
+                memory, changes = service.replica.memory, Changes()
                 memory.cancel(int(id[1:]), time.time(), changes)
-                service.core.save(changes).cancel()  # who asked is gone
+                service.replica.save(changes).cancel()  # who asked is gone
                 async with asyncio.timeout(10.0):
-                    while not service.core.meters.recoveries:
+                    while not service.replica.meters.recoveries:
                         await asyncio.sleep(0.01)
             await ready(service)
-            assert list(service.core.memory.jobs) == [int(id[1:])]
+            assert list(service.replica.memory.jobs) == [int(id[1:])]
         assert "never retrieved" not in caplog.text
 
     run(work())
@@ -173,7 +173,7 @@ def test_memory_forgets_the_deadlines_of_leases_that_have_ended(
         async with serving(sqlite_url, lease=3600.0) as service:
             for _ in range(20):
                 await life(service)
-            memory = service.core.memory
+            memory = service.replica.memory
             assert len(memory._deadlines) <= 5  # twice the leases and three to spare
             await service.submit(LOCAL, [NewJob("a")])
             server = await service.register(LOCAL, NewServer("x", "s"))
@@ -192,7 +192,7 @@ def test_loading_is_tried_again_whatever_went_wrong(sqlite_url: str, monkeypatch
             id = await life(service)
             with monkeypatch.context() as patch:
                 patch.setattr(jobs, "waiting", lambda tx: 1 / 0)
-                service.core._recover("made up")
+                service.replica.fail("made up")
                 await asyncio.sleep(0.2)
                 assert not service.ready
             await ready(service)
@@ -205,7 +205,7 @@ def test_a_job_that_is_only_being_stored_cannot_be_cancelled_yet(sqlite_url: str
     async def work() -> None:
         async with serving(sqlite_url) as service:
             row = JobRow(7, "default", "a", "queued", None, None, "1", 1, 1, 0, 1.0)
-            await service.core.write(lambda tx: jobs.insert(tx, [row]))  # on disk, and memory does not know yet
+            await service.replica.write(lambda tx: jobs.insert(tx, [row]))  # on disk, and memory does not know yet
             with pytest.raises(Unavailable, match="only being stored"):
                 await service.cancel(LOCAL, "j7")
 
@@ -220,10 +220,10 @@ def test_a_service_that_is_not_ready_does_not_refuse_ends_but_says_so(sqlite_url
             await service.submit(LOCAL, [NewJob("a")])
             server = await service.register(LOCAL, NewServer("x"))
             [held] = await service.lease(LOCAL, [server.id], 0.0)
-            service.core.ready = False
+            service.replica.ready = False
             with pytest.raises(Unavailable):
                 await service.finish(LOCAL, [WorkFinish(held.lease, held.fence, 0.5)])
-            service.core.ready = True
+            service.replica.ready = True
             [told] = await service.finish(LOCAL, [WorkFinish(held.lease, held.fence, 0.5)])
             assert told.state == "done"
 
@@ -237,7 +237,7 @@ def test_checkpoints_go_on_after_one_that_failed(sqlite_url: str, monkeypatch: p
                 patch.setattr(checkpoints, "save", lambda *_: 1 / 0)
                 await asyncio.sleep(0.2)
             async with asyncio.timeout(10.0):
-                while not await service.core.store.read(checkpoints.newest):
+                while not await service.replica.store.read(checkpoints.newest):
                     await asyncio.sleep(0.01)
             await ready(service)
             await life(service)
@@ -250,7 +250,7 @@ def test_a_server_is_on_disk_before_anybody_is_told_of_it(sqlite_url: str) -> No
         async with serving(sqlite_url) as service:
             calls = [asyncio.ensure_future(service.register(LOCAL, NewServer("x", "s"))) for _ in range(2)]
             await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
-            assert len(await service.core.store.read(servers.all)) == 1
+            assert len(await service.replica.store.read(servers.all)) == 1
             first, second = await asyncio.gather(*calls)
             assert first.id == second.id
 

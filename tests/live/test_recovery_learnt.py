@@ -16,7 +16,7 @@ pytest_plugins = ["databases"]
 
 def beliefs(service: Service) -> list[list[float]]:
     """Return what was learnt, up to the last reward."""
-    scheduler = service.core.memory.scheduler
+    scheduler = service.replica.memory.scheduler
     assert scheduler is not None
     scheduler.assign({})
     known = scheduler.beliefs()

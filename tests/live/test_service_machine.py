@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_s
 from bilinq.live.http.app import make_app
 from bilinq.live.keys import LOCAL
 from bilinq.live.service import Service
-from bilinq.live.service.loading import kinds, new_scheduler
+from bilinq.live.service.recovery import kinds, new_scheduler
 from bilinq.live.settings import Settings
 from bilinq.live.store import classes, open_store, rewards
 from bilinq.live.watch import Watch
@@ -67,7 +67,7 @@ class ServiceMachine(RuleBasedStateMachine):
                 self.key = made.key
 
         self.runner.run(begin())
-        self.app = make_app(self.service, Watch(self.service.core), self.settings)
+        self.app = make_app(self.service, Watch(self.service.replica), self.settings)
 
     def ask(self, method: str, url: str, body: Any = None) -> Answer:
         return self.runner.run(request(method, url, body, self.key).run(self.app))
@@ -190,13 +190,13 @@ class ServiceMachine(RuleBasedStateMachine):
     def extend_or_let_expire(self, data: st.DataObject) -> None:
         lease = data.draw(st.sampled_from(sorted(self.active)))
         assert self.ask("POST", f"/v1/leases/{lease}/extend", {"fence": int(lease[1:])}).status == 200
-        memory = self.service.core.memory
+        memory = self.service.replica.memory
         memory.extend(memory.leases[int(lease[1:])], time.monotonic() - 1.0)
 
         async def slot() -> None:
-            self.service.core.run_slot()
+            self.service.slots.run_slot()
             await asyncio.sleep(0)
-            await self.service.core.write(lambda tx: None)  # behind what the slot writes
+            await self.service.replica.write(lambda tx: None)  # behind what the slot writes
 
         self.runner.run(slot())
         self.lose(lease)
@@ -231,15 +231,15 @@ class ServiceMachine(RuleBasedStateMachine):
         if in_order:
             self.runner.run(self.service.stop())
         else:
-            self.service.core.ready = False
+            self.service.replica.ready = False
             self.runner.run(self.crash())
         self.start()
 
     async def crash(self) -> None:
         """End without a word: nothing is saved on the way out."""
-        for task in list(self.service.core._tasks):
+        for task in list(self.service.replica.tasks):
             task.cancel()
-        await self.service.core.store.stop()
+        await self.service.replica.store.stop()
 
     @precondition(lambda self: self.jobs)
     @rule()
@@ -259,13 +259,16 @@ class ServiceMachine(RuleBasedStateMachine):
         """Every reward counts once: what is learnt equals what a new scheduler learns from the log."""
 
         async def compare() -> None:
-            core = self.service.core
-            log = await core.store.write(lambda tx: rewards.since(tx, 0))
+            replica = self.service.replica
+            log = await replica.store.write(lambda tx: rewards.since(tx, 0))
             assert len(log) == len({row.lease for row in log}) == self.rewards
-            rows = await core.store.write(classes.current)
-            fresh, names = new_scheduler(kinds(rows, core.options), core.options), {row.id: row.name for row in rows}
+            rows = await replica.store.write(classes.current)
+            fresh, names = (
+                new_scheduler(kinds(rows, replica.options), replica.options),
+                {row.id: row.name for row in rows},
+            )
             fresh.observe((names[row.job_class_id], names[row.server_class_id], row.value) for row in log)
-            mine = core.memory.scheduler
+            mine = replica.memory.scheduler
             assert mine is not None
             for one in (fresh, mine):
                 one.assign({})

@@ -13,8 +13,8 @@ from databases import leading
 from bilinq.errors import Conflict, Unavailable
 from bilinq.live.keys import LOCAL
 from bilinq.live.service import Service
+from bilinq.live.service.memory import Poll
 from bilinq.live.service.outbox import Changes, Outbox
-from bilinq.live.service.polls import Poll
 from bilinq.live.settings import Settings
 from bilinq.live.store import Store, Transaction, classes, jobs, leases, open_store, servers
 from bilinq.live.store.classes import ClassRow
@@ -215,7 +215,7 @@ def test_submits_at_once_are_all_or_none_each(database_url: str) -> None:
             assert len({one.jobs[0].id for one in fine}) == 1
             listed = (await service.jobs(LOCAL, None, None, None, 1000)).jobs
             assert {one.key for one in listed} == {"k"} | {f"own{n}" for n in range(9) if n != 4}
-            assert service.core.memory.queued["a"] == len(listed) == 9
+            assert service.replica.memory.queued["a"] == len(listed) == 9
 
     asyncio.run(run())
 
@@ -229,11 +229,11 @@ def test_a_submit_and_its_lease_wait_for_one_commit(database_url: str, monkeypat
             server = await service.register(LOCAL, NewServer("x"))
             asked = asyncio.create_task(service.lease(LOCAL, [server.id], 5.0))
             await asyncio.sleep(0.1)
-            before = service.core.store.commits
+            before = service.replica.store.commits
             submitted = await service.submit(LOCAL, [NewJob("a", {"n": 1})])
             [lease] = await asked
             assert (lease.job.id, lease.job.payload) == (submitted.jobs[0].id, {"n": 1})
-            assert service.core.store.commits == before + 1
+            assert service.replica.store.commits == before + 1
 
     asyncio.run(run())
 
@@ -251,7 +251,7 @@ def test_a_key_stays_taken_until_its_job_is_stored(database_url: str, monkeypatc
             with pytest.raises(Conflict, match="key 'k' was used"):
                 await service.submit(LOCAL, [NewJob("a", "other payload", key="k")])
             assert [one.id for one in again.jobs] == ["j1", "j3"]
-            assert (service.core.memory.queued["a"], service.core.meters.recoveries) == (2, 0)
+            assert (service.replica.memory.queued["a"], service.replica.meters.recoveries) == (2, 0)
 
     asyncio.run(run())
 
@@ -265,14 +265,14 @@ def test_what_memory_changed_before_it_was_lost_is_not_written_after_it_was_load
 
     async def run() -> None:
         async with serving(database_url, slot=60.0) as service:
-            core = service.core
-            saved = [core.save(Changes(new=[row(500)]))] if early else []
-            core._recover("a test")
-            saved += [] if early else [core.save(Changes(new=[row(500)]))]
-            while not core.ready:
+            replica = service.replica
+            saved = [replica.save(Changes(new=[row(500)]))] if early else []
+            replica.fail("a test")
+            saved += [] if early else [replica.save(Changes(new=[row(500)]))]
+            while not replica.ready:
                 await asyncio.sleep(0.01)
             [told] = await asyncio.gather(*saved, return_exceptions=True)
-            assert set(core.memory.jobs) == (set() if isinstance(told, Unavailable) else {500})
+            assert set(replica.memory.jobs) == (set() if isinstance(told, Unavailable) else {500})
 
     asyncio.run(run())
 
@@ -305,12 +305,12 @@ def test_a_call_with_a_lease_on_its_way_gets_no_more_from_further_slots(database
             ids = [(await service.register(LOCAL, NewServer("x", name))).id for name in ("one", "two")]
             call = asyncio.ensure_future(service.lease(LOCAL, ids, 10.0))
             await asyncio.sleep(0.01)
-            slow = service.core.store.submit(lambda tx: time.sleep(0.3))  # so that leases are on their way for long
+            slow = service.replica.store.submit(lambda tx: time.sleep(0.3))  # so that leases are on their way for long
             jobs = []
             for _ in range(2):
                 jobs.append(asyncio.ensure_future(service.submit(LOCAL, [NewJob("a")])))
                 await asyncio.sleep(0.1)
-            assert (service.core.memory.queued["a"], service.core.memory.leased["a"]) == (1, 1)
+            assert (service.replica.memory.queued["a"], service.replica.memory.leased["a"]) == (1, 1)
             [first] = await call
             other = [id for id in ids if id != first.server]
             [second] = await service.lease(LOCAL, other, 10.0)

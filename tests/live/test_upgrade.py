@@ -82,7 +82,7 @@ def test_a_database_of_version_1_is_served(database_url: str) -> None:
         assert [(one.name, one.weight, one.backlog) for one in (await service.classes()).job_classes] == [
             ("short", 2.0, 50)
         ]
-        observed = service.core.memory.scheduler
+        observed = service.replica.memory.scheduler
         assert observed is not None
         health = observed.health()
         assert health is not None

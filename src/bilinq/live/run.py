@@ -33,7 +33,7 @@ async def run(settings: Settings, ready: Callable[[str], None]) -> None:
     sys.setswitchinterval(SWITCH)
     store = open_store(settings.database)
     service = Service(settings, store)
-    watch = Watch(service.core)
+    watch = Watch(service.replica)
     with listen(settings.host, settings.port) as listening:
         answers = asyncio.Event()
         server = Server(make_app(service, watch, settings), answers.set)
@@ -64,7 +64,7 @@ def _say_what_is_missing(service: Service, settings: Settings) -> None:
     """Log what nobody can do without: a key, and classes of both kinds."""
     if not service.ready:
         return
-    memory = service.core.memory
+    memory = service.replica.memory
     if not memory.keys:
         create = f"bilinq keys create --scope admin --database {shlex.quote(settings.database.partition('?')[0])}"
         log.warning("there is no key, so nobody can ask for anything: stop, run `%s`, and start again", create)

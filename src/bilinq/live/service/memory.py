@@ -6,23 +6,25 @@ written; if a write fails, memory is thrown away and loaded again.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import heapq
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Literal, cast
 
 from bilinq.live.metrics import Meters
-from bilinq.live.service.ids import Ids
 from bilinq.live.service.outbox import Changes
-from bilinq.live.service.polls import Poll
 from bilinq.live.store.classes import ClassRow
 from bilinq.live.store.jobs import Ended, JobRow, Queued, Waiting
 from bilinq.live.store.keys import KeyRow
 from bilinq.live.store.leases import LeaseEnd, LeaseRow
+from bilinq.live.store.meta import LargestIds
 from bilinq.live.store.rewards import RewardRow
 from bilinq.live.store.servers import ServerRow
-from bilinq.live.wire.messages import JobState
+from bilinq.live.wire.messages import JobState, Lease
 from bilinq.scheduler.scheduler import Assignment, Scheduler
 
 RECENT = 2000
@@ -31,6 +33,80 @@ SPARE = 1000
 """Deadlines of ended leases that are kept in any case."""
 SHOWN = 100
 """Leases kept to be shown."""
+
+
+class Ids:
+    """The next number of each kind; the leader alone hands them out."""
+
+    def __init__(self, largest: LargestIds) -> None:
+        self.job, self.lease, self.server, self._seq, self.class_ = (count(last + 1) for last in largest)
+        self.last_seq = largest.seq
+
+    def next_seq(self) -> int:
+        """Return the next place in the log of rewards."""
+        self.last_seq = next(self._seq)
+        return self.last_seq
+
+
+def number(kind: str, text: str) -> int | None:
+    """Return the number in an id such as "j12" of kind "j"; None if it is no such id.
+
+    Examples
+    --------
+    >>> number("j", "j12"), number("j", "l12"), number("j", "j012")
+    (12, None, None)
+    """
+    digits = text[1:]
+    if text[:1] != kind or not digits.isdigit() or digits[0] == "0" or not digits.isascii() or len(digits) > 18:
+        return None
+    return int(digits)
+
+
+class Poll:
+    """One call: it ends when the first leases for any of its servers are on disk, when time is up, or when it is told to.
+
+    `pending` counts leases that are being written; while there are any, it is not over. `abandoned` tells that nobody waits
+    for the answer any more.
+    """
+
+    def __init__(self) -> None:
+        self.leases: list[Lease] = []
+        self.pending = 0
+        self.abandoned = False
+        self._over = asyncio.Event()
+
+    def expect(self) -> None:
+        """Tell that a lease for this call is being written."""
+        self.pending += 1
+        self._over.clear()
+
+    def deliver(self, lease: Lease) -> None:
+        """Hand over a lease that is on disk."""
+        self.leases.append(lease)
+        self.miss()
+
+    def miss(self) -> None:
+        """Tell that one lease fewer is being written."""
+        self.pending = max(self.pending - 1, 0)  # after `end` none is expected, and yet one may come
+        self.close()
+
+    def close(self) -> None:
+        """Wait for no more than what is being written."""
+        if not self.pending:
+            self._over.set()
+
+    def end(self) -> None:
+        """Stop waiting for anything."""
+        self.pending = 0
+        self._over.set()
+
+    async def wait(self, seconds: float) -> None:
+        """Return when it is over, and nothing is being written for it at that moment."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._over.wait()
+        while self.pending:  # also what was granted between the end and the moment in which this call noticed
+            await self._over.wait()
 
 
 @dataclass(slots=True)
@@ -108,7 +184,7 @@ class Memory:
         self.scheduler.submit(job.job_class, job=job.id)
         self.queued[job.job_class] += 1
 
-    def adopt(self, lease: LeaseRow, job: Waiting, deadline: float) -> None:
+    def adopt(self, lease: LeaseRow, job: JobRow, deadline: float) -> None:
         """Take over a lease that a leader before this one has granted."""
         assert self.scheduler is not None
         self.jobs[job.id] = LiveJob(job.job_class, job.units_left, job.attempts, job.submitted, started=True)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from msgspec import UNSET, structs
 
 from bilinq.errors import BadInput
-from bilinq.live.service.ids import Ids
+from bilinq.live.service.memory import Ids
 from bilinq.live.settings import Settings
 from bilinq.live.store import classes, knobs, meta
 from bilinq.live.store.classes import ClassRow

@@ -7,6 +7,10 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
 
 from bilinq.live.store import jobs, leases, rewards
 from bilinq.live.store.jobs import Ended, JobRow, Queued
@@ -147,3 +151,21 @@ def _pass_on(waiting: Payloads, written: Payloads) -> None:
     else:
         waiting.set_exception(error)
         waiting.exception()  # seen, even if nobody waits any more; memory is loaded again in any case
+
+
+_encoder = msgspec.json.Encoder(order="deterministic")
+
+
+def to_text(value: Any) -> str:
+    """Return JSON text, the same for equal values."""
+    return _encoder.encode(value).decode()
+
+
+def from_text(text: str | None) -> Any:
+    """Return the value of a JSON text, or None."""
+    return None if text is None else msgspec.json.decode(text)
+
+
+def digest(*values: Any) -> str:
+    """Return a short text that differs for different values."""
+    return blake2b(_encoder.encode(values), digest_size=16).hexdigest()

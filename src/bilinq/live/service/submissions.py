@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import time
 from collections import Counter, defaultdict
@@ -10,17 +11,39 @@ from typing import NamedTuple
 
 from bilinq.errors import Busy, Conflict, NotFound, Unavailable
 from bilinq.live.keys import Identity
-from bilinq.live.service.claims import Claims, Key
-from bilinq.live.service.core import Core
-from bilinq.live.service.ids import number
-from bilinq.live.service.memory import Memory
-from bilinq.live.service.outbox import Changes, Payloads
-from bilinq.live.service.payloads import digest, from_text, to_text
+from bilinq.live.service.memory import Memory, number
+from bilinq.live.service.outbox import Changes, Payloads, digest, from_text, to_text
+from bilinq.live.service.replica import Replica
+from bilinq.live.service.slots import Slots
 from bilinq.live.store import Transaction, audit, jobs
 from bilinq.live.store.gather import Gather
 from bilinq.live.store.jobs import JobRow, Known, Queued, Waiting
 from bilinq.live.store.leases import LeaseRow
 from bilinq.live.wire.messages import Event, Job, JobPage, JobRef, JobState, NewJob, Retried, Submitted
+
+Key = tuple[str, str]
+"""A namespace, and the key of a job in it."""
+
+
+class Claims:
+    """Keys that one call has for itself at a time."""
+
+    def __init__(self) -> None:
+        self._taken: dict[Key, asyncio.Event] = {}
+
+    async def take(self, keys: Collection[Key]) -> Callable[[], None]:
+        """Wait until nobody else has one of `keys`, then take all; call what is returned to give them back, once."""
+        while other := next((self._taken[key] for key in keys if key in self._taken), None):
+            await other.wait()
+        free = asyncio.Event()
+        self._taken |= dict.fromkeys(keys, free)
+
+        def release() -> None:
+            for key in keys:
+                del self._taken[key]
+            free.set()
+
+        return release
 
 
 class Stored(NamedTuple):
@@ -34,10 +57,10 @@ class Stored(NamedTuple):
 class Submissions:
     """Submit, look up, cancel, and retry what is dead."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, replica: Replica, slots: Slots) -> None:
+        self._replica, self._slots = replica, slots
         self._claims = Claims()
-        self._gathered = Gather(core.store.read, _known)
+        self._gathered = Gather(replica.store.read, _known)
 
     async def submit(self, who: Identity, new: Sequence[NewJob]) -> Submitted:
         """Store jobs, all or none; a job with a key that was used before is the job of then.
@@ -45,7 +68,7 @@ class Submissions:
         Jobs wait for servers before they are on disk, so that one commit can store them with their leases; nobody is told
         of either before that.
         """
-        memory = self._core.memory
+        memory = self._replica.memory
         self._check_classes(job.job_class for job in new)
         keys = {(who.namespace, job.key) for job in new if job.key is not None}
         if not keys:
@@ -61,7 +84,7 @@ class Submissions:
         release = await self._claims.take(keys)
         try:
             stored = _settle(rows, await self._look_up(keys))
-            if memory is not self._core.memory:
+            if memory is not self._replica.memory:
                 raise Unavailable("the service has lost its database meanwhile; ask again", retry_after=1.0)
             fresh = [row for row, (_, _, is_new) in zip(rows, stored, strict=True) if is_new]
             self._check_room(row.job_class for row in fresh)
@@ -77,23 +100,23 @@ class Submissions:
 
     async def _look_up(self, keys: set[Key]) -> dict[Key, Known]:
         """Return the jobs that were stored under some of `keys`; a server is asked for those of many calls at a time."""
-        store = self._core.store
+        store = self._replica.store
         return await self._gathered(keys) if store.shared else store.look_up(lambda tx: _known(tx, [keys]))[0]
 
     def _take(self, rows: Sequence[JobRow], then: Callable[[], None] | None = None) -> Payloads:
         """Let jobs wait, and store them; wait for what is returned until they are on disk."""
-        memory = self._core.memory
+        memory = self._replica.memory
         for row in rows:
             memory.add(row)
             memory.meters.submit(row.job_class, row.units)
         memory.counters["submitted"] += len(rows)
-        if self._core.options.eager:
-            self._core.hurry()
-        return self._core.save(Changes(new=list(rows)), then=then)
+        if self._replica.options.eager:
+            self._slots.hurry()
+        return self._replica.save(Changes(new=list(rows)), then=then)
 
     async def job(self, who: Identity, id: str) -> Job:
         """Return a job with what happened to it, as far as it is on disk: nobody was told more."""
-        row, history = await self._core.store.read(lambda tx: self._find(tx, who, id))
+        row, history = await self._replica.store.read(lambda tx: self._find(tx, who, id))
         return _message(row, history)
 
     async def jobs(
@@ -105,31 +128,31 @@ class Submissions:
         if key is not None:
             return await self._with_key(who, key, state, job_class, before, limit)
         namespace = None if who.may("admin") else who.namespace
-        found = await self._core.store.read(lambda tx: jobs.page(tx, namespace, state, job_class, before, limit))
+        found = await self._replica.store.read(lambda tx: jobs.page(tx, namespace, state, job_class, before, limit))
         return JobPage([_message(row, []) for row in found], f"j{found[-1].id}" if len(found) == limit else None)
 
     async def _with_key(
         self, who: Identity, key: str, state: str | None, job_class: str | None, before: int | None, limit: int
     ) -> JobPage:
         """Return the jobs that were submitted under a key and fit; there is at most one of each namespace."""
-        every = {row.namespace for row in self._core.memory.keys.values()}
+        every = {row.namespace for row in self._replica.memory.keys.values()}
         spaces = sorted(every) if who.may("admin") else [who.namespace]
-        found = await self._core.store.read(lambda tx: jobs.with_key(tx, key, spaces))
+        found = await self._replica.store.read(lambda tx: jobs.with_key(tx, key, spaces))
         fitting = [row for row in found if state in (None, row.state) and job_class in (None, row.job_class)]
         rows = [row for row in fitting if before is None or row.id < before][:limit]
         return JobPage([_message(row, []) for row in rows], f"j{rows[-1].id}" if len(rows) == limit else None)
 
     async def cancel(self, who: Identity, id: str) -> Job:
         """Cancel a job that has not ended."""
-        row, _ = await self._core.write(lambda tx: self._find(tx, who, id))
-        memory, changes = self._core.memory, Changes()
+        row, _ = await self._replica.write(lambda tx: self._find(tx, who, id))
+        memory, changes = self._replica.memory, Changes()
         if row.id not in memory.jobs:
-            now, _ = await self._core.write(lambda tx: self._find(tx, who, id))
+            now, _ = await self._replica.write(lambda tx: self._find(tx, who, id))
             if now.state in ("queued", "leased"):
                 raise Unavailable(f"job {id} is only being stored; ask again")
             raise Conflict(f"job {id} has ended: it is {now.state}")
         memory.cancel(row.id, time.time(), changes)
-        await self._core.save(changes)
+        await self._replica.save(changes)
         return await self.job(who, id)
 
     async def retry(self, who: Identity, id: str) -> Retried:
@@ -143,25 +166,25 @@ class Submissions:
             audit.add(tx, time.time(), who.prefix, "retry", id)
             return row
 
-        memory = self._core.memory
-        row = await self._core.write(again)
-        if memory is self._core.memory and row.id not in memory.jobs:
+        memory = self._replica.memory
+        row = await self._replica.write(again)
+        if memory is self._replica.memory and row.id not in memory.jobs:
             memory.add(Waiting(row.id, row.job_class, row.units_left, 0, time.time()))
             memory.dead -= 1
-            self._core.hurry()
+            self._slots.hurry()
         return Retried(id, "queued")
 
     def _check_classes(self, wanted: Iterable[str]) -> None:
-        memory = self._core.memory
+        memory = self._replica.memory
         for name in dict.fromkeys(wanted):
             if ("job", name) not in memory.classes or memory.scheduler is None:
                 known = ", ".join(sorted(key[1] for key in memory.classes if key[0] == "job")) or "none yet"
                 raise NotFound(f"there is no job class {name!r}; known are {known}")
 
     def _check_room(self, coming: Iterable[str]) -> None:
-        memory = self._core.memory
+        memory = self._replica.memory
         for name, many in Counter(coming).items():
-            room = (memory.classes["job", name].backlog or self._core.settings.backlog) - memory.queued[name]
+            room = (memory.classes["job", name].backlog or self._replica.settings.backlog) - memory.queued[name]
             if many > room:
                 raise Busy(f"class {name!r} has room for {max(room, 0)} more jobs; got {many}", retry_after=1.0)
 

@@ -9,12 +9,10 @@ from typing import Literal
 
 from bilinq.errors import BadInput, NotAllowed, NotFound, Refused, Stale, Unavailable
 from bilinq.live.keys import Identity
-from bilinq.live.service.core import Core
-from bilinq.live.service.ids import number
-from bilinq.live.service.memory import LiveLease, LiveServer
-from bilinq.live.service.outbox import Changes
-from bilinq.live.service.payloads import digest, to_text
-from bilinq.live.service.polls import Poll
+from bilinq.live.service.memory import LiveLease, LiveServer, Poll, number
+from bilinq.live.service.outbox import Changes, digest, to_text
+from bilinq.live.service.replica import Replica
+from bilinq.live.service.slots import Slots
 from bilinq.live.store import Transaction, jobs, leases, servers
 from bilinq.live.store.leases import Extension
 from bilinq.live.store.servers import ServerRow
@@ -33,21 +31,21 @@ from bilinq.live.wire.messages import (
 )
 
 
-class Labour:
+class Workers:
     """Register servers, hand out leases, and take back what became of them."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, replica: Replica, slots: Slots) -> None:
+        self._replica, self._slots = replica, slots
 
     async def register(self, who: Identity, new: NewServer) -> ServerInfo:
         """Store a server; the same key and name give the same server."""
-        memory, now = self._core.memory, time.time()
+        memory, now = self._replica.memory, time.time()
         if ("server", new.server_class) not in memory.classes:
             known = ", ".join(sorted(key[1] for key in memory.classes if key[0] == "server")) or "none yet"
             raise NotFound(f"there is no server class {new.server_class!r}; known are {known}")
         same = memory.server_named(who.prefix, new.name) if new.name else None
         if same is not None and same.row.server_class == new.server_class:
-            await self._core.write(lambda tx: None)  # the first call may not be on disk yet
+            await self._replica.write(lambda tx: None)  # the first call may not be on disk yet
             return _message(same)
         changes = Changes()
         if same is not None:
@@ -60,17 +58,17 @@ class Labour:
             changes.write(tx)
             servers.put(tx, row)
 
-        await self._core.write(store)
+        await self._replica.write(store)
         return ServerInfo(f"s{id}", new.server_class, new.name, "away", now)
 
     async def servers(self, who: Identity) -> list[ServerInfo]:
         """Return all servers."""
-        return [_message(server) for server in self._core.memory.servers.values()]
+        return [_message(server) for server in self._replica.memory.servers.values()]
 
     async def unregister(self, who: Identity, id: str) -> None:
         """Forget a server; its lease goes back to the queue."""
         server, changes = self._server(who, id), Changes()
-        memory = self._core.memory
+        memory = self._replica.memory
         if server.lease is not None:
             memory.return_unused(memory.leases[server.lease], time.time(), changes)
         self._let_go(server, "the server was unregistered", changes)
@@ -80,8 +78,8 @@ class Labour:
             changes.write(tx)
             servers.remove(tx, server.row.id)
 
-        await self._core.write(store)
-        self._core.hurry()
+        await self._replica.write(store)
+        self._slots.hurry()
 
     async def lease(self, who: Identity, ids: Sequence[str], wait: float) -> list[Lease]:
         """Return leases for some of the servers, as soon as there are any, or none after `wait` seconds.
@@ -93,18 +91,18 @@ class Labour:
 
     async def _wait_for_work(self, servers: Sequence[LiveServer], wait: float, changes: Changes) -> list[Lease]:
         """Do the same and save `changes`: the servers wait at once, so that one commit may store both."""
-        memory, poll, now = self._core.memory, Poll(), time.time()
+        memory, poll, now = self._replica.memory, Poll(), time.time()
         for server in servers:
             if server.poll is not None or server.lease is not None:
                 self._let_go(server, "the server asked for other work", changes)
             server.seen = now
         memory.await_work(servers, poll)
-        saved = self._core.save(changes) if changes else None
+        saved = self._replica.save(changes) if changes else None
         try:
             if wait:
-                self._core.hurry()
+                self._slots.hurry()
             else:
-                self._core.try_slot()
+                self._slots.try_slot()
             if saved is not None:
                 await saved
             await poll.wait(wait)
@@ -120,8 +118,8 @@ class Labour:
         changes = Changes()
         made = self._end_each(who, ends, changes)
         if changes:
-            saved = self._core.save(changes)
-            self._core.hurry()
+            saved = self._replica.save(changes)
+            self._slots.hurry()
             await saved
         return await self._complete(who, ends, made)
 
@@ -134,8 +132,8 @@ class Labour:
             if outcome.refused is not None:
                 raise Stale(outcome.refused)
         if changes:
-            await self._core.save(changes)
-        self._core.hurry()
+            await self._replica.save(changes)
+        self._slots.hurry()
         assert outcome.job is not None and outcome.state is not None
         return Finished(outcome.job, outcome.state, outcome.repeated)
 
@@ -148,10 +146,10 @@ class Labour:
         found = self._lease(who, lease, body.fence)
         if found is None:
             raise Stale(f"lease {lease} has ended")
-        seconds = self._core.settings.lease
+        seconds = self._replica.settings.lease
         until = time.time() + seconds
-        self._core.memory.extend(found, time.monotonic() + seconds)
-        await self._core.write(lambda tx: leases.extend(tx, [Extension(found.id, until)]))
+        self._replica.memory.extend(found, time.monotonic() + seconds)
+        await self._replica.write(lambda tx: leases.extend(tx, [Extension(found.id, until)]))
         return Deadline(until, seconds)
 
     async def work(self, who: Identity, body: Work) -> Worked:
@@ -161,7 +159,7 @@ class Labour:
         servers, changes = self._servers(who, body.lease), Changes()
         made = self._end_each(who, body.finish, changes)
         if any(outcome is not None and outcome.refused is not None for outcome in made):  # which leaves the server busy
-            leases = self._core.memory.leases
+            leases = self._replica.memory.leases
             held = {leases[id].server for id in map(_number, body.finish) if id in leases}
             servers = [server for server in servers if server.row.id not in held]
         granted = await self._wait_for_work(servers, body.wait if servers else 0.0, changes)
@@ -190,7 +188,7 @@ class Labour:
         lease = self._lease(who, end.lease, end.fence)
         if lease is None:
             return None
-        memory, now = self._core.memory, time.time()
+        memory, now = self._replica.memory, time.time()
         state: Literal["queued", "leased", "done", "dead", "cancelled"]
         if end.error is not None:
             state = memory.fail(lease, "failed", end.error or "the worker failed", now, changes)
@@ -201,7 +199,7 @@ class Labour:
 
     async def _past(self, who: Identity, end: WorkFinish) -> LeaseOutcome:
         """Answer about a lease that is not active: the same again if it was finished in the same way."""
-        known = self._core.memory.servers
+        known = self._replica.memory.servers
 
         def look(tx: Transaction) -> LeaseOutcome:
             id = number("l", end.lease)
@@ -217,11 +215,11 @@ class Labour:
             detail = f": {row.detail}" if row.detail else ""
             return LeaseOutcome(end.lease, refused=f"lease {end.lease} has ended, it is {row.state}{detail}")
 
-        return await self._core.write(look)
+        return await self._replica.write(look)
 
     def _lease(self, who: Identity, lease: str, fence: int) -> LiveLease | None:
         """Return an active lease that `who` may end; None if it is not active."""
-        memory, id = self._core.memory, number("l", lease)
+        memory, id = self._replica.memory, number("l", lease)
         if id is None:
             raise NotFound(f"there is no lease {lease!r}")
         found = memory.leases.get(id)
@@ -240,7 +238,7 @@ class Labour:
 
     def _server(self, who: Identity, id: str) -> LiveServer:
         """Return a server that `who` has registered."""
-        server = self._core.memory.server_called(id)
+        server = self._replica.memory.server_called(id)
         if server is None:
             raise NotFound(f"there is no server {id!r}; register it first")
         if not _may_use(who, server):
@@ -249,7 +247,7 @@ class Labour:
 
     def _let_go(self, server: LiveServer, why: str, changes: Changes) -> None:
         """End whatever a server is doing."""
-        memory = self._core.memory
+        memory = self._replica.memory
         if server.poll is not None:
             poll = server.poll
             memory.keep_back(server)

@@ -8,8 +8,8 @@ from collections import deque
 from msgspec import structs
 
 from bilinq.live.service import views
-from bilinq.live.service.core import Core
 from bilinq.live.service.memory import LiveLease
+from bilinq.live.service.replica import Replica
 from bilinq.live.watch.load import Load
 from bilinq.live.watch.window import Window, in_order
 from bilinq.live.wire.samples import BaselineSample, Layout, RecentLease, Sample, StateView
@@ -24,10 +24,10 @@ PRESENT = 10
 class Sampler:
     """Looks at the leader's memory; raises `Unavailable` while there is none that can be trusted."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Replica) -> None:
         self._core = core
         self._layout: Layout | None = None
-        self._slots, self._slot_seconds = core.slots, core.all_slot_seconds
+        self._slots, self._slot_seconds = sum(core.meters.slots.counts), core.meters.slots.total
         self._window: Window | None = None
         self._present: deque[dict[str, int]] = deque(maxlen=PRESENT)
 
@@ -57,8 +57,9 @@ class Sampler:
         memory, layout, window = self._core.memory, self.layout, self.window
         window.add(time.monotonic())
         latest = window.latest
-        slots, seconds = self._core.slots - self._slots, self._core.all_slot_seconds - self._slot_seconds
-        self._slots, self._slot_seconds = self._core.slots, self._core.all_slot_seconds
+        all_slots, all_seconds = sum(self._core.meters.slots.counts), self._core.meters.slots.total
+        slots, seconds = all_slots - self._slots, all_seconds - self._slot_seconds
+        self._slots, self._slot_seconds = all_slots, all_seconds
         jobs, servers = layout.job_classes, layout.server_classes
         idle, busy = [memory.idle_servers(name) for name in servers], in_order(servers, memory.busy)
         self._present.append({name: a + b for name, a, b in zip(servers, idle, busy, strict=True)})

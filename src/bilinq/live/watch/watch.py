@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from bilinq.live.service.administration import check_update
-from bilinq.live.service.core import Core
+from bilinq.live.service.replica import Replica
 from bilinq.live.watch.baseline import Baseline
 from bilinq.live.watch.feed import Feed, Ring, event
 from bilinq.live.watch.load import Best
@@ -35,7 +35,7 @@ LEASES = 20
 class Watch:
     """What is told to those who watch a service. Whatever fails here is logged and leaves the service alone."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Replica) -> None:
         self._core, self._every = core, core.settings.sample
         self._sampler, self._feed = Sampler(core), Feed()
         self._best = Best(self._sampler.load)

@@ -1,20 +1,22 @@
-"""Load memory and what was learned from the database."""
+"""Recovery: load memory and what was learnt from the database, at the start and whenever a write has failed."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import NamedTuple
 
-from bilinq.errors import BadState
-from bilinq.live.service.ids import Ids
-from bilinq.live.service.memory import LiveServer, Memory
-from bilinq.live.service.options import Options, options_from
+from bilinq.errors import BadState, Unavailable
+from bilinq.live.service.memory import Ids, LiveServer, Memory
+from bilinq.live.service.options import Options, configure, options_from
+from bilinq.live.service.replica import Replica
 from bilinq.live.settings import Settings
 from bilinq.live.store import Transaction, checkpoints, classes, jobs, keys, knobs, leases, rewards, servers
 from bilinq.live.store.classes import ClassRow
-from bilinq.live.store.jobs import Waiting
 from bilinq.live.store.rewards import RewardRow
 from bilinq.policies import FirstCome
 from bilinq.scheduler.classes import JobClass, ServerClass
@@ -22,8 +24,95 @@ from bilinq.scheduler.scheduler import Scheduler
 
 log = logging.getLogger("bilinq.live")
 
+RETRY = 0.5
+"""Seconds after which loading is tried again."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.25, 10.0
+"""Seconds of the second pause (there is none at first), and of the longest."""
+CALM = 30.0
+"""Seconds without a failure after which recovery begins without a pause again."""
 UNUSABLE = (BadState, ValueError, LookupError, ArithmeticError)
-"""What comes of learnt state or rewards that are damaged, do not fit the classes, or cannot be computed with."""
+"""Errors of learnt state or rewards that are damaged, do not fit the classes, or cannot be computed with."""
+
+
+class Recovery:
+    """Loads memory when the service starts, and again when it cannot be trusted any more."""
+
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
+        self._pauses = Pauses()
+
+    async def run(self) -> None:
+        """Recover from each failure until cancelled."""
+        replica = self._replica
+        while True:
+            await replica.failed.wait()
+            await asyncio.sleep(self._pauses.next(time.monotonic()))
+            while not replica.ready:
+                await self._try()
+            replica.failed.clear()
+            log.info("the database is back")
+
+    async def _try(self) -> None:
+        """Reconnect and load once; wait for a while if that fails."""
+        replica = self._replica
+        try:
+            replica.following = replica.store.shared
+            async with replica.finding_leader():
+                if await replica.store.reconnect():
+                    log.warning("another process led in between")
+            await self.load()
+            replica.following = False
+        except Unavailable as error:
+            log.error("the database is still unavailable: %s", error)
+            await asyncio.sleep(RETRY)
+        except Exception:
+            log.exception("the database cannot be loaded")
+            await asyncio.sleep(RETRY)
+
+    async def load(self) -> None:
+        """Load everything, and serve requests from then on."""
+        replica, now = self._replica, time.monotonic()
+        ids = await replica.store.write(lambda tx: configure(tx, replica.settings, replica.address))
+        load = lambda tx: load_memory(tx, replica.settings, ids, replica.seed, now)  # noqa: E731
+        replica.use(*await replica.store.read(load))
+
+    async def checkpoint(self, memory: Memory) -> None:
+        """Save what was learnt, with the number of the last reward that it contains."""
+        replica = self._replica
+        if memory.scheduler is None or not replica.options.learns:
+            return
+        state, seq, now = memory.scheduler.snapshot(jobs=False), memory.ids.last_seq, time.time()
+        await replica.write(lambda tx: checkpoints.save(tx, seq, now, state, sha256(state).hexdigest()))
+        replica.meters.saved = now
+
+    async def watch_connection(self) -> None:
+        """Notice that the connection to the database is gone also while nothing is written."""
+        while True:
+            await self._replica.store.lost.wait()
+            self._replica.fail("the connection to the database was lost")
+            await asyncio.sleep(0.1)
+
+
+@dataclass
+class Pauses:
+    """How long to wait before the next try: not at all at first, then twice as long each time.
+
+    Examples
+    --------
+    >>> pauses = Pauses()
+    >>> [pauses.next(now) for now in (100.0, 101.0, 102.0, 140.0)]
+    [0.0, 0.25, 0.5, 0.0]
+    """
+
+    _last: float = -CALM
+    _pause: float = 0.0
+
+    def next(self, now: float) -> float:
+        """Return the pause before a try at the time `now`, in seconds."""
+        calm = now - self._last >= self._pause + CALM
+        self._pause = 0.0 if calm else min(max(FIRST_PAUSE, 2.0 * self._pause), LONGEST_PAUSE)
+        self._last = now
+        return self._pause
 
 
 class Kinds(NamedTuple):
@@ -101,7 +190,7 @@ def _settled(
     return scheduler
 
 
-def load(tx: Transaction, settings: Settings, ids: Ids, seed: int, now: float) -> tuple[Memory, Options]:
+def load_memory(tx: Transaction, settings: Settings, ids: Ids, seed: int, now: float) -> tuple[Memory, Options]:
     """Return memory and options as the database has them; `now` is the monotonic clock.
 
     Every active lease gets a full lease time from now: what the clock on the wall did meanwhile does not matter.
@@ -112,12 +201,11 @@ def load(tx: Transaction, settings: Settings, ids: Ids, seed: int, now: float) -
     memory.keys = {row.prefix: row for row in keys.all(tx)}
     for server in servers.all(tx):
         memory.enrol(LiveServer(server, server.seen))
-    for job in jobs.waiting(tx):
-        memory.add(job)
+    for waiting in jobs.waiting(tx):
+        memory.add(waiting)
     memory.dead = jobs.count_dead(tx)
     for lease in leases.active(tx):
-        row = jobs.get(tx, lease.job)
-        assert row is not None
-        job = Waiting(row.id, row.job_class, row.units_left, row.attempts, row.submitted)
+        job = jobs.get(tx, lease.job)
+        assert job is not None
         memory.adopt(lease, job, now + settings.lease)
     return memory, options
