@@ -31,7 +31,7 @@ def test_the_old_key_is_good_until_the_grace_is_over(database_url: str, monkeypa
         with pytest.raises(NoKey, match="has expired"):
             service.identify(old.key)
         assert service.identify(new.key).scopes == {"submit", "read"}
-        with pytest.raises(Conflict, match="not good any more"):
+        with pytest.raises(Conflict, match="has expired or was revoked; create a new one"):
             await service.rotate_key(LOCAL, old.info.prefix, Rotate())
         with pytest.raises(NotFound, match="there is no key 'nobody'"):
             await service.rotate_key(LOCAL, "nobody", Rotate())

@@ -21,8 +21,7 @@ from bilinq.demo.fleets import Fleet, make_fleet
 from bilinq.demo.load import arrivals
 from bilinq.demo.service import open_database
 from bilinq.errors import BadInput
-from bilinq.live import keyring
-from bilinq.live.keys import LOCAL
+from bilinq.live.keys import LOCAL, create_key, list_keys
 from bilinq.live.settings import Settings
 from bilinq.live.store import Transaction, jobs, open_store
 from bilinq.live.store.jobs import JobRow
@@ -56,7 +55,7 @@ def change(file: Path, operation: Callable[[Transaction], T]) -> T:
 
 
 def keys_of(file: Path) -> list[KeyInfo]:
-    return change(file, lambda tx: keyring.listed(tx).keys)
+    return change(file, lambda tx: list_keys(tx))
 
 
 def test_every_fleet_is_a_service_that_knows_no_reward(fleet: Fleet) -> None:
@@ -214,7 +213,7 @@ def test_the_database_of_another_fleet_is_refused(tmp_path: Path) -> None:
 def test_the_database_of_a_service_in_earnest_is_refused_and_left_alone(tmp_path: Path) -> None:
     file = tmp_path / "earnest.db"
 
-    change(file, lambda tx: keyring.create(tx, LOCAL, NewKey(["admin"], "demo: not"), 0.0))
+    change(file, lambda tx: create_key(tx, LOCAL, NewKey(["admin"], "demo: not"), 0.0))
     with pytest.raises(BadInput, match="is of a service that is no demo"):
         opened(file)
     assert [info.revoked for info in keys_of(file)] == [None]

@@ -48,8 +48,7 @@ def create(
     """Make a key and print it, once: only a hash of it is kept."""
     import time
 
-    from bilinq.live import keyring
-    from bilinq.live.keys import LOCAL, check_scopes
+    from bilinq.live.keys import LOCAL, check_scopes, create_key
     from bilinq.live.wire.messages import NewKey
     from bilinq.live.wire.queries import convert
 
@@ -59,7 +58,7 @@ def create(
         database,
         url,
         key,
-        lambda tx: keyring.create(tx, LOCAL, new, time.time()),
+        lambda tx: create_key(tx, LOCAL, new, time.time()),
         lambda client: client.create_key(new),
     )
     if json:
@@ -72,9 +71,9 @@ def create(
 @app.command("list")
 def list_keys(database: Database = None, url: Url = None, key: Key = None, json: Json = False) -> None:
     """List what is known of all keys."""
-    from bilinq.live import keyring
+    from bilinq.live.keys import list_keys
 
-    found = _do(database, url, key, lambda tx: keyring.listed(tx).keys, lambda client: client.keys(), writes=False)
+    found = _do(database, url, key, list_keys, lambda client: client.keys(), writes=False)
     if json:
         _print_json(found)
         return
@@ -94,12 +93,11 @@ def revoke(
     """Make a key useless for good."""
     import time
 
-    from bilinq.live import keyring
-    from bilinq.live.keys import LOCAL
+    from bilinq.live.keys import LOCAL, revoke_key
 
     info = _do(
         database, url, key,
-        lambda tx: keyring.revoke(tx, LOCAL, prefix, time.time()), lambda client: client.revoke_key(prefix),
+        lambda tx: revoke_key(tx, LOCAL, prefix, time.time()), lambda client: client.revoke_key(prefix),
     )  # fmt: skip
     if json:
         _print_json(info)
@@ -119,15 +117,14 @@ def rotate(
     """Make a key in the place of another, which expires after a while, and print it, once."""
     import time
 
-    from bilinq.live import keyring
-    from bilinq.live.keys import LOCAL
+    from bilinq.live.keys import LOCAL, rotate_key
     from bilinq.live.wire.messages import Rotate
     from bilinq.live.wire.queries import convert
 
     seconds = convert({"grace": 3600.0 * grace}, Rotate).grace
     made = _do(
         database, url, key,
-        lambda tx: keyring.rotate(tx, LOCAL, prefix, seconds, time.time()),
+        lambda tx: rotate_key(tx, LOCAL, prefix, seconds, time.time()),
         lambda client: client.rotate_key(prefix, seconds),
     )  # fmt: skip
     if json:

@@ -12,8 +12,7 @@ from bilinq.demo import children as lifeline
 from bilinq.demo.children import Failed, Opened, Ready, Serve
 from bilinq.demo.fleets import Fleet, make_fleet
 from bilinq.errors import BadInput, BilinqError, Unavailable
-from bilinq.live import keyring
-from bilinq.live.keys import LOCAL
+from bilinq.live.keys import LOCAL, create_key, list_keys, revoke_key
 from bilinq.live.logs import log_to
 from bilinq.live.run import run
 from bilinq.live.settings import Settings
@@ -40,19 +39,19 @@ async def open_database(settings: Settings, fleet: Fleet) -> Opened:
 
 
 def _open(tx: Transaction, settings: Settings, fleet: Fleet) -> Opened:
-    whose, used = meta.get(tx, MARK), classes.current(tx) or keyring.listed(tx).keys
+    whose, used = meta.get(tx, MARK), classes.current(tx) or list_keys(tx)
     if whose != fleet.name and (whose or used):
         held = f"a demo of fleet {whose}" if whose else "a service that is no demo"
         raise BadInput(f"--database must be new or of a demo of fleet {fleet.name}; {settings.database} is of {held}")
     meta.put(tx, MARK, fleet.name)
     now = time.time()
-    for known in keyring.listed(tx).keys:
+    for known in list_keys(tx):
         if known.name.startswith(KEY) and known.revoked is None:
-            keyring.revoke(tx, LOCAL, known.prefix, now)
+            revoke_key(tx, LOCAL, known.prefix, now)
     left = [Ended(row.id, "cancelled", now, row.units_left, row.attempts) for row in jobs.waiting(tx)]
     jobs.set_ended(tx, left)  # their waits of hours or days would hide all others
     scopes: tuple[Scope, ...] = ("admin", "work", "submit", "read")
-    keys = {scope: keyring.create(tx, LOCAL, NewKey([scope], KEY + scope), now).key for scope in scopes}
+    keys = {scope: create_key(tx, LOCAL, NewKey([scope], KEY + scope), now).key for scope in scopes}
     return Opened(fleet.about, fleet.servers, rewards.last(tx), **keys)
 
 

@@ -8,8 +8,7 @@ import time
 from msgspec import UNSET, structs
 
 from bilinq.errors import BadInput, NotFound, Unavailable
-from bilinq.live import keyring
-from bilinq.live.keys import Identity
+from bilinq.live.keys import Identity, create_key, identify, key_info, revoke_key, rotate_key
 from bilinq.live.service.memory import Memory
 from bilinq.live.service.options import ADJUSTABLE, Options, check_features, class_row
 from bilinq.live.service.outbox import to_text
@@ -90,25 +89,25 @@ class Administration:
     async def create_key(self, who: Identity, new: NewKey) -> CreatedKey:
         """Make a key, of which only a hash is stored."""
         memory = self._replica.memory
-        made = await self._replica.write(lambda tx: keyring.create(tx, who, new, time.time()))
+        made = await self._replica.write(lambda tx: create_key(tx, who, new, time.time()))
         await self._read_keys(memory)
         return made
 
     async def keys(self, who: Identity) -> Keys:
         """Return what is known of all keys."""
-        return Keys([keyring.info(row) for row in self._replica.memory.keys.values()])
+        return Keys([key_info(row) for row in self._replica.memory.keys.values()])
 
     async def revoke_key(self, who: Identity, prefix: str) -> KeyInfo:
         """Make a key useless at once; one that was revoked before stays as it is."""
         memory = self._replica.memory
-        info = await self._replica.write(lambda tx: keyring.revoke(tx, who, prefix, time.time()))
+        info = await self._replica.write(lambda tx: revoke_key(tx, who, prefix, time.time()))
         await self._read_keys(memory)
         return info
 
     async def rotate_key(self, who: Identity, prefix: str, rotate: Rotate) -> CreatedKey:
         """Make a key in the place of another one, which is good for a while longer."""
         memory = self._replica.memory
-        made = await self._replica.write(lambda tx: keyring.rotate(tx, who, prefix, rotate.grace, time.time()))
+        made = await self._replica.write(lambda tx: rotate_key(tx, who, prefix, rotate.grace, time.time()))
         await self._read_keys(memory)
         return made
 
@@ -117,7 +116,7 @@ class Administration:
 
     def identify(self, key: str) -> Identity:
         """Return whose key it is, or raise `NoKey`."""
-        return keyring.identify(self._replica.memory.keys, key, time.time())
+        return identify(self._replica.memory.keys, key, time.time())
 
     async def audit(self, who: Identity, limit: int) -> Audit:
         """Return admin actions, newest first."""
@@ -175,7 +174,7 @@ class LocalKeys:
 
     async def identify(self, key: str) -> Identity:
         """Return whose key it is, or raise `NoKey`; `Unavailable` if no keys could be read so far."""
-        return keyring.identify(await self._known(), key, time.time())
+        return identify(await self._known(), key, time.time())
 
     async def _known(self) -> dict[str, KeyRow]:
         if self._replica.ready:

@@ -15,6 +15,8 @@ class AuditRow(NamedTuple):
     detail: str
 
 
+LOCAL = "local"
+"""Who acts when the command line works on the database itself."""
 COLUMNS = ", ".join(AuditRow._fields)
 
 

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bilinq.errors import BadInput, Unavailable
-from bilinq.live.keys import LOCAL
 from bilinq.live.store import audit, meta
 from bilinq.live.store.connection import Connection
 from bilinq.live.store.schema import check_version
@@ -75,7 +74,7 @@ def leave_gap(tx: Transaction, what: str) -> None:
     """
     for table in ("job", "lease", "server"):
         meta.skip_ids(tx, table, GAP)
-    audit.add(tx, time.time(), LOCAL.prefix, "restore", what)
+    audit.add(tx, time.time(), audit.LOCAL, "restore", what)
 
 
 def _copy(source: Path, target: Path) -> None:
