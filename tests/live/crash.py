@@ -29,7 +29,7 @@ from process import make_key, wait_for
 from template import Copy, Template
 
 from bilinq.client import Client
-from bilinq.live.settings import Settings
+from bilinq.live.settings import ServiceSettings
 from bilinq.live.store import Transaction, open_store
 from bilinq.live.wire.messages import JobClassInfo, ServerClassInfo
 
@@ -51,7 +51,7 @@ class Result:
 
 def crash_test(folder: Path, database: str, kills: int, seed: int, outage: Outage | None = None) -> Result:
     """Kill a service on `database` so many times under load, let it end all jobs, and audit; `outage` comes in between."""
-    settings = Settings(
+    settings = ServiceSettings(
         database=database, port=_free_port(), slot=0.02, lease=10.0, max_attempts=5, work_conserving=True, rate=0.0, seed=1,
         checkpoint_every=0.3, job_class=tuple(map(JobClassInfo, JOBS, FEATURES)),
         server_class=tuple(map(ServerClassInfo, SERVERS, FEATURES)),
@@ -64,7 +64,9 @@ def crash_test(folder: Path, database: str, kills: int, seed: int, outage: Outag
 class Crash:
     """One crash test."""
 
-    def __init__(self, settings: Settings, key: str, template: Template, client: Client, chance: random.Random) -> None:
+    def __init__(
+        self, settings: ServiceSettings, key: str, template: Template, client: Client, chance: random.Random
+    ) -> None:
         self.settings, self.template, self.client, self.chance = settings, template, client, chance
         self.load = Load(f"http://127.0.0.1:{settings.port}", key, chance.randrange(10**9))
         self.faults: list[str] = []

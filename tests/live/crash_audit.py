@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from crash_load import Said
+from msgspec import structs
 
-from bilinq.live.service.options import options_from
+from bilinq.live.service.configuration import new_scheduler, scheduler_classes
 from bilinq.live.service.outbox import from_text
-from bilinq.live.service.recovery import kinds, new_scheduler
-from bilinq.live.settings import Settings
+from bilinq.live.settings import ServiceSettings
 from bilinq.live.store import Transaction, classes, jobs, knobs, rewards
 from bilinq.live.store.classes import ClassRow
 from bilinq.live.store.jobs import JobRow
@@ -128,11 +128,11 @@ def queue_faults(state: State, found: Found) -> list[str]:
     ]
 
 
-def learnt_faults(state: State, settings: Settings, tx: Transaction) -> list[str]:
+def learnt_faults(state: State, settings: ServiceSettings, tx: Transaction) -> list[str]:
     """Return where what the service has learnt is not what a new scheduler learns from the log."""
     rows, log = classes.current(tx), rewards.since(tx, 0)
-    options = options_from(settings, knobs.all(tx), seed=1)
-    scheduler = new_scheduler(kinds(rows, options), options)
+    current = structs.replace(settings, **knobs.all(tx))
+    scheduler = new_scheduler(scheduler_classes(rows, current), current)
     scheduler.observe(_replay(rows, log))
     scheduler.assign({})
     wanted = scheduler.beliefs()

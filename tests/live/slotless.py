@@ -7,7 +7,7 @@ from typing import Any
 
 from bilinq.live.keys import LOCAL
 from bilinq.live.service import Service
-from bilinq.live.settings import Settings
+from bilinq.live.settings import ServiceSettings
 from bilinq.live.store import open_store
 from bilinq.live.wire.messages import JobClassInfo, NewJob, NewServer, ServerClassInfo, WorkFinish
 
@@ -21,7 +21,7 @@ CLASSES = {
 async def serving(database: str, **options: Any) -> AsyncIterator[Service]:
     """A service whose slots run only when somebody asks."""
     chosen: dict[str, Any] = {"slot": 60.0, "work_conserving": True, "checkpoint_every": 3600.0, "seed": 1} | CLASSES
-    service = Service(Settings(database=database, **(chosen | options)), open_store(database))
+    service = Service(ServiceSettings(database=database, **(chosen | options)), open_store(database))
     try:
         await service.start()
         yield service

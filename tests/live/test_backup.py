@@ -17,9 +17,8 @@ from typer.testing import CliRunner
 from bilinq.client import Client
 from bilinq.commands import app as cli
 from bilinq.errors import Stale
-from bilinq.live.service.options import options_from
-from bilinq.live.service.recovery import scheduler_from
-from bilinq.live.settings import Settings
+from bilinq.live.service.recovery import load_scheduler
+from bilinq.live.settings import ServiceSettings
 from bilinq.live.store import Transaction, jobs, rewards
 from bilinq.live.store.copies import GAP
 from bilinq.live.store.schema import MIGRATIONS
@@ -111,7 +110,7 @@ def _ids(tx: Transaction) -> list[int]:
 
 
 def _learnt(tx: Transaction) -> list[list[float]]:
-    scheduler = scheduler_from(tx, options_from(Settings(), {}, 0))
+    scheduler = load_scheduler(tx, ServiceSettings())
     assert scheduler is not None
     known = scheduler.beliefs()
     assert known is not None

@@ -21,7 +21,7 @@ from databases import Postgres
 from process import make_key, wait_for
 from template import Copy, Template
 
-from bilinq.live.settings import Settings
+from bilinq.live.settings import ServiceSettings
 from bilinq.live.wire.messages import JobClassInfo, ServerClassInfo
 
 pytest_plugins = ["databases"]
@@ -85,7 +85,7 @@ def live(template: Template, database: str, key: str, **options: Any) -> Iterato
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    settings = Settings(
+    settings = ServiceSettings(
         database=database, port=port, slot=0.02, work_conserving=True, rate=0.0, seed=1, max_body=4096,
         job_class=(JobClassInfo("short", [1.0, 0.2]),), server_class=(ServerClassInfo("gpu", [0.3, 1.0]),), **options,
     )  # fmt: skip
@@ -295,7 +295,7 @@ def leads(service: Live) -> bool:
 
 def test_two_services_on_one_file(template: Template, service: Live, sqlite_url: str) -> None:
     before = template.log.read_text()
-    with template.start(Settings(database=sqlite_url, port=0)) as second:
+    with template.start(ServiceSettings(database=sqlite_url, port=0)) as second:
         wait_for(lambda: not second.alive)
     told = template.log.read_text().removeprefix(before)
     assert f"is in use by process {service.process.pid}" in json.dumps(told)

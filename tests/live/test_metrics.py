@@ -16,7 +16,7 @@ from bilinq.client import Client
 from bilinq.errors import BadInput
 from bilinq.live.service import Service
 from bilinq.live.service.administration import FRESH
-from bilinq.live.settings import Settings, load
+from bilinq.live.settings import ServiceSettings, load
 from bilinq.live.store import open_store
 from bilinq.live.wire.messages import JobClassInfo, ServerClassInfo
 
@@ -209,7 +209,7 @@ def test_a_scrape_of_many_classes_is_quick(tmp_path: Path) -> None:
     """50 x 20 classes: below 5 ms on the processor, the best of some, since other work on the machine is in the way."""
 
     async def run() -> tuple[float, str]:
-        settings = Settings(
+        settings = ServiceSettings(
             job_class=tuple(JobClassInfo(f"job {k}", [1.0, k / 50]) for k in range(50)),
             server_class=tuple(ServerClassInfo(f"server {k}", [1.0, k / 20]) for k in range(20)),
         )

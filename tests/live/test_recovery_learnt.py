@@ -8,7 +8,7 @@ from databases import stored
 from slotless import life, run, serving
 
 from bilinq.live.service import Service
-from bilinq.live.settings import Range
+from bilinq.live.settings import RewardBounds
 from bilinq.live.store import Transaction
 
 pytest_plugins = ["databases"]
@@ -85,11 +85,11 @@ def test_what_was_learnt_survives_a_damaged_checkpoint(
 
 def test_rewards_of_another_range_are_told_and_not_used(sqlite_url: str, caplog: pytest.LogCaptureFixture) -> None:
     async def work(high: float) -> None:
-        async with serving(sqlite_url, reward=Range(0.0, high)) as service:
+        async with serving(sqlite_url, reward=RewardBounds(0.0, high)) as service:
             await life(service, high)
 
     run(work(100.0))
     with caplog.at_level(logging.WARNING, "bilinq.live"):
         run(work(1.0))
-    assert "must be for rewards of" in caplog.text
+    assert "must be for rewards from 0 to 1; got 0 to 100" in caplog.text
     assert "learning starts again from nothing" in caplog.text

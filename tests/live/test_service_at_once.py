@@ -64,9 +64,9 @@ def test_knobs_that_are_turned_at_the_same_time_are_all_turned(database_url: str
         turns = (SettingsUpdate(target_wait=7.0), SettingsUpdate(exploration="ucb"), SettingsUpdate(weight={"a": 3.0}))
         async with serving(database_url) as service:
             await asyncio.gather(*(service.update_settings(LOCAL, turn) for turn in turns))
-            at_once = service.replica.options.shown
+            at_once = await service.policy_settings()
         async with serving(database_url) as service:
-            assert service.replica.options.shown == at_once
+            assert await service.policy_settings() == at_once
             assert (at_once.target_wait, at_once.exploration) == (7.0, "ucb")
             assert service.replica.memory.classes["job", "a"].weight == 3.0
 

@@ -19,8 +19,8 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_s
 from bilinq.live.http.app import make_app
 from bilinq.live.keys import LOCAL
 from bilinq.live.service import Service
-from bilinq.live.service.recovery import kinds, new_scheduler
-from bilinq.live.settings import Settings
+from bilinq.live.service.configuration import new_scheduler, scheduler_classes
+from bilinq.live.settings import ServiceSettings
 from bilinq.live.store import classes, open_store, rewards
 from bilinq.live.watch import Watch
 from bilinq.live.wire.messages import JobClassInfo, NewKey, ServerClassInfo
@@ -42,7 +42,7 @@ class ServiceMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.runner = asyncio.Runner()
-        self.settings = Settings(
+        self.settings = ServiceSettings(
             database=type(self).fresh(), work_conserving=True, job_class=JOBS, server_class=SERVERS, slot=60.0,
             max_attempts=ATTEMPTS, rate=0.0, checkpoint_every=3600.0, backlog=40, seed=1,
         )  # fmt: skip
@@ -264,7 +264,7 @@ class ServiceMachine(RuleBasedStateMachine):
             assert len(log) == len({row.lease for row in log}) == self.rewards
             rows = await replica.store.write(classes.current)
             fresh, names = (
-                new_scheduler(kinds(rows, replica.options), replica.options),
+                new_scheduler(scheduler_classes(rows, replica.settings), replica.settings),
                 {row.id: row.name for row in rows},
             )
             fresh.observe((names[row.job_class_id], names[row.server_class_id], row.value) for row in log)

@@ -15,7 +15,7 @@ from bilinq.live.keys import LOCAL
 from bilinq.live.service import Service
 from bilinq.live.service.memory import Poll
 from bilinq.live.service.outbox import Changes, Outbox
-from bilinq.live.settings import Settings
+from bilinq.live.settings import ServiceSettings
 from bilinq.live.store import Store, Transaction, classes, jobs, leases, open_store, servers
 from bilinq.live.store.classes import ClassRow
 from bilinq.live.store.jobs import Ended, JobRow, Queued
@@ -192,7 +192,7 @@ def test_after_a_failure_changes_start_anew(sqlite_url: str) -> None:
 @asynccontextmanager
 async def serving(url: str, **options: Any) -> AsyncIterator[Service]:
     classes = {"job_class": (JobClassInfo("a", [1.0]),), "server_class": (ServerClassInfo("x", [1.0]),)}
-    service = Service(Settings(database=url, **(classes | options)), open_store(url))
+    service = Service(ServiceSettings(database=url, **(classes | options)), open_store(url))
     await service.start()
     try:
         yield service

@@ -23,10 +23,10 @@ def test_what_the_api_has_set_stays_until_the_file_says_something_else(database_
             await service.update_settings(LOCAL, SettingsUpdate(target_wait=5.0, weight={"a": 2.0}))
             await service.put_job_class(LOCAL, JobClassInfo("c", [0.5, 0.5], weight=4.0))
         async with serving(database_url, target_wait=3.0) as service:
-            assert (service.replica.options.target_wait, weight(service, "a"), weight(service, "c")) == (5.0, 2.0, 4.0)
+            assert (service.replica.settings.target_wait, weight(service, "a"), weight(service, "c")) == (5.0, 2.0, 4.0)
         heavier = (JobClassInfo("a", [1.0, 0.0], weight=7.0), CLASSES["job_class"][1])
         async with serving(database_url, target_wait=4.0, job_class=heavier) as service:
-            assert (service.replica.options.target_wait, weight(service, "a"), weight(service, "c")) == (4.0, 7.0, 4.0)
+            assert (service.replica.settings.target_wait, weight(service, "a"), weight(service, "c")) == (4.0, 7.0, 4.0)
 
     run(work())
 

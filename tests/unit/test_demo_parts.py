@@ -22,7 +22,7 @@ from bilinq.demo.load import arrivals
 from bilinq.demo.service import open_database
 from bilinq.errors import BadInput
 from bilinq.live.keys import LOCAL, create_key, list_keys
-from bilinq.live.settings import Settings
+from bilinq.live.settings import ServiceSettings
 from bilinq.live.store import Transaction, jobs, open_store
 from bilinq.live.store.jobs import JobRow
 from bilinq.live.wire.messages import KeyInfo, NewKey
@@ -60,7 +60,7 @@ def keys_of(file: Path) -> list[KeyInfo]:
 
 def test_every_fleet_is_a_service_that_knows_no_reward(fleet: Fleet) -> None:
     settings = fleet.settings({"port": 8001})
-    assert isinstance(settings, Settings) and settings.port == 8001 and settings.host == "127.0.0.1"
+    assert isinstance(settings, ServiceSettings) and settings.port == 8001 and settings.host == "127.0.0.1"
     assert [one.name for one in settings.job_class] == list(fleet.problem.job_names)
     assert [one.name for one in settings.server_class] == list(fleet.servers)
     assert settings.reward.low == fleet.low and settings.reward.high == fleet.high

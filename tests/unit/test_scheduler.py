@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import bilinq
-from bilinq import BadInput, FirstCome, Greedy, JobClass, RewardRange, Sabr, Scheduler, ServerClass
+from bilinq import BadInput, FirstCome, Greedy, JobClass, MaxWeight, RewardRange, Sabr, Scheduler, ServerClass
 from bilinq.errors import BadState
+from bilinq.scheduler.classes import PolicySettings
 from bilinq.scheduler.snapshot import seal, unseal
 
 JOBS = [JobClass("chat", [1.0, 0.1]), JobClass("code", [1.0, 0.9], weight=2.0)]
@@ -306,7 +307,7 @@ def test_greedy_is_a_policy_like_any_other() -> None:
     one = Scheduler([JobClass("a", [1.0])], SERVERS, policy=Greedy())
     one.submit("a")
     assert len(one.assign({"small": 1})) == 1
-    with pytest.raises(BadInput, match="settings belong to the default policy"):
+    with pytest.raises(BadInput, match=r"V is not a setting of Greedy\(.*\) that can change while it runs"):
         one.update_settings(V=3.0)
 
 
@@ -371,3 +372,33 @@ def test_a_job_that_is_placed_may_be_reported_before_the_first_slot() -> None:
     scheduler.submit("a", job=6)
     assert scheduler.report(5, reward=0.5)
     assert [task.job for task in scheduler.assign({"s": 1})] == [6]
+
+
+def test_settings_belong_to_the_policy_whoever_gave_it() -> None:
+    one = Scheduler([JobClass("a", [1.0])], SERVERS, policy=Sabr(V=3.0))
+    assert one.settings is not None and one.settings.V == 3.0
+    one.update_settings(target_wait=5.0, exploration="ucb")
+    assert one.settings == PolicySettings(target_wait=5.0, exploration="ucb")
+    assert Scheduler([JobClass("a", [1.0])], SERVERS, policy=Greedy()).settings is None
+
+
+def test_a_snapshot_is_restored_with_the_policy_that_made_it_only() -> None:
+    classes = [JobClass("a", [1.0])], SERVERS
+    greedy, default = Scheduler(*classes, policy=Greedy()).snapshot(), Scheduler(*classes).snapshot()
+    assert Scheduler.restore(greedy, Greedy()).policy == Greedy()
+    with pytest.raises(BadInput, match="policy must be given, since the snapshot was made with one"):
+        Scheduler.restore(greedy)
+    for data, policy, name in ((greedy, MaxWeight(), "Greedy"), (default, Greedy(), "Sabr")):
+        with pytest.raises(BadState, match=f"snapshot must be of policy {type(policy).__name__}; got one of {name}"):
+            Scheduler.restore(data, policy)
+    mine = Scheduler.restore(default, Sabr.for_scheduler(V=7.0))
+    assert mine.settings is not None and mine.settings.V == 7.0
+
+
+def test_old_names_of_the_settings_warn_and_work() -> None:
+    one = Scheduler([JobClass("a", [1.0])], SERVERS)
+    with pytest.warns(DeprecationWarning, match="use Scheduler.update_settings"):
+        one.turn(V=3.0)
+    with pytest.warns(DeprecationWarning, match="use Scheduler.settings"):
+        assert one.knobs == one.settings
+    assert one.V == 3.0

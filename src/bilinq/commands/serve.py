@@ -11,7 +11,7 @@ import typer
 from bilinq.errors import BadInput
 
 if TYPE_CHECKING:
-    from bilinq.live.settings import Settings
+    from bilinq.live.settings import ServiceSettings
 
 
 def serve(
@@ -112,7 +112,7 @@ def _with_new_names(given: dict[str, Any]) -> dict[str, Any]:
     return given
 
 
-def _run(settings: Settings) -> None:
+def _run(settings: ServiceSettings) -> None:
     import uvloop
 
     from bilinq.live import tracing

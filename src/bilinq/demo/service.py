@@ -15,7 +15,7 @@ from bilinq.errors import BadInput, BilinqError, Unavailable
 from bilinq.live.keys import LOCAL, create_key, list_keys, revoke_key
 from bilinq.live.logs import log_to
 from bilinq.live.run import run
-from bilinq.live.settings import Settings
+from bilinq.live.settings import ServiceSettings
 from bilinq.live.store import Transaction, classes, jobs, meta, open_store, rewards
 from bilinq.live.store.jobs import Ended
 from bilinq.live.wire.messages import NewKey, Scope
@@ -26,7 +26,7 @@ MARK = "demo"
 """Under what name a database tells whose demo it is."""
 
 
-async def open_database(settings: Settings, fleet: Fleet) -> Opened:
+async def open_database(settings: ServiceSettings, fleet: Fleet) -> Opened:
     """Return fresh keys for a database that is new or of an earlier demo of the same fleet; cancel jobs that it left."""
     store = open_store(settings.database)
     try:
@@ -38,7 +38,7 @@ async def open_database(settings: Settings, fleet: Fleet) -> Opened:
         await store.stop()
 
 
-def _open(tx: Transaction, settings: Settings, fleet: Fleet) -> Opened:
+def _open(tx: Transaction, settings: ServiceSettings, fleet: Fleet) -> Opened:
     whose, used = meta.get(tx, MARK), classes.current(tx) or list_keys(tx)
     if whose != fleet.name and (whose or used):
         held = f"a demo of fleet {whose}" if whose else "a service that is no demo"

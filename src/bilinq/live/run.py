@@ -12,7 +12,7 @@ from collections.abc import Callable
 from bilinq.live.http.app import make_app
 from bilinq.live.http.server import Server, address, listen, reachable
 from bilinq.live.service import Service
-from bilinq.live.settings import Settings
+from bilinq.live.settings import ServiceSettings
 from bilinq.live.store import open_store
 from bilinq.live.watch import Watch
 
@@ -24,7 +24,7 @@ SWITCH = 0.0005
 """Seconds after which Python lets another thread go on; the writer needs its turn after every statement."""
 
 
-async def run(settings: Settings, ready: Callable[[str], None]) -> None:
+async def run(settings: ServiceSettings, ready: Callable[[str], None]) -> None:
     """Serve until a signal comes; `ready` is told the address as soon as the service is ready.
 
     Before that requests are answered with 503, so that nobody has to guess whether it starts, which takes minutes when
@@ -60,7 +60,7 @@ async def run(settings: Settings, ready: Callable[[str], None]) -> None:
     log.info("stopped")
 
 
-def _say_what_is_missing(service: Service, settings: Settings) -> None:
+def _say_what_is_missing(service: Service, settings: ServiceSettings) -> None:
     """Log what nobody can do without: a key, and classes of both kinds."""
     if not service.ready:
         return

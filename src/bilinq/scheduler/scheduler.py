@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from math import inf
@@ -14,11 +15,10 @@ from bilinq.assignment import assign as draw
 from bilinq.errors import BadInput, BadState
 from bilinq.learning import Outcome
 from bilinq.learning.health import Health, health_of
-from bilinq.policies import Policy
-from bilinq.policies.fair import FairPolicy
+from bilinq.policies import Policy, Sabr
 from bilinq.scheduler.classes import Class, Exploration, JobClass, PolicySettings, RewardRange, Roster, ServerClass
 from bilinq.scheduler.ledger import Job, Ledger
-from bilinq.scheduler.snapshot import Draws, decode, encode, seal, unseal
+from bilinq.scheduler.snapshot import Draws, decode, encode, policy_of, seal, unseal
 
 HORIZON = 1_000_000
 """Slots that policies are told, where they ask: a live scheduler has no end."""
@@ -94,13 +94,14 @@ class Scheduler:
         policy: Policy | None = None,
         seed: int = 0,
     ) -> None:
-        settings: PolicySettings | None = None
+        self._is_default = policy is None
         if policy is None:
             wait = 20.0 if target_wait is None and V is None else target_wait
             settings = PolicySettings(wait, V, work_conserving, exploration, gamma)
+            policy = Sabr.for_scheduler(**asdict(settings))
         elif target_wait is not None or V is not None:
             raise BadInput("policy has settings of its own; set target_wait and V there")
-        self._roster = Roster(tuple(job_classes), tuple(server_classes), settings, policy)
+        self._roster = Roster(tuple(job_classes), tuple(server_classes), policy)
         self._range = reward if isinstance(reward, RewardRange) else RewardRange(*reward)
         self._seed, self._slot, self._next = count("seed", seed, least=0), 0, 1
         self._jobs = Ledger(by_job=self.policy.rows == "job", classes=len(job_classes))
@@ -242,12 +243,16 @@ class Scheduler:
         exploration: Exploration | None = None,
         gamma: float | None = None,
     ) -> None:
-        """Change some settings of the default policy. `target_wait` and `V` replace each other."""
-        if self._roster.settings is None:
-            raise BadInput(f"settings belong to the default policy; got {self.policy!r}")
-        settings = self._roster.settings.updated(target_wait, V, work_conserving, exploration, gamma)
-        self._roster = replace(self._roster, settings=settings)
+        """Change some settings of the policy, where it has them. `target_wait` and `V` replace each other."""
+        self._roster = self._roster.updated(
+            target_wait=target_wait, V=V, work_conserving=work_conserving, exploration=exploration, gamma=gamma
+        )
         self._state = self.policy.adapt(self._state, self._roster.instances)
+
+    def turn(self, **settings: Any) -> None:
+        """Call `update_settings`; deprecated."""
+        warnings.warn("Scheduler.turn is deprecated; use Scheduler.update_settings", DeprecationWarning, stacklevel=2)
+        self.update_settings(**settings)
 
     @property
     def policy(self) -> Policy:
@@ -256,8 +261,14 @@ class Scheduler:
 
     @property
     def settings(self) -> PolicySettings | None:
-        """The settings of the default policy; None if the caller gave a policy."""
-        return self._roster.settings
+        """The settings of the policy; None if it has none that can change while it runs."""
+        return PolicySettings.of(self.policy)
+
+    @property
+    def knobs(self) -> PolicySettings | None:
+        """The same as `settings`; deprecated."""
+        warnings.warn("Scheduler.knobs is deprecated; use Scheduler.settings", DeprecationWarning, stacklevel=2)
+        return self.settings
 
     @property
     def reward(self) -> RewardRange:
@@ -287,9 +298,8 @@ class Scheduler:
     @property
     def V(self) -> float:
         """V of the next slot: as given, or what the wait to aim at asks for by now; NaN for a policy without it."""
-        if not isinstance(self.policy, FairPolicy):
-            return float("nan")
-        return float(self.policy.current_V(self._state)[0])
+        V = self.policy.current_V(self._state)
+        return float("nan") if V is None else float(V[0])
 
     @property
     def expected(self) -> Array:
@@ -313,6 +323,7 @@ class Scheduler:
             {
                 "seed": self._seed, "slot": self._slot, "next": self._next, "reward": [self._range.low, self._range.high],
                 "knobs": None if self.settings is None else asdict(self.settings),
+                "policy": None if self._is_default else type(self.policy).__name__,
                 "job_classes": [[one.name, one.features, one.weight] for one in self.job_classes],
                 "server_classes": [[one.name, one.features] for one in self.server_classes],
                 "jobs": list(self._jobs.listed()) if jobs else [],
@@ -322,23 +333,28 @@ class Scheduler:
 
     @classmethod
     def restore(cls, data: bytes, policy: Policy | None = None) -> Self:
-        """Return the scheduler that `snapshot` saved, after checks that it is whole and sound.
+        """Return the scheduler that `snapshot` saved, after checks that it is complete and sound.
 
-        `policy` must be given where the scheduler had one of the caller's own.
+        `policy` must be given where the scheduler had one of the caller's own; its settings are used then, not those of
+        the snapshot.
 
         Raises
         ------
         BadState
-            If the bytes are damaged, of another version, or not a sound state of the policy.
+            If the bytes are damaged, of another version or policy, or not a sound state of the policy.
         """
         kept = unseal(data)
-        if (kept["knobs"] is None) != (policy is not None):
-            raise BadInput(f"policy must be given if and only if the snapshot was made with one; got {policy!r}")
+        family = policy_of(kept)
+        if policy is None and (kept["knobs"] is None or kept.get("policy") is not None):
+            raise BadInput("policy must be given, since the snapshot was made with one; got None")
+        if policy is not None and family not in (None, type(policy).__name__):
+            raise BadState(f"snapshot must be of policy {type(policy).__name__}; got one of {family}")
         try:
             jobs = [JobClass(*one) for one in kept["job_classes"]]
             servers = [ServerClass(*one) for one in kept["server_classes"]]
             low, high = kept["reward"]
-            self = cls(jobs, servers, reward=(low, high), policy=policy, seed=kept["seed"], **(kept["knobs"] or {}))
+            settings = kept["knobs"] if policy is None else {}
+            self = cls(jobs, servers, reward=(low, high), policy=policy, seed=kept["seed"], **settings)
             self._resume(kept)
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise BadState(f"snapshot must fit this version and policy; {error}") from None

@@ -55,6 +55,13 @@ def unseal(data: bytes) -> dict[str, Any]:
     return document
 
 
+def policy_of(document: Mapping[str, Any]) -> str | None:
+    """Return the class name of the policy that a snapshot was made with; None if it is not known."""
+    default = None if document["knobs"] is None else "Sabr"
+    name: str | None = document.get("policy") or default
+    return name
+
+
 def encode(value: Any) -> Any:
     """Return a state, made of named tuples, dataclasses, tuples, arrays and numbers, as plain values."""
     if isinstance(value, np.ndarray):

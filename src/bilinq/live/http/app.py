@@ -12,14 +12,14 @@ from bilinq.live.http.pages import Pages
 from bilinq.live.http.problems import Problems
 from bilinq.live.http.routes import METRICS, ROUTES
 from bilinq.live.http.routing import Paths, Route
-from bilinq.live.settings import Settings
+from bilinq.live.settings import ServiceSettings
 
 if TYPE_CHECKING:
     from bilinq.live.service import Service
     from bilinq.live.watch import Watch
 
 
-def make_app(service: "Service", watch: "Watch", settings: Settings) -> App:
+def make_app(service: "Service", watch: "Watch", settings: ServiceSettings) -> App:
     """Return the application that answers for `service` and shows what `watch` sees of it.
 
     From the outside in: headers for every answer, errors as problems, the dashboard's files, requests of a
@@ -36,6 +36,6 @@ def make_app(service: "Service", watch: "Watch", settings: Settings) -> App:
     return Headers(Traced(app) if tracing.on() else app, service.meters.answers)
 
 
-def _opened(route: Route, settings: Settings) -> Route:
+def _opened(route: Route, settings: ServiceSettings) -> Route:
     """Return the route, without need of a key if it is that of the metrics and the settings say so."""
     return replace(route, scopes=OPEN) if route.path == METRICS and settings.metrics == "open" else route

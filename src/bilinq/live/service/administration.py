@@ -5,14 +5,22 @@ from __future__ import annotations
 import asyncio
 import time
 
-from msgspec import UNSET, structs
+from msgspec import structs
 
-from bilinq.errors import BadInput, NotFound, Unavailable
+from bilinq.errors import Unavailable
 from bilinq.live.keys import Identity, create_key, identify, key_info, revoke_key, rotate_key
+from bilinq.live.service.configuration import (
+    ADJUSTABLE,
+    check_features,
+    check_update,
+    class_row,
+    new_scheduler,
+    scheduler_classes,
+    scheduler_settings,
+    settings_info,
+)
 from bilinq.live.service.memory import Memory
-from bilinq.live.service.options import ADJUSTABLE, Options, check_features, class_row
 from bilinq.live.service.outbox import to_text
-from bilinq.live.service.recovery import kinds, new_scheduler
 from bilinq.live.service.replica import Replica
 from bilinq.live.service.slots import Slots
 from bilinq.live.store import Transaction, audit, classes, keys, knobs
@@ -63,7 +71,7 @@ class Administration:
     async def policy_settings(self) -> SettingsInfo:
         """Return the settings of the policy."""
         assert self._replica.memory is not None
-        return self._replica.options.shown
+        return settings_info(self._replica.settings)
 
     async def put_class(self, who: Identity, one: JobClassInfo | ServerClassInfo) -> None:
         """Add a class or change it; a new one starts from what the others have taught."""
@@ -76,15 +84,15 @@ class Administration:
         """Change settings of the policy, and weights of classes, all or none."""
         async with self._changing:
             memory = self._replica.memory
-            after, weights = check_update(self._replica, update)
+            after, weights = check_update(memory, self._replica.settings, update)
             rows = [memory.classes["job", name]._replace(weight=weight) for name, weight in weights.items()]
             values = {name: getattr(after, name) for name in ADJUSTABLE}
             await self._set_classes(memory, who, rows, f"knobs {to_text(values | {'weight': weights})}", values)
-            self._replica.options = after
+            self._replica.settings = after
             if memory.scheduler is not None:
-                memory.scheduler.update_settings(**after.arguments)
+                memory.scheduler.update_settings(**scheduler_settings(after))
         self._slots.hurry()
-        return after.shown
+        return settings_info(after)
 
     async def create_key(self, who: Identity, new: NewKey) -> CreatedKey:
         """Make a key, of which only a hash is stored."""
@@ -140,28 +148,17 @@ class Administration:
         if memory is self._replica.memory:
             memory.classes, memory.scheduler = after, scheduler
             if scheduler is not None:
-                scheduler.set_classes(*kinds(list(after.values()), self._replica.options))
+                scheduler.set_classes(*scheduler_classes(after.values(), self._replica.settings))
 
     def _fitting(self, memory: Memory, after: dict[tuple[str, str], ClassRow]) -> Scheduler | None:
         """Return the scheduler if these classes suit it, a new one if there is none yet, None if classes are missing."""
-        wanted = kinds(list(after.values()), self._replica.options)
+        wanted = scheduler_classes(after.values(), self._replica.settings)
         check_features(after.values())
         if memory.scheduler is not None:
             memory.scheduler.check_classes(*wanted)
         if not wanted.jobs or not wanted.servers:
             return None
-        return memory.scheduler or new_scheduler(wanted, self._replica.options)
-
-
-def check_update(replica: Replica, update: SettingsUpdate) -> tuple[Options, dict[str, float]]:
-    """Return the options and the weights by job class that knobs ask for, or say why they cannot be turned so."""
-    if update.target_wait is not UNSET and update.V is not UNSET:
-        raise BadInput("target_wait and V exclude each other; give one of them")
-    weights = {} if update.weight is UNSET else update.weight
-    for name in weights:
-        if ("job", name) not in replica.memory.classes:
-            raise NotFound(f"there is no job class {name!r}")
-    return replica.options.updated(update), weights
+        return memory.scheduler or new_scheduler(wanted, self._replica.settings)
 
 
 class LocalKeys:

@@ -8,19 +8,27 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import NamedTuple
+
+from msgspec import structs
 
 from bilinq.errors import BadState, Unavailable
+from bilinq.live.service.configuration import (
+    SchedulerClasses,
+    configure,
+    new_scheduler,
+    policy_type,
+    scheduler_classes,
+    scheduler_policy,
+)
 from bilinq.live.service.memory import Ids, LiveServer, Memory
-from bilinq.live.service.options import Options, configure, options_from
 from bilinq.live.service.replica import Replica
-from bilinq.live.settings import Settings
+from bilinq.live.settings import ServiceSettings
 from bilinq.live.store import Transaction, checkpoints, classes, jobs, keys, knobs, leases, rewards, servers
 from bilinq.live.store.classes import ClassRow
 from bilinq.live.store.rewards import RewardRow
-from bilinq.policies import FirstCome
 from bilinq.scheduler.classes import JobClass, ServerClass
 from bilinq.scheduler.scheduler import Scheduler
+from bilinq.scheduler.snapshot import policy_of, unseal
 
 log = logging.getLogger("bilinq.live")
 
@@ -38,7 +46,7 @@ class Recovery:
     """Loads memory when the service starts, and again when it cannot be trusted any more."""
 
     def __init__(self, replica: Replica) -> None:
-        self._replica = replica
+        self._replica, self._given = replica, replica.settings
         self._pauses = Pauses()
 
     async def run(self) -> None:
@@ -72,14 +80,13 @@ class Recovery:
     async def load(self) -> None:
         """Load everything, and serve requests from then on."""
         replica, now = self._replica, time.monotonic()
-        ids = await replica.store.write(lambda tx: configure(tx, replica.settings, replica.address))
-        load = lambda tx: load_memory(tx, replica.settings, ids, replica.seed, now)  # noqa: E731
-        replica.use(*await replica.store.read(load))
+        ids = await replica.store.write(lambda tx: configure(tx, self._given, replica.address))
+        replica.use(*await replica.store.read(lambda tx: load_memory(tx, self._given, ids, now)))
 
     async def checkpoint(self, memory: Memory) -> None:
         """Save what was learnt, with the number of the last reward that it contains."""
         replica = self._replica
-        if memory.scheduler is None or not replica.options.learns:
+        if memory.scheduler is None or not memory.scheduler.policy.learns:
             return
         state, seq, now = memory.scheduler.snapshot(jobs=False), memory.ids.last_seq, time.time()
         await replica.write(lambda tx: checkpoints.save(tx, seq, now, state, sha256(state).hexdigest()))
@@ -115,88 +122,13 @@ class Pauses:
         return self._pause
 
 
-class Kinds(NamedTuple):
-    """Classes of both kinds as the scheduler knows them."""
+def load_memory(tx: Transaction, given: ServiceSettings, ids: Ids, now: float) -> tuple[Memory, ServiceSettings]:
+    """Return memory and the settings, with those that the API changed, as stored; `now` is the monotonic clock.
 
-    jobs: list[JobClass]
-    servers: list[ServerClass]
-
-
-def scheduler_from(tx: Transaction, options: Options) -> Scheduler | None:
-    """Return a scheduler without jobs for the current classes; None until there are classes of both kinds.
-
-    What it has learnt is that of the newest sound checkpoint and the rewards since; if no checkpoint is sound, that of all
-    rewards; if these do not fit either, nothing. What is not as it should be goes to the log. A policy that does not learn
-    starts from nothing, and leaves checkpoints and rewards to the next one that does.
+    Every active lease gets a full lease time from now: changes of the wall clock do not matter.
     """
-    every = {row.id: row for row in classes.all(tx)}
-    current = kinds([row for row in every.values() if row.current], options)
-    if not current.jobs or not current.servers:
-        return None
-    if not options.learns:
-        return new_scheduler(current, options)
-    for kept in checkpoints.newest(tx):
-        try:
-            return _settled(_restored(kept, options), every, rewards.since(tx, kept.seq), current, options)
-        except UNUSABLE as error:
-            log.error("checkpoint %d is not usable: %s", kept.id, error)
-    seen = rewards.since(tx, 0)
-    if seen:
-        log.warning("what was learnt is computed again from all %d rewards", len(seen))
-    try:
-        return _settled(new_scheduler(current, options), every, seen, current, options)
-    except UNUSABLE as error:
-        log.error("the rewards do not fit, learning starts again from nothing: %s", error)
-        return new_scheduler(current, options)
-
-
-def new_scheduler(current: Kinds, options: Options) -> Scheduler:
-    """Return a scheduler that has learnt nothing."""
-    given = options.arguments if options.learns else {"policy": FirstCome()}
-    return Scheduler(*current, reward=options.reward, seed=options.seed, **given)
-
-
-def kinds(rows: Sequence[ClassRow], options: Options) -> Kinds:
-    """Return stored classes as the scheduler knows them, with weights if its policy knows any."""
-    jobs = [
-        JobClass(row.name, row.features, row.weight if options.learns else 1.0) for row in rows if row.kind == "job"
-    ]
-    return Kinds(jobs, [ServerClass(row.name, row.features) for row in rows if row.kind == "server"])
-
-
-def _restored(kept: checkpoints.Checkpoint, options: Options) -> Scheduler:
-    """Return the scheduler of a checkpoint, or raise if it is damaged or was made for another range of rewards."""
-    if sha256(kept.state).hexdigest() != kept.checksum:
-        raise BadState("it must have the checksum it was stored with")
-    scheduler = Scheduler.restore(kept.state)
-    if scheduler.reward != options.reward:
-        raise BadState(f"it must be for rewards of {options.reward}; got {scheduler.reward}")
-    return scheduler
-
-
-def _settled(
-    scheduler: Scheduler, every: dict[int, ClassRow], seen: Sequence[RewardRow], current: Kinds, options: Options
-) -> Scheduler:
-    """Return the scheduler after it has learnt from rewards under the features of then, with the current classes."""
-    if seen:
-        jobs, servers = {row.job_class_id for row in seen}, {row.server_class_id for row in seen}
-        scheduler.set_classes(
-            [JobClass(str(id), every[id].features) for id in sorted(jobs)],
-            [ServerClass(str(id), every[id].features) for id in sorted(servers)],
-        )
-        scheduler.observe((str(row.job_class_id), str(row.server_class_id), row.value) for row in seen)
-    scheduler.set_classes(*current)
-    scheduler.update_settings(**options.arguments)
-    return scheduler
-
-
-def load_memory(tx: Transaction, settings: Settings, ids: Ids, seed: int, now: float) -> tuple[Memory, Options]:
-    """Return memory and options as the database has them; `now` is the monotonic clock.
-
-    Every active lease gets a full lease time from now: what the clock on the wall did meanwhile does not matter.
-    """
-    options = options_from(settings, knobs.all(tx), seed)
-    memory = Memory(ids, scheduler_from(tx, options), settings.max_attempts)
+    settings = structs.replace(given, **knobs.all(tx))
+    memory = Memory(ids, load_scheduler(tx, settings), settings.max_attempts)
     memory.classes = {(row.kind, row.name): row for row in classes.current(tx)}
     memory.keys = {row.prefix: row for row in keys.all(tx)}
     for server in servers.all(tx):
@@ -208,4 +140,65 @@ def load_memory(tx: Transaction, settings: Settings, ids: Ids, seed: int, now: f
         job = jobs.get(tx, lease.job)
         assert job is not None
         memory.adopt(lease, job, now + settings.lease)
-    return memory, options
+    return memory, settings
+
+
+def load_scheduler(tx: Transaction, settings: ServiceSettings) -> Scheduler | None:
+    """Return a scheduler without jobs for the current classes; None until there are classes of both kinds.
+
+    It has learnt what is in the newest sound checkpoint of its policy and from the rewards since; without such a checkpoint,
+    from all rewards; if these do not fit either, nothing. A policy that does not learn starts from nothing, and leaves
+    checkpoints and rewards to the next one that does.
+    """
+    every = {row.id: row for row in classes.all(tx)}
+    current = scheduler_classes([row for row in every.values() if row.current], settings)
+    if not current.jobs or not current.servers:
+        return None
+    if not policy_type(settings).learns:
+        return new_scheduler(current, settings)
+    for kept in checkpoints.newest(tx):
+        try:
+            scheduler = _restored(kept, settings)
+            if scheduler is not None:
+                return _replayed(scheduler, every, rewards.since(tx, kept.seq), current)
+        except UNUSABLE as error:
+            log.error("checkpoint %d is not usable: %s", kept.id, error)
+    seen = rewards.since(tx, 0)
+    if seen:
+        log.warning("what was learnt is computed again from all %d rewards", len(seen))
+    try:
+        return _replayed(new_scheduler(current, settings), every, seen, current)
+    except UNUSABLE as error:
+        log.error("the rewards do not fit, learning starts again from nothing: %s", error)
+        return new_scheduler(current, settings)
+
+
+def _restored(kept: checkpoints.Checkpoint, settings: ServiceSettings) -> Scheduler | None:
+    """Return the scheduler of a checkpoint, None if another policy made it; raise if it is damaged or has other rewards."""
+    if sha256(kept.state).hexdigest() != kept.checksum:
+        raise BadState("it must have the checksum it was stored with")
+    family = policy_of(unseal(kept.state))
+    if family != policy_type(settings).__name__:
+        log.warning("checkpoint %d belongs to another policy: %s", kept.id, family)
+        return None
+    scheduler = Scheduler.restore(kept.state, scheduler_policy(settings))
+    low, high = scheduler.reward.low, scheduler.reward.high
+    if (low, high) != (settings.reward.low, settings.reward.high):
+        wanted = f"{settings.reward.low:g} to {settings.reward.high:g}"
+        raise BadState(f"it must be for rewards from {wanted}; got {low:g} to {high:g}")
+    return scheduler
+
+
+def _replayed(
+    scheduler: Scheduler, every: dict[int, ClassRow], seen: Sequence[RewardRow], current: SchedulerClasses
+) -> Scheduler:
+    """Return the scheduler after it has learnt from rewards, each with its features at that time, with current classes."""
+    if seen:
+        jobs, servers = {row.job_class_id for row in seen}, {row.server_class_id for row in seen}
+        scheduler.set_classes(
+            [JobClass(str(id), every[id].features) for id in sorted(jobs)],
+            [ServerClass(str(id), every[id].features) for id in sorted(servers)],
+        )
+        scheduler.observe((str(row.job_class_id), str(row.server_class_id), row.value) for row in seen)
+    scheduler.set_classes(*current)
+    return scheduler

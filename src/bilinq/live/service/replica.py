@@ -11,12 +11,13 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextvars import Context
 from typing import Any, TypeVar
 
+from msgspec import structs
+
 from bilinq.errors import BadInput, Refused, Unavailable
 from bilinq.live.metrics import Meters
 from bilinq.live.service.memory import Memory
-from bilinq.live.service.options import Options
 from bilinq.live.service.outbox import Changes, Outbox, Payloads
-from bilinq.live.settings import Settings
+from bilinq.live.settings import ServiceSettings
 from bilinq.live.store import Store, Transaction, meta
 from bilinq.live.store.leases import LeaseRow
 
@@ -32,6 +33,8 @@ class Replica:
 
     Attributes
     ----------
+    settings
+        As they are now: those that the service was started with, and what the API has changed since.
     ready, stopping, following
         Whether requests are served, whether the process is about to end, and whether another process leads.
     leader
@@ -46,9 +49,9 @@ class Replica:
         Set when a slot should run before its time.
     """
 
-    def __init__(self, settings: Settings, store: Store) -> None:
-        self.settings, self.store, self.meters = settings, store, Meters()
-        self.seed = secrets.randbits(32) if settings.seed is None else settings.seed
+    def __init__(self, settings: ServiceSettings, store: Store) -> None:
+        seed = secrets.randbits(32) if settings.seed is None else settings.seed
+        self.settings, self.store, self.meters = structs.replace(settings, seed=seed), store, Meters()
         self.ready, self.stopping, self.following = False, False, False
         self.leader: str | None = None
         self.address: str | None = None
@@ -56,7 +59,6 @@ class Replica:
         self.failed, self.slot_due = asyncio.Event(), asyncio.Event()
         self.tasks: set[asyncio.Task[None]] = set()
         self._memory: Memory | None = None
-        self._options: Options | None = None
         self._outbox = Outbox(self._submit, self.slot_due.is_set)
 
     @property
@@ -67,20 +69,10 @@ class Replica:
             raise Unavailable(f"the service is {'stopping' if self.stopping else waits}", retry_after=1.0)
         return self._memory
 
-    @property
-    def options(self) -> Options:
-        """The scheduler's options as they are now."""
-        assert self._options is not None
-        return self._options
-
-    @options.setter
-    def options(self, value: Options) -> None:
-        self._options = value
-
-    def use(self, memory: Memory, options: Options) -> None:
+    def use(self, memory: Memory, settings: ServiceSettings) -> None:
         """Serve requests from memory that was just loaded."""
         memory.meters, self.meters.saved = self.meters, time.time()
-        self._memory, self._options = memory, options
+        self._memory, self.settings = memory, settings
         self.loaded, self.last_slot = time.time(), time.monotonic()
         self.ready = not self.stopping
 

@@ -13,7 +13,7 @@ from bilinq.live.service.replica import Replica
 from bilinq.live.service.slots import Slots
 from bilinq.live.service.submissions import Submissions
 from bilinq.live.service.workers import Workers
-from bilinq.live.settings import Settings
+from bilinq.live.settings import ServiceSettings
 from bilinq.live.store import Store
 from bilinq.live.wire import messages as m
 
@@ -24,7 +24,7 @@ class Service:
     healthy = True
     """Whether the process works; as long as it can answer, it does."""
 
-    def __init__(self, settings: Settings, store: Store) -> None:
+    def __init__(self, settings: ServiceSettings, store: Store) -> None:
         self.replica = Replica(settings, store)
         self.slots = Slots(self.replica)
         self.meters = self.replica.meters

@@ -37,8 +37,9 @@ class Slots:
             replica.slot_due.set()
 
     def _useful(self, idle: bool) -> bool:
-        """Tell whether a slot changes anything: a policy that goes by arrival must see jobs also while no server is idle."""
-        return idle or not self._replica.options.learns
+        """Tell whether a slot changes anything: a policy with a row for each job must see jobs in the order of arrival."""
+        scheduler = self._replica.memory.scheduler
+        return idle or (scheduler is not None and scheduler.policy.rows == "job")
 
     async def run(self) -> None:
         """Run slots until cancelled."""

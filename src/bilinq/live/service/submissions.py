@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from bilinq.errors import Busy, Conflict, NotFound, Unavailable
 from bilinq.live.keys import Identity
+from bilinq.live.service.configuration import may_idle
 from bilinq.live.service.memory import Memory, number
 from bilinq.live.service.outbox import Changes, Payloads, digest, from_text, to_text
 from bilinq.live.service.replica import Replica
@@ -110,7 +111,7 @@ class Submissions:
             memory.add(row)
             memory.meters.submit(row.job_class, row.units)
         memory.counters["submitted"] += len(rows)
-        if self._replica.options.eager:
+        if not may_idle(self._replica.settings):
             self._slots.hurry()
         return self._replica.save(Changes(new=list(rows)), then=then)
 

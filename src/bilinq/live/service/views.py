@@ -8,19 +8,19 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
+from typing import Any
 
 import numpy as np
 
-from bilinq.arrays import Array
 from bilinq.learning.health import Health
 from bilinq.live.metrics import Histogram, Meters
 from bilinq.live.metrics.meters import WAITS
 from bilinq.live.metrics.page import Page, add_process
+from bilinq.live.service.configuration import settings_info
 from bilinq.live.service.memory import Memory
 from bilinq.live.service.replica import Replica
 from bilinq.live.wire.messages import JobClassState, ServerClassState, State, Waits
 from bilinq.live.wire.samples import StateView
-from bilinq.scheduler.scheduler import Scheduler
 
 LEASES = ("finished", "failed", "expired", "revoked")
 JOBS = ("done", "dead", "cancelled")
@@ -34,27 +34,34 @@ Labelled = tuple[dict[str, str], float]
 def state(replica: Replica) -> State:
     """Return queues, servers, the last allocation, what was learnt, and counters."""
     memory = replica.memory
-    scheduler = memory.scheduler
-    mean, width = _learnt(scheduler)
     return State(
-        now=time.time(), slot=0 if scheduler is None else scheduler.slot, V=_V(scheduler), knobs=replica.options.shown,
+        now=time.time(),
         job_classes=[_job_class(memory, row.name, row.weight) for row in memory.classes.values() if row.kind == "job"],
         server_classes=[_server_class(memory, row.name) for row in memory.classes.values() if row.kind == "server"],
-        expected=_plain(_expected(scheduler)), mean=_plain(mean), width=_plain(width),
-        counters=dict(memory.counters), reward_total=memory.reward_total,
-    )  # fmt: skip
+        **_common(replica),
+    )
 
 
 def state_view(replica: Replica, rate: list[list[float]]) -> StateView:
     """Return the part of the state that is made of matrices, with leases per second of each pair as `rate`."""
+    weights = [row.weight for row in replica.memory.classes.values() if row.kind == "job"]
+    return StateView(at=time.time(), weights=weights, rate=rate, **_common(replica))
+
+
+def _common(replica: Replica) -> dict[str, Any]:
+    """Return the fields that both have; V is zero and matrices are empty where the policy has none."""
     memory, scheduler = replica.memory, replica.memory.scheduler
-    mean, width = _learnt(scheduler)
-    return StateView(
-        at=time.time(), slot=0 if scheduler is None else scheduler.slot, V=_V(scheduler), knobs=replica.options.shown,
-        weights=[row.weight for row in memory.classes.values() if row.kind == "job"],
-        expected=_plain(_expected(scheduler)), rate=rate, mean=_plain(mean), width=_plain(width),
-        counters=dict(memory.counters), reward_total=memory.reward_total,
-    )  # fmt: skip
+    known = None if scheduler is None else scheduler.beliefs()
+    return {
+        "slot": 0 if scheduler is None else scheduler.slot,
+        "V": 0.0 if scheduler is None or scheduler.settings is None else scheduler.V,
+        "knobs": settings_info(replica.settings),
+        "expected": [] if scheduler is None or scheduler.policy.rows == "job" else scheduler.expected.tolist(),
+        "mean": [] if known is None else known.mean.tolist(),
+        "width": [] if known is None else known.width.tolist(),
+        "counters": dict(memory.counters),
+        "reward_total": memory.reward_total,
+    }
 
 
 def waits(seconds: Sequence[float]) -> Waits:
@@ -73,25 +80,6 @@ def _job_class(memory: Memory, name: str, weight: float) -> JobClassState:
 
 def _server_class(memory: Memory, name: str) -> ServerClassState:
     return ServerClassState(name, memory.idle_servers(name), memory.busy[name])
-
-
-def _learnt(scheduler: Scheduler | None) -> tuple[Array | None, Array | None]:
-    known = None if scheduler is None else scheduler.beliefs()
-    return (None, None) if known is None else (known.mean, known.width)
-
-
-def _V(scheduler: Scheduler | None) -> float:
-    """Return V, or what it is now for the wait to aim at; zero without a scheduler, or with a policy that has none."""
-    return 0.0 if scheduler is None or scheduler.settings is None else scheduler.V
-
-
-def _expected(scheduler: Scheduler | None) -> Array | None:
-    """Return the expected allocation of the last slot by classes; None for a policy that goes by jobs."""
-    return None if scheduler is None or scheduler.policy.rows == "job" else scheduler.expected
-
-
-def _plain(array: Array | None) -> list[list[float]]:
-    return [] if array is None else array.tolist()
 
 
 async def metrics_page(replica: Replica) -> str:
@@ -138,8 +126,8 @@ def _add_servers(page: Page, memory: Memory) -> None:
 
 
 def _add_settings(page: Page, replica: Replica, memory: Memory) -> None:
-    wait, scheduler = replica.options.target_wait, memory.scheduler
-    if replica.options.learns and wait is not None:
+    wait, scheduler = settings_info(replica.settings).target_wait, memory.scheduler
+    if wait is not None:
         page.gauge("bilinq_target_wait_seconds", "How long jobs may wait for a good match at light load.", wait)
     if scheduler is not None and scheduler.settings is not None:
         page.gauge("bilinq_reward_weight", "V: the weight of rewards against queues.", scheduler.V)

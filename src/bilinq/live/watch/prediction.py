@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bilinq.arrays import Array
-from bilinq.live.service.options import Options
+from bilinq.live.settings import ServiceSettings
 from bilinq.live.watch.load import Load
 from bilinq.live.wire.samples import ClassPrediction, Prediction
 
@@ -103,7 +103,7 @@ NOTHING = "Nothing can be said before jobs came, were served and were rewarded w
 class Turned:
     """Knobs to predict for: the options, and the weights of the job classes (I,)."""
 
-    options: Options
+    options: ServiceSettings
     weight: Array
 
 

@@ -8,6 +8,7 @@ from collections import deque
 from msgspec import structs
 
 from bilinq.live.service import views
+from bilinq.live.service.configuration import settings_info
 from bilinq.live.service.memory import LiveLease
 from bilinq.live.service.replica import Replica
 from bilinq.live.watch.load import Load
@@ -34,12 +35,12 @@ class Sampler:
     @property
     def layout(self) -> Layout:
         """Which classes there are now."""
-        memory, options = self._core.memory, self._core.options
+        memory, settings = self._core.memory, self._core.settings
         rows = memory.classes.values()
         now = Layout(
             1 if self._layout is None else self._layout.version,
             [row.name for row in rows if row.kind == "job"], [row.name for row in rows if row.kind == "server"],
-            options.shown.target_wait, options.reward.low, options.reward.high,
+            settings_info(settings).target_wait, settings.reward.low, settings.reward.high,
         )  # fmt: skip
         if self._layout is None or now != self._layout:
             self._layout = now if self._layout is None else structs.replace(now, version=now.version + 1)

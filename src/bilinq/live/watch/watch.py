@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from bilinq.live.service.administration import check_update
+from bilinq.live.service.configuration import check_update
 from bilinq.live.service.replica import Replica
 from bilinq.live.watch.baseline import Baseline
 from bilinq.live.watch.feed import Feed, Ring, event
@@ -84,9 +84,9 @@ class Watch:
 
     async def preview(self, update: SettingsUpdate) -> Prediction:
         """Return what the theory predicts for other settings; nothing changes."""
-        after, weights = check_update(self._core, update)
+        after, weights = check_update(self._core.memory, self._core.settings, update)
         rows = [row for row in self._core.memory.classes.values() if row.kind == "job"]
-        now = Turned(self._core.options, np.array([row.weight for row in rows]))
+        now = Turned(self._core.settings, np.array([row.weight for row in rows]))
         then = Turned(after, np.array([weights.get(row.name, row.weight) for row in rows]))
         known = [self._core.memory.waits.get(row.name) for row in rows]
         waits = [sum(some) / len(some) if some else None for some in known]

@@ -222,14 +222,15 @@ class Classes(Struct, frozen=True):
 class SettingsInfo(Struct, frozen=True):
     """Settings of the policy that can change while the service runs; `target_wait` in seconds, or `V` in its place.
 
-    With the policy "first-come" nothing can be changed: neither is given, no server idles and nothing is explored.
+    Where the policy has no such settings, neither is given. `learns` tells whether rewards change what the policy decides.
     """
 
     target_wait: float | None
     V: float | None
     work_conserving: bool
     exploration: str
-    policy: Literal["sabr", "first-come"] = "sabr"
+    policy: str = "sabr"
+    learns: bool = True
 
 
 class SettingsUpdate(Struct, forbid_unknown_fields=True, frozen=True):
