@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bilinq.live.service.ids import number
 from databases import PROGRAMS, Postgres, stored
 from process import CONFIG, Process, make_key, wait_for
 from typer.testing import CliRunner
@@ -17,6 +16,7 @@ from typer.testing import CliRunner
 from bilinq.client import Client
 from bilinq.commands import app as cli
 from bilinq.errors import Stale
+from bilinq.live.service.memory import number
 from bilinq.live.service.recovery import load_scheduler
 from bilinq.live.settings import ServiceSettings
 from bilinq.live.store import Transaction, jobs, rewards

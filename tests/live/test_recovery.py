@@ -206,7 +206,7 @@ def test_a_job_that_is_only_being_stored_cannot_be_cancelled_yet(sqlite_url: str
         async with serving(sqlite_url) as service:
             row = JobRow(7, "default", "a", "queued", None, None, "1", 1, 1, 0, 1.0)
             await service.replica.write(lambda tx: jobs.insert(tx, [row]))  # on disk, and memory does not know yet
-            with pytest.raises(Unavailable, match="only being stored"):
+            with pytest.raises(Unavailable, match="still being stored"):
                 await service.cancel(LOCAL, "j7")
 
     run(work())

@@ -1,4 +1,4 @@
-"""Settings of the live service: options win over the environment (`BILINQ_...`), and that over a TOML file."""
+"""Settings of the live service: options take precedence over the environment (`BILINQ_...`), and that over a file."""
 
 import math
 import os
@@ -145,7 +145,7 @@ def load(
     options: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] = os.environ,
 ) -> ServiceSettings:
-    """Return settings out of a TOML file, the environment and options, of which later ones win.
+    """Return settings from a TOML file, the environment and options; later ones take precedence.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Classes, knobs, keys and the audit: what those do who run the service."""
+"""Administration: classes, settings of the policy, keys, and the audit log."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ FRESH = 5.0
 
 
 class Administration:
-    """Set, turn, create, revoke; every change is in the audit log.
+    """Changes classes, settings and keys; every change is in the audit log.
 
-    Classes and knobs change one after the other: each change must fit what is there when it is stored.
+    Classes and settings change one after the other, since each change must fit the state in which it is stored.
     """
 
     def __init__(self, replica: Replica, slots: Slots) -> None:
@@ -74,7 +74,7 @@ class Administration:
         return settings_info(self._replica.settings)
 
     async def put_class(self, who: Identity, one: JobClassInfo | ServerClassInfo) -> None:
-        """Add a class or change it; a new one starts from what the others have taught."""
+        """Add a class or change it; a new one starts from what was learnt about the others."""
         async with self._changing:
             memory, kind = self._replica.memory, "job" if isinstance(one, JobClassInfo) else "server"
             row = class_row(one, memory.classes.get((kind, one.name)), memory.ids)
@@ -95,25 +95,25 @@ class Administration:
         return settings_info(after)
 
     async def create_key(self, who: Identity, new: NewKey) -> CreatedKey:
-        """Make a key, of which only a hash is stored."""
+        """Create a key, of which only a hash is stored."""
         memory = self._replica.memory
         made = await self._replica.write(lambda tx: create_key(tx, who, new, time.time()))
         await self._read_keys(memory)
         return made
 
     async def keys(self, who: Identity) -> Keys:
-        """Return what is known of all keys."""
+        """Return what is stored of all keys."""
         return Keys([key_info(row) for row in self._replica.memory.keys.values()])
 
     async def revoke_key(self, who: Identity, prefix: str) -> KeyInfo:
-        """Make a key useless at once; one that was revoked before stays as it is."""
+        """Revoke a key at once; one that was revoked before stays as it is."""
         memory = self._replica.memory
         info = await self._replica.write(lambda tx: revoke_key(tx, who, prefix, time.time()))
         await self._read_keys(memory)
         return info
 
     async def rotate_key(self, who: Identity, prefix: str, rotate: Rotate) -> CreatedKey:
-        """Make a key in the place of another one, which is good for a while longer."""
+        """Create a key in the place of another one, which stays valid for a while."""
         memory = self._replica.memory
         made = await self._replica.write(lambda tx: rotate_key(tx, who, prefix, rotate.grace, time.time()))
         await self._read_keys(memory)
@@ -123,7 +123,7 @@ class Administration:
         memory.keys = {row.prefix: row for row in await self._replica.write(keys.all)}
 
     def identify(self, key: str) -> Identity:
-        """Return whose key it is, or raise `NoKey`."""
+        """Return who has a key, or raise `NoKey`."""
         return identify(self._replica.memory.keys, key, time.time())
 
     async def audit(self, who: Identity, limit: int) -> Audit:
@@ -134,7 +134,7 @@ class Administration:
     async def _set_classes(
         self, memory: Memory, who: Identity, rows: list[ClassRow], detail: str, values: dict[str, object] | None = None
     ) -> None:
-        """Store classes and knobs, then let the scheduler have them; what does not fit is refused first."""
+        """Store classes and settings, then pass them to the scheduler; raise first if they do not fit."""
         after = memory.classes | {(row.kind, row.name): row for row in rows}
         scheduler = self._fitting(memory, after)
 
@@ -151,7 +151,7 @@ class Administration:
                 scheduler.set_classes(*scheduler_classes(after.values(), self._replica.settings))
 
     def _fitting(self, memory: Memory, after: dict[tuple[str, str], ClassRow]) -> Scheduler | None:
-        """Return the scheduler if these classes suit it, a new one if there is none yet, None if classes are missing."""
+        """Return the scheduler if the classes fit, a new one if there is none yet, None if classes are missing."""
         wanted = scheduler_classes(after.values(), self._replica.settings)
         check_features(after.values())
         if memory.scheduler is not None:
@@ -162,7 +162,7 @@ class Administration:
 
 
 class LocalKeys:
-    """For what every process answers itself: the leader's keys, or those read a while ago."""
+    """Keys for requests that every process answers itself, also while it does not lead: read at most every few seconds."""
 
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
@@ -170,18 +170,18 @@ class LocalKeys:
         self._read = float("-inf")
 
     async def identify(self, key: str) -> Identity:
-        """Return whose key it is, or raise `NoKey`; `Unavailable` if no keys could be read so far."""
+        """Return who has a key, or raise `NoKey`; `Unavailable` if no keys could be read so far."""
         return identify(await self._known(), key, time.time())
 
     async def _known(self) -> dict[str, KeyRow]:
         if self._replica.ready:
             self._kept = self._replica.memory.keys
         elif self._kept is None or time.monotonic() > self._read + FRESH:
-            await self._read_again()
+            await self._refresh()
         assert self._kept is not None
         return self._kept
 
-    async def _read_again(self) -> None:
+    async def _refresh(self) -> None:
         try:
             rows = await self._replica.store.read(keys.all)
         except Unavailable:

@@ -10,13 +10,14 @@ from msgspec import UNSET, structs
 
 from bilinq.errors import BadInput, NotFound
 from bilinq.live.service.memory import Ids, Memory
-from bilinq.live.settings import ServiceSettings, live_policies
+from bilinq.live.settings import ServiceSettings
 from bilinq.live.store import classes, knobs, meta
 from bilinq.live.store.classes import ClassRow
 from bilinq.live.store.transaction import Transaction
 from bilinq.live.wire.messages import JobClassInfo, ServerClassInfo, SettingsInfo, SettingsUpdate
 from bilinq.live.wire.queries import BadField
 from bilinq.policies import Policy
+from bilinq.policies.registry import POLICIES
 from bilinq.scheduler.classes import JobClass, RewardRange, ServerClass
 from bilinq.scheduler.scheduler import Scheduler
 
@@ -26,13 +27,12 @@ ADJUSTABLE = ("target_wait", "V", "work_conserving", "exploration")
 
 def policy_type(settings: ServiceSettings) -> type[Policy]:
     """Return the class of the policy that the settings name."""
-    return live_policies()[settings.policy]
+    return POLICIES[settings.policy]
 
 
 def scheduler_policy(settings: ServiceSettings) -> Policy:
     """Return the policy that the settings name, with those of them that it has."""
-    kind = policy_type(settings)
-    return kind.for_scheduler(**scheduler_settings(settings))
+    return policy_type(settings).for_scheduler(**scheduler_settings(settings))
 
 
 def scheduler_settings(settings: ServiceSettings) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def configure(tx: Transaction, settings: ServiceSettings, address: str | None) -
     """
     ids = Ids(meta.largest_ids(tx))
     meta.put(tx, "leader", address or "")
-    told: dict[str, Any] = {
+    given: dict[str, Any] = {
         "job": {one.name: structs.asdict(one) for one in settings.job_class},
         "server": {one.name: structs.asdict(one) for one in settings.server_class},
         "knobs": {name: getattr(settings, name) for name in ADJUSTABLE},
@@ -118,20 +118,20 @@ def configure(tx: Transaction, settings: ServiceSettings, address: str | None) -
     known = {(row.kind, row.name): row for row in classes.current(tx)}
     new = {
         (kind, one.name): class_row(one, known.get((kind, one.name)), ids)
-        for kind, given in (("job", settings.job_class), ("server", settings.server_class))
-        for one in _changed(given, before.get(kind, {}), told[kind])
+        for kind, some in (("job", settings.job_class), ("server", settings.server_class))
+        for one in _changed(some, before.get(kind, {}), given[kind])
     }
     check_features([*new.values(), *(row for key, row in known.items() if key not in new)])
     for row in new.values():
         classes.put(tx, row)
-    if before and before["knobs"] != told["knobs"]:
-        knobs.put(tx, told["knobs"])
-    meta.put(tx, "settings", json.dumps(told))
+    if before and before["knobs"] != given["knobs"]:
+        knobs.put(tx, given["knobs"])
+    meta.put(tx, "settings", json.dumps(given))
     return ids
 
 
 def class_row(one: JobClassInfo | ServerClassInfo, known: ClassRow | None, ids: Ids) -> ClassRow:
-    """Return the row for a class: with the id it has, or a new one if it is new or its features are others."""
+    """Return the row for a class: with its id, or a new one if the class is new or its features have changed."""
     features = tuple(one.features)
     id = known.id if known is not None and known.features == features else next(ids.class_)
     if isinstance(one, JobClassInfo):
@@ -140,7 +140,7 @@ def class_row(one: JobClassInfo | ServerClassInfo, known: ClassRow | None, ids: 
 
 
 def check_features(rows: Iterable[ClassRow]) -> None:
-    """Raise unless features of all classes of a kind have one length."""
+    """Raise unless the features of all classes of a kind have the same length."""
     first: dict[str, ClassRow] = {}
     for row in rows:
         known = first.setdefault(row.kind, row)
@@ -150,8 +150,8 @@ def check_features(rows: Iterable[ClassRow]) -> None:
 
 
 def _changed(
-    given: Iterable[JobClassInfo] | Iterable[ServerClassInfo], before: dict[str, Any], told: dict[str, Any]
+    classes: Iterable[JobClassInfo] | Iterable[ServerClassInfo], before: dict[str, Any], now: dict[str, Any]
 ) -> list[JobClassInfo | ServerClassInfo]:
-    """Return the classes that the settings describe otherwise than at the last start."""
-    plain = json.loads(json.dumps(told))
-    return [one for one in given if before.get(one.name) != plain[one.name]]
+    """Return the classes that have changed in the settings since the last start."""
+    plain = json.loads(json.dumps(now))
+    return [one for one in classes if before.get(one.name) != plain[one.name]]

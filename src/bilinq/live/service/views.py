@@ -26,7 +26,7 @@ LEASES = ("finished", "failed", "expired", "revoked")
 JOBS = ("done", "dead", "cancelled")
 SERVERS = ("idle", "busy", "away")
 NONE = Histogram(WAITS)
-"""Of a class of which no job was leased yet."""
+"""Waits of a class that has had no lease yet."""
 
 Labelled = tuple[dict[str, str], float]
 
@@ -83,7 +83,7 @@ def _server_class(memory: Memory, name: str) -> ServerClassState:
 
 
 async def metrics_page(replica: Replica) -> str:
-    """Return the page of metrics; what only a leader knows is left out where this process does not lead."""
+    """Return the metrics as Prometheus reads them; without those of a leader where this process does not lead."""
     page, memory = Page(), replica.memory if replica.ready else None
     scheduler = None if memory is None else memory.scheduler
     health = None if scheduler is None else await asyncio.to_thread(scheduler.health)
@@ -101,12 +101,12 @@ async def metrics_page(replica: Replica) -> str:
 
 
 def _add_role(page: Page, replica: Replica) -> None:
-    page.gauge("bilinq_build_info", "Always 1; the label tells the version.", [({"version": _version()}, 1)])
+    page.gauge("bilinq_build_info", "Always 1; the label is the version.", [({"version": _version()}, 1)])
     page.gauge("bilinq_ready", "Whether this process serves requests itself.", int(replica.ready))
     about = "Whether this process leads; 0 is one that follows or has lost its database."
     page.gauge("bilinq_leader", about, int(replica.ready and not replica.following))
     page.gauge("bilinq_epoch", "How many leaders there were until this process led.", replica.store.epoch)
-    about = "How often the database was away and memory was loaded again."
+    about = "How often the database was unavailable and memory was loaded again."
     page.counter("bilinq_recoveries_total", about, replica.meters.recoveries)
 
 
@@ -114,14 +114,14 @@ def _add_queues(page: Page, memory: Memory) -> None:
     names = _names(memory, "job")
     page.gauge("bilinq_jobs_queued", "Jobs that wait.", _by_class(names, memory.queued))
     page.gauge("bilinq_jobs_leased", "Jobs that are being served.", _by_class(names, memory.leased))
-    page.gauge("bilinq_jobs_dead", "Jobs that failed too often and wait for somebody to retry them.", memory.dead)
+    page.gauge("bilinq_jobs_dead", "Jobs that failed too often and can be retried.", memory.dead)
 
 
 def _add_servers(page: Page, memory: Memory) -> None:
     found = Counter[tuple[str, str]]((server.row.server_class, server.state) for server in memory.servers.values())
     places = [(name, state) for name in _names(memory, "server") for state in SERVERS]
     samples = [({"server_class": name, "state": state}, found[name, state]) for name, state in places]
-    about = "Servers by class and by what they do; those away neither ask for work nor hold any."
+    about = "Servers by class and state; those away neither wait for work nor have any."
     page.gauge("bilinq_servers", about, samples)
 
 
@@ -144,7 +144,7 @@ def _add_learner(page: Page, health: Health, saved: float) -> None:
 
 
 def _add_jobs(page: Page, meters: Meters, known: Sequence[str]) -> None:
-    """Add what was counted by job class, from zero on for classes that are known."""
+    """Add counts by job class, also those that are zero."""
     granted: Counter[str] = Counter()
     for (name, _), many in meters.granted.items():
         granted[name] += many
@@ -160,9 +160,9 @@ def _add_jobs(page: Page, meters: Meters, known: Sequence[str]) -> None:
 
 
 def _add_work(page: Page, replica: Replica) -> None:
-    """Add what the process did: slots, transactions, answers."""
+    """Add slots, transactions and HTTP responses."""
     slots, solver, commits = replica.meters.slots, replica.meters.solver, replica.store.meter
-    page.histogram("bilinq_slot_seconds", "How long slots took in which the scheduler was asked.", [({}, slots)])
+    page.histogram("bilinq_slot_seconds", "How long slots took that asked the scheduler.", [({}, slots)])
     about = "How long the scheduler took in these slots: to learn, decide and pick."
     page.histogram("bilinq_solver_seconds", about, [({}, solver)])
     about = "How long transactions took, from their begin to the disk."
