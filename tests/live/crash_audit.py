@@ -1,4 +1,4 @@
-"""The audit after a crash test: what was acknowledged against what the database holds. Faults come as sentences."""
+"""The audit after a crash test: what was acknowledged against the contents of the database. Faults are sentences."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ LOST = ("failed", "expired")
 
 @dataclass
 class Found:
-    """What the database holds."""
+    """Contents of the database."""
 
     jobs: list[JobRow]
     leases: list[LeaseRow]
@@ -119,17 +119,17 @@ def _rewards(said: Said, found: Found) -> Iterator[str]:
 
 
 def queue_faults(state: State, found: Found) -> list[str]:
-    """Return where the queues that the service tells of are not those in the database."""
+    """Return where the queues that the service reports differ from the database."""
     number = Counter((row.job_class, row.state) for row in found.jobs)
     return [
-        f"class {one.name}: the service tells of {told}, the database of {stored}"
+        f"class {one.name}: the service reports {told}, the database has {stored}"
         for one in state.job_classes
         if (told := (one.queued, one.leased)) != (stored := (number[one.name, "queued"], number[one.name, "leased"]))
     ]
 
 
 def learnt_faults(state: State, settings: ServiceSettings, tx: Transaction) -> list[str]:
-    """Return where what the service has learnt is not what a new scheduler learns from the log."""
+    """Return where the service has learnt something else than a new scheduler learns from the log."""
     rows, log = classes.current(tx), rewards.since(tx, 0)
     current = structs.replace(settings, **knobs.all(tx))
     scheduler = new_scheduler(scheduler_classes(rows, current), current)

@@ -116,7 +116,7 @@ BAD_JOBS = [
 ]
 
 
-def test_bad_jobs_are_refused_whole(service: Live) -> None:
+def test_bad_jobs_are_refused_all_or_none(service: Live) -> None:
     for body, status, told in BAD_JOBS:
         answer = service.client.post("/v1/jobs", content=body, headers={"Content-Type": "application/json"})
         assert answer.status_code == status, answer.text
@@ -167,7 +167,7 @@ def test_a_server_that_asks_again_ends_its_lease_and_the_old_fence_is_stale(serv
     assert service.client.get("/v1/state").json()["reward_total"] == 0.25
 
 
-def test_others_learn_nothing_about_a_lease(service: Live) -> None:
+def test_other_keys_get_no_information_about_a_lease(service: Live) -> None:
     made = service.client.post("/v1/keys", json={"scopes": ["work"]}).json()["key"]
     for end in ("active", "failed"):
         service.submit()
@@ -180,8 +180,8 @@ def test_others_learn_nothing_about_a_lease(service: Live) -> None:
         assert lease["job"]["id"] not in answer.text
 
 
-def test_a_full_disk_is_told_and_passes(service: Live, tmp_path: Path) -> None:
-    """The system refuses to let the files of the service grow; whatever it acknowledged before, then and after is there."""
+def test_a_full_disk_is_reported_and_passes(service: Live, tmp_path: Path) -> None:
+    """Files of the service cannot grow for a while; everything that it acknowledged before, during and after is there."""
     taken = [ref["id"] for _ in range(5) for ref in service.submit(size=1000).json()["jobs"]]
     lease = service.lease()
     largest = max((tmp_path / name).stat().st_size for name in ("live.db", "live.db-wal"))
@@ -286,7 +286,7 @@ def signal_to(process: Copy, number: int) -> None:
 
 
 def leads(service: Live) -> bool:
-    """Return whether a service answers although the leader before it is frozen."""
+    """Return whether a service answers although the previous leader is frozen."""
     try:
         return service.client.get("/v1/state", timeout=1.0).status_code == 200
     except httpx.TransportError:

@@ -14,7 +14,7 @@ from bilinq.live.wire.messages import JobClassInfo, NewKey, Rotate, ServerClassI
 pytest_plugins = ["databases"]
 
 
-def test_the_old_key_is_good_until_the_grace_is_over(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_old_key_is_valid_until_the_grace_is_over(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> None:
         settings = ServiceSettings(
             database=database_url, job_class=(JobClassInfo("a", [1.0]),), server_class=(ServerClassInfo("x", [1.0]),)

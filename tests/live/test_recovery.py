@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from databases import leading, stored
-from slotless import life, ready, run, serving
+from slotless import ready, run, serve_job, serving
 
 from bilinq.errors import Unavailable
 from bilinq.live.keys import LOCAL
@@ -21,7 +21,7 @@ pytest_plugins = ["databases"]
 
 
 def test_the_database_changes_in_the_order_of_memory(sqlite_url: str) -> None:
-    """A job that is cancelled in the moment after its lease was granted stays cancelled, also after a kill."""
+    """A job that is cancelled right after its lease was granted stays cancelled, also after a kill."""
 
     async def work() -> None:
         async with serving(sqlite_url) as service:
@@ -41,7 +41,7 @@ def test_the_database_changes_in_the_order_of_memory(sqlite_url: str) -> None:
     run(work())
 
 
-def test_a_slot_that_fails_is_answered_and_mended(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slot_that_fails_is_answered_and_recovered_from(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> None:
         async with serving(sqlite_url) as service:
             await service.submit(LOCAL, [NewJob("a")])
@@ -59,7 +59,7 @@ def test_a_slot_that_fails_is_answered_and_mended(sqlite_url: str, monkeypatch: 
     run(work())
 
 
-def test_a_slot_that_always_fails_is_mended_less_and_less_often(
+def test_a_slot_that_always_fails_is_retried_less_and_less_often(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Within three seconds pauses of 0, 0.25, 0.5, 1 and 2 s leave room for five times; without, there are hundreds."""
@@ -83,7 +83,7 @@ def test_a_slot_that_always_fails_is_mended_less_and_less_often(
 
 
 def test_what_was_acknowledged_is_seen_at_once(database_url: str) -> None:
-    """Whoever reads beside the writer sees all that somebody was told of, and the states never go back."""
+    """A reader sees everything that was acknowledged, and states never go back."""
 
     async def work() -> None:
         async with serving(database_url) as service:
@@ -122,7 +122,7 @@ def test_a_lease_that_cannot_be_written_ends_the_call_that_waits(
     run(work())
 
 
-def test_an_end_that_cannot_be_written_is_forgotten_by_memory(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_end_that_cannot_be_written_is_undone_in_memory(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(tx: Transaction, rows: Any) -> None:
         raise RuntimeError("made up")
 
@@ -153,7 +153,7 @@ def test_a_write_that_fails_is_noticed_although_nobody_waits_for_it(
                 patch.setattr(jobs, "set_ended", lambda *_: 1 / 0)
                 memory, changes = service.replica.memory, Changes()
                 memory.cancel(int(id[1:]), time.time(), changes)
-                service.replica.save(changes).cancel()  # who asked is gone
+                service.replica.save(changes).cancel()  # the caller is gone
                 async with asyncio.timeout(10.0):
                     while not service.replica.meters.recoveries:
                         await asyncio.sleep(0.01)
@@ -164,15 +164,13 @@ def test_a_write_that_fails_is_noticed_although_nobody_waits_for_it(
     run(work())
 
 
-def test_memory_forgets_the_deadlines_of_leases_that_have_ended(
-    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_drops_the_deadlines_of_leases_that_have_ended(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bilinq.live.service.memory.SPARE", 3)
 
     async def work() -> None:
         async with serving(sqlite_url, lease=3600.0) as service:
             for _ in range(20):
-                await life(service)
+                await serve_job(service)
             memory = service.replica.memory
             assert len(memory._deadlines) <= 5  # twice the leases and three to spare
             await service.submit(LOCAL, [NewJob("a")])
@@ -189,7 +187,7 @@ def test_memory_forgets_the_deadlines_of_leases_that_have_ended(
 def test_loading_is_tried_again_whatever_went_wrong(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> None:
         async with serving(sqlite_url) as service:
-            id = await life(service)
+            id = await serve_job(service)
             with monkeypatch.context() as patch:
                 patch.setattr(jobs, "waiting", lambda tx: 1 / 0)
                 service.replica.fail("made up")
@@ -230,7 +228,7 @@ def test_a_service_that_is_not_ready_does_not_refuse_ends_but_says_so(sqlite_url
     run(work())
 
 
-def test_checkpoints_go_on_after_one_that_failed(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoints_continue_after_one_that_failed(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> None:
         async with serving(sqlite_url, checkpoint_every=0.05) as service:
             with monkeypatch.context() as patch:
@@ -240,12 +238,12 @@ def test_checkpoints_go_on_after_one_that_failed(sqlite_url: str, monkeypatch: p
                 while not await service.replica.store.read(checkpoints.newest):
                     await asyncio.sleep(0.01)
             await ready(service)
-            await life(service)
+            await serve_job(service)
 
     run(work())
 
 
-def test_a_server_is_on_disk_before_anybody_is_told_of_it(sqlite_url: str) -> None:
+def test_a_server_is_on_disk_before_it_is_acknowledged(sqlite_url: str) -> None:
     async def work() -> None:
         async with serving(sqlite_url) as service:
             calls = [asyncio.ensure_future(service.register(LOCAL, NewServer("x", "s"))) for _ in range(2)]
@@ -277,7 +275,7 @@ def test_a_follower_whose_first_load_fails_runs_slots_all_the_same(
 
 
 @pytest.mark.parametrize("jump", [-(10.0**8), 10.0**8])
-def test_the_clock_on_the_wall_may_jump(jump: float, sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_wall_clock_may_jump(jump: float, sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Leases neither expire nor last for ever, and waits are never negative."""
     true, offset = time.time, [0.0]
     monkeypatch.setattr(time, "time", lambda: true() + offset[0])

@@ -1,4 +1,4 @@
-"""Calls that come at the same moment: none undoes another, and what was acknowledged is what the next start finds."""
+"""Concurrent calls: none undoes another, and the next start finds all that was acknowledged."""
 
 import asyncio
 
@@ -59,7 +59,7 @@ def test_a_call_for_an_unknown_server_ends_no_lease(sqlite_url: str) -> None:
     run(work())
 
 
-def test_knobs_that_are_turned_at_the_same_time_are_all_turned(database_url: str) -> None:
+def test_settings_that_change_at_the_same_time_all_change(database_url: str) -> None:
     async def work() -> None:
         turns = (SettingsUpdate(target_wait=7.0), SettingsUpdate(exploration="ucb"), SettingsUpdate(weight={"a": 3.0}))
         async with serving(database_url) as service:
@@ -88,7 +88,7 @@ def test_classes_that_do_not_fit_together_are_refused_also_if_they_come_together
     run(work())
 
 
-def test_a_job_that_was_stored_is_told_again_where_its_queue_is_full(database_url: str) -> None:
+def test_a_stored_job_is_returned_again_although_its_queue_is_full(database_url: str) -> None:
     async def work() -> None:
         async with serving(database_url, backlog=1) as service:
             [first] = (await service.submit(LOCAL, [NewJob("a", key="k")])).jobs

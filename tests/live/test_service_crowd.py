@@ -33,7 +33,7 @@ class Crowd:
         self.made: Counter[str] = Counter()
 
     async def caller(self) -> None:
-        """Make calls, some of which are given up, and look at memory after each."""
+        """Make calls, some of which are cancelled, and check memory after each."""
         actions = (self.submit, self.submit, self.lease, self.lease, self.work, self.finish, self.rare)
         for _ in range(CALLS):
             call = asyncio.ensure_future(self.draw.choice(actions)())

@@ -31,7 +31,7 @@ JOBS = (JobClassInfo("a", [1.0, 0.0]), JobClassInfo("b", [0.6, 0.8], weight=2.0)
 SERVERS = (ServerClassInfo("x", [1.0, 0.1]), ServerClassInfo("y", [0.2, 1.0]))
 ATTEMPTS = 2
 PHASES = (Phase.explicit, Phase.generate)
-"""No shrinking: a database makes an example slow, and a long one says enough."""
+"""No shrinking: a database makes an example slow, and a long one is clear enough."""
 
 
 class ServiceMachine(RuleBasedStateMachine):
@@ -60,7 +60,7 @@ class ServiceMachine(RuleBasedStateMachine):
         async def begin() -> None:
             self.service = Service(self.settings, open_store(self.settings.database))
             await self.service.start()
-            while not self.service.ready:  # PostgreSQL takes a moment to notice that the leader before is gone
+            while not self.service.ready:  # PostgreSQL needs some time to notice that the previous leader is gone
                 await asyncio.sleep(0.01)
             if not self.key:
                 made = await self.service.create_key(LOCAL, NewKey(["submit", "work", "read", "admin"]))

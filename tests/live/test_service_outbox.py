@@ -68,7 +68,7 @@ def counted(store: Store, operations: list[Any], slot_is_due: Callable[[], bool]
     return Outbox(noting, slot_is_due)
 
 
-def test_changes_of_one_moment_share_an_operation(database_url: str) -> None:
+def test_changes_at_the_same_time_share_an_operation(database_url: str) -> None:
     async def run() -> None:
         async with leading(database_url) as store:
             await store.write(prepare)
@@ -77,7 +77,7 @@ def test_changes_of_one_moment_share_an_operation(database_url: str) -> None:
             found = await asyncio.gather(*(outbox.put(Changes(), [grant(id, id)]) for id in JOBS))
             assert all(payloads[id] == f'"{id}"' for id, payloads in zip(JOBS, found, strict=True))
             await asyncio.gather(*(outbox.put(finish(id, id)) for id in JOBS))
-            assert len(operations) <= 20  # how many were taken up while more came depends on the writer's pace
+            assert len(operations) <= 20  # the number depends on the speed of the writer
             assert await states(store, *JOBS) == [["done", "finished"]] * len(JOBS)
 
     asyncio.run(run())
@@ -176,7 +176,7 @@ def test_what_is_written_in_between_keeps_its_place(database_url: str) -> None:
     asyncio.run(run())
 
 
-def test_after_a_failure_changes_start_anew(sqlite_url: str) -> None:
+def test_after_a_failure_changes_start_again(sqlite_url: str) -> None:
     async def run() -> None:
         async with leading(sqlite_url) as store:
             await store.write(prepare)
@@ -201,7 +201,7 @@ async def serving(url: str, **options: Any) -> AsyncIterator[Service]:
 
 
 def test_submits_at_once_are_all_or_none_each(database_url: str) -> None:
-    """Of two calls that use a key for different jobs one is refused as a whole; small and large calls alike."""
+    """Of two calls that use a key for different jobs one is refused completely; small and large calls alike."""
 
     async def run() -> None:
         async with serving(database_url, slot=60.0) as service:
@@ -298,7 +298,7 @@ def test_a_poll_takes_what_is_granted_until_it_is_noticed_to_be_over() -> None:
 
 
 def test_a_call_with_a_lease_on_its_way_gets_no_more_from_further_slots(database_url: str) -> None:
-    """Or it would go on waiting for those, slot after slot, with jobs that could have begun."""
+    """Otherwise it would wait for those, slot after slot, with jobs that could have started."""
 
     async def run() -> None:
         async with serving(database_url, work_conserving=True) as service:
@@ -323,7 +323,7 @@ def test_a_call_with_a_lease_on_its_way_gets_no_more_from_further_slots(database
 
 
 def test_a_poll_that_was_ended_is_over_whatever_comes_later() -> None:
-    """Told to end while leases are being written, it must not wait for the rest, nor count below nothing."""
+    """Ended while leases are being written, it must not wait for the rest, nor count below zero."""
 
     async def run() -> None:
         poll = Poll()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from process import CONFIG, Process, make_key, wait_for
-from slotless import life, run, serving
+from slotless import run, serve_job, serving
 
 from bilinq.client import Client, JobClassInfo, SettingsUpdate
 from bilinq.errors import BadInput
@@ -84,8 +84,8 @@ def test_every_live_policy_serves_and_learners_continue_from_each_other(
                 health = scheduler.health()
                 assert (health.observations if health else 0) == (2 * number if kind.learns else 0)
                 await service.submit(LOCAL, [NewJob("a")] * 30)  # so that no policy waits for a better match
-                await life(service, 0.9)
-                await life(service, 0.8)
+                await serve_job(service, 0.9)
+                await serve_job(service, 0.8)
                 await service.metrics()
         assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
@@ -100,7 +100,7 @@ def test_a_policy_continues_from_its_own_checkpoint_after_another_one(
     async def work(policy: str) -> None:
         async with serving(sqlite_url, policy=policy) as service:
             await service.submit(LOCAL, [NewJob("a")] * 30)
-            await life(service, 0.9)
+            await serve_job(service, 0.9)
             learnt.append((await service.state()).mean)
 
     async def look(policy: str) -> None:

@@ -1,4 +1,4 @@
-"""What the settings file says, and what the API has set since: which of both counts at the next start."""
+"""Settings in the file and settings changed through the API: which of them count at the next start."""
 
 import pytest
 from slotless import CLASSES, run, serving

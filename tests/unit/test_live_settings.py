@@ -73,7 +73,7 @@ def test_the_file_may_be_named_in_the_environment(tmp_path: Path) -> None:
     assert load(environment={"BILINQ_CONFIG": ""}).port == 8000
 
 
-def test_a_wanted_V_takes_the_place_of_a_target_wait_below(tmp_path: Path) -> None:
+def test_V_replaces_a_target_wait_of_lower_precedence(tmp_path: Path) -> None:
     found = read(tmp_path, "target_wait = 3.0", {"BILINQ_V": "50"})
     assert (found.V, found.target_wait) == (50.0, None)
     found = read(tmp_path, "V = 3.0", {"BILINQ_V": "50"}, target_wait=1.0)
@@ -111,7 +111,7 @@ CLASS = '[[job_class]]\nname = "a"\nfeatures = [1.0]\n'
         ),
     ],
 )
-def test_what_is_wrong_with_a_file_is_told(tmp_path: Path, text: str, parts: list[str]) -> None:
+def test_errors_in_a_file_are_reported(tmp_path: Path, text: str, parts: list[str]) -> None:
     with pytest.raises(BadInput) as caught:
         read(tmp_path, text)
     for part in parts:
@@ -119,12 +119,12 @@ def test_what_is_wrong_with_a_file_is_told(tmp_path: Path, text: str, parts: lis
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"none\.toml: cannot be read; No such file"):
         load(tmp_path / "none.toml", environment={})
 
 
-def test_what_is_wrong_with_the_environment_or_an_option_is_told() -> None:
+def test_errors_in_the_environment_or_an_option_are_reported() -> None:
     with pytest.raises(BadInput, match="BILINQ_PORT: expected int, got str; got 'tcp://"):
         load(environment={"BILINQ_PORT": "tcp://10.0.0.1:80"})
     with pytest.raises(BadInput, match="BILINQ_RATE: must be finite"):

@@ -1,4 +1,4 @@
-"""Job classes, server classes and settings of a scheduler, and the problem that they make."""
+"""Job classes, server classes, rewards and settings of a scheduler."""
 
 from __future__ import annotations
 
@@ -46,17 +46,16 @@ class ServerClass:
 Class = TypeVar("Class", JobClass, ServerClass)
 
 
-def by_name(argument: str, classes: Sequence[Class]) -> dict[str, Class]:
-    """Return classes by name: at least one, names unique, features of one length."""
-    found = {one.name: one for one in classes}
-    if not found:
-        raise BadInput(f"{argument} must hold at least one class; got none")
-    if len(found) < len(classes):
-        raise BadInput(f"{argument} must have unique names; got {short([one.name for one in classes])}")
-    lengths = {len(one.features) for one in found.values()}
+def check_classes(argument: str, classes: Sequence[JobClass] | Sequence[ServerClass]) -> None:
+    """Raise unless there is at least one class, names are unique, and features have one length."""
+    names = [one.name for one in classes]
+    if not names:
+        raise BadInput(f"{argument} must contain at least one class; got none")
+    if len(set(names)) < len(names):
+        raise BadInput(f"{argument} must have unique names; got {short(names)}")
+    lengths = {len(one.features) for one in classes}
     if len(lengths) > 1:
         raise BadInput(f"{argument} must have features of one length; got {short(sorted(lengths))}")
-    return found
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,7 @@ class RewardRange:
             raise BadInput(f"reward.low must be below reward.high; got {low:g} and {high:g}")
 
     def scaled(self, reward: float) -> float:
-        """Return a reward in [-1, 1], or say that it is outside the range."""
+        """Return a reward scaled to [-1, 1], or raise if it is outside the range."""
         value = reward if type(reward) is float and isfinite(reward) else scalar("reward", reward)
         if not self.low <= value <= self.high:
             raise BadInput(f"reward must be from {self.low:g} to {self.high:g}, the declared range; got {value:g}")
@@ -89,12 +88,12 @@ class RewardRange:
 
     @cached_property
     def unit(self) -> float:
-        """How much of the user's units one is."""
+        """The reward, above the middle, that policies see as one."""
         return 0.5 * (self.high - self.low)
 
 
 def instances_of(jobs: Sequence[JobClass], servers: Sequence[ServerClass]) -> Instances:
-    """Return classes as one replication for a policy: rewards and rates, which nobody knows, are zero and one."""
+    """Return classes as one replication for a policy; rewards and rates, which are unknown, are zero and one."""
     u, v = np.array([[one.features for one in jobs]]), np.array([[one.features for one in servers]])
     I, J = u.shape[1], v.shape[1]
     pairs, rows = np.zeros((1, I, J)), np.ones((1, I))
@@ -158,8 +157,8 @@ class Roster:
     given: Policy
 
     def __post_init__(self) -> None:
-        by_name("job_classes", self.job_classes)
-        by_name("server_classes", self.server_classes)
+        check_classes("job_classes", self.job_classes)
+        check_classes("server_classes", self.server_classes)
         assert self.policy is not None  # raises if the weights do not fit the policy
 
     def updated(self, **settings: Any) -> Roster:
