@@ -11,11 +11,9 @@ from msgspec import structs
 from bilinq.live.service.configuration import new_scheduler, scheduler_classes
 from bilinq.live.service.outbox import from_text
 from bilinq.live.settings import ServiceSettings
-from bilinq.live.store import Transaction, classes, jobs, knobs, rewards
-from bilinq.live.store.classes import ClassRow
-from bilinq.live.store.jobs import JobRow
-from bilinq.live.store.leases import COLUMNS, LeaseRow
-from bilinq.live.store.rewards import RewardRow
+from bilinq.live.store import Transaction
+from bilinq.live.store.class_tables import ClassRow, current_classes, stored_settings
+from bilinq.live.store.job_tables import JobRow, LeaseRow, RewardRow, list_jobs, rewards_since
 from bilinq.live.wire.messages import State
 
 LOST = ("failed", "expired")
@@ -34,7 +32,7 @@ class Found:
 def read(tx: Transaction) -> Found:
     """Return all rows."""
     leases = [LeaseRow._make(row) for row in tx.rows(f"SELECT {COLUMNS} FROM lease ORDER BY id")]
-    return Found(jobs.page(tx, None, None, None, None, 10**9), leases, rewards.since(tx, 0))
+    return Found(list_jobs(tx, None, None, None, None, 10**9), leases, rewards_since(tx, 0))
 
 
 def faults(said: Said, found: Found, *, max_attempts: int, drained: bool = True) -> list[str]:
@@ -130,8 +128,8 @@ def queue_faults(state: State, found: Found) -> list[str]:
 
 def learnt_faults(state: State, settings: ServiceSettings, tx: Transaction) -> list[str]:
     """Return where the service has learnt something else than a new scheduler learns from the log."""
-    rows, log = classes.current(tx), rewards.since(tx, 0)
-    current = structs.replace(settings, **knobs.all(tx))
+    rows, log = current_classes(tx), rewards_since(tx, 0)
+    current = structs.replace(settings, **stored_settings(tx))
     scheduler = new_scheduler(scheduler_classes(rows, current), current)
     scheduler.observe(_replay(rows, log))
     scheduler.assign({})

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from bilinq.live.store.copies import GAP
 from databases import PROGRAMS, Postgres, stored
 from process import CONFIG, Process, make_key, wait_for
 from typer.testing import CliRunner
@@ -19,8 +20,8 @@ from bilinq.errors import Stale
 from bilinq.live.service.memory import number
 from bilinq.live.service.recovery import load_scheduler
 from bilinq.live.settings import ServiceSettings
-from bilinq.live.store import Transaction, jobs, rewards
-from bilinq.live.store.copies import GAP
+from bilinq.live.store import Transaction
+from bilinq.live.store.job_tables import JobRow, insert_jobs, rewards_since
 from bilinq.live.store.schema import MIGRATIONS
 
 pytest_plugins = ("databases",)
@@ -95,7 +96,7 @@ def test_a_backup_under_load_has_all_that_was_acknowledged(tmp_path: Path) -> No
         wait_for(lambda: len(load.known) > len(before) + 20)  # it went on meanwhile
     assert (tmp_path / "copy.db").stat().st_mode & 0o777 == 0o600
     bilinq("restore", tmp_path / "copy.db", "--database", second)
-    ids, seen, learnt, again = stored(second, _ids, lambda tx: rewards.since(tx, 0), _learnt, _learnt_from_all)
+    ids, seen, learnt, again = stored(second, _ids, lambda tx: rewards_since(tx, 0), _learnt, _learnt_from_all)
     assert {number("j", id) for id in before} <= set(ids)
     assert len(seen) > 10
     np.testing.assert_allclose(learnt, again, rtol=1e-9)
@@ -193,8 +194,8 @@ def test_what_a_killed_service_left_behind_does_not_spoil_a_restore(tmp_path: Pa
 def copy(tmp_path: Path) -> Iterator[Path]:
     """A backup with some jobs in it."""
     url = f"sqlite:///{tmp_path}/live.db"
-    rows = [jobs.JobRow(k, "default", "short", "queued", None, None, "{}" * 500, 1, 1, 0, 1.0) for k in range(1, 200)]
-    stored(url, lambda tx: jobs.insert(tx, rows))
+    rows = [JobRow(k, "default", "short", "queued", None, None, "{}" * 500, 1, 1, 0, 1.0) for k in range(1, 200)]
+    stored(url, lambda tx: insert_jobs(tx, rows))
     bilinq("backup", "--database", url, "--out", tmp_path / "copy.db")
     yield tmp_path / "copy.db"
 

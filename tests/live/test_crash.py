@@ -11,9 +11,7 @@ from crash_audit import Found, faults, queue_faults
 from crash_load import Said
 from databases import own_postgres
 
-from bilinq.live.store.jobs import JobRow
-from bilinq.live.store.leases import LeaseRow
-from bilinq.live.store.rewards import RewardRow
+from bilinq.live.store.job_tables import JobRow, LeaseRow, RewardRow
 from bilinq.live.wire.messages import JobClassState, NewJob, SettingsInfo, State, Waits
 
 pytest_plugins = ["databases"]

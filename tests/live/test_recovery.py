@@ -12,8 +12,9 @@ from slotless import ready, run, serve_job, serving
 from bilinq.errors import Unavailable
 from bilinq.live.keys import LOCAL
 from bilinq.live.service.outbox import Changes
-from bilinq.live.store import Transaction, checkpoints, jobs, leases, servers
-from bilinq.live.store.jobs import JobRow
+from bilinq.live.store import Transaction
+from bilinq.live.store.class_tables import all_servers, newest_checkpoints
+from bilinq.live.store.job_tables import JobRow, active_leases, insert_jobs
 from bilinq.live.wire.messages import NewJob, NewServer, WorkFinish
 from bilinq.scheduler.scheduler import Scheduler
 
@@ -36,7 +37,7 @@ def test_the_database_changes_in_the_order_of_memory(sqlite_url: str) -> None:
             await service.replica.write(changes.write)
             assert await poll == []
             assert (await service.job(LOCAL, id)).state == "cancelled"
-            assert await service.replica.store.read(leases.active) == []
+            assert await service.replica.store.read(active_leases) == []
 
     run(work())
 
@@ -114,7 +115,7 @@ def test_a_lease_that_cannot_be_written_ends_the_call_that_waits(
             await service.submit(LOCAL, [NewJob("a")])
             server = await service.register(LOCAL, NewServer("x"))
             with monkeypatch.context() as patch:
-                patch.setattr(leases, "grant", fail)
+                patch.setattr("bilinq.live.service.outbox.grant_leases", fail)
                 assert await service.lease(LOCAL, [server.id], 30.0) == []
             await ready(service)
             assert len(await service.lease(LOCAL, [server.id], 0.0)) == 1
@@ -133,7 +134,7 @@ def test_an_end_that_cannot_be_written_is_undone_in_memory(sqlite_url: str, monk
             lease = (await service.lease(LOCAL, [server.id], 0.0))[0]
             end = WorkFinish(lease.lease, lease.fence, 0.5)
             with monkeypatch.context() as patch:
-                patch.setattr(jobs, "set_ended", fail)
+                patch.setattr("bilinq.live.service.outbox.end_jobs", fail)
                 with pytest.raises(RuntimeError, match="made up"):
                     await service.finish_one(LOCAL, end)
             await ready(service)
@@ -150,7 +151,7 @@ def test_a_write_that_fails_is_noticed_although_nobody_waits_for_it(
         async with serving(sqlite_url) as service:
             id = (await service.submit(LOCAL, [NewJob("a")])).jobs[0].id
             with monkeypatch.context() as patch:
-                patch.setattr(jobs, "set_ended", lambda *_: 1 / 0)
+                patch.setattr("bilinq.live.service.outbox.end_jobs", lambda *_: 1 / 0)
                 memory, changes = service.replica.memory, Changes()
                 memory.cancel(int(id[1:]), time.time(), changes)
                 service.replica.save(changes).cancel()  # the caller is gone
@@ -189,7 +190,7 @@ def test_loading_is_tried_again_whatever_went_wrong(sqlite_url: str, monkeypatch
         async with serving(sqlite_url) as service:
             id = await serve_job(service)
             with monkeypatch.context() as patch:
-                patch.setattr(jobs, "waiting", lambda tx: 1 / 0)
+                patch.setattr("bilinq.live.service.recovery.queued_jobs", lambda tx: 1 / 0)
                 service.replica.fail("made up")
                 await asyncio.sleep(0.2)
                 assert not service.ready
@@ -203,7 +204,7 @@ def test_a_job_that_is_only_being_stored_cannot_be_cancelled_yet(sqlite_url: str
     async def work() -> None:
         async with serving(sqlite_url) as service:
             row = JobRow(7, "default", "a", "queued", None, None, "1", 1, 1, 0, 1.0)
-            await service.replica.write(lambda tx: jobs.insert(tx, [row]))  # on disk, and memory does not know yet
+            await service.replica.write(lambda tx: insert_jobs(tx, [row]))  # on disk, and memory does not know yet
             with pytest.raises(Unavailable, match="still being stored"):
                 await service.cancel(LOCAL, "j7")
 
@@ -232,10 +233,10 @@ def test_checkpoints_continue_after_one_that_failed(sqlite_url: str, monkeypatch
     async def work() -> None:
         async with serving(sqlite_url, checkpoint_every=0.05) as service:
             with monkeypatch.context() as patch:
-                patch.setattr(checkpoints, "save", lambda *_: 1 / 0)
+                patch.setattr("bilinq.live.service.recovery.save_checkpoint", lambda *_: 1 / 0)
                 await asyncio.sleep(0.2)
             async with asyncio.timeout(10.0):
-                while not await service.replica.store.read(checkpoints.newest):
+                while not await service.replica.store.read(newest_checkpoints):
                     await asyncio.sleep(0.01)
             await ready(service)
             await serve_job(service)
@@ -248,7 +249,7 @@ def test_a_server_is_on_disk_before_it_is_acknowledged(sqlite_url: str) -> None:
         async with serving(sqlite_url) as service:
             calls = [asyncio.ensure_future(service.register(LOCAL, NewServer("x", "s"))) for _ in range(2)]
             await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
-            assert len(await service.replica.store.read(servers.all)) == 1
+            assert len(await service.replica.store.read(all_servers)) == 1
             first, second = await asyncio.gather(*calls)
             assert first.id == second.id
 
@@ -262,7 +263,7 @@ def test_a_follower_whose_first_load_fails_runs_slots_all_the_same(
         async with leading(postgres_url) as other, serving(postgres_url, slot=0.02) as service:
             assert service.following
             with monkeypatch.context() as patch:
-                patch.setattr(jobs, "waiting", lambda tx: 1 / 0)
+                patch.setattr("bilinq.live.service.recovery.queued_jobs", lambda tx: 1 / 0)
                 await other.stop()
                 await asyncio.sleep(1.0)
                 assert not service.ready
@@ -336,5 +337,5 @@ def test_a_hundred_thousand_waiting_jobs_are_loaded_quickly(database_url: str) -
             server = await service.register(LOCAL, NewServer("x"))
             assert len(await service.lease(LOCAL, [server.id], 0.0)) == 1
 
-    stored(database_url, lambda tx: jobs.insert(tx, rows))
+    stored(database_url, lambda tx: insert_jobs(tx, rows))
     run(work())

@@ -13,7 +13,8 @@ from bilinq.errors import BadInput, Refused
 from bilinq.live.keys import LOCAL
 from bilinq.live.service import Service
 from bilinq.live.service.memory import Memory
-from bilinq.live.store import Transaction, jobs, leases
+from bilinq.live.store import Transaction
+from bilinq.live.store.job_tables import active_leases, queued_jobs
 from bilinq.live.wire.messages import Extend, JobClassInfo, Lease, NewJob, NewServer, SettingsUpdate, Work, WorkFinish
 
 pytest_plugins = ("databases",)
@@ -130,7 +131,7 @@ def test_memory_and_database_agree_whatever_meets(database_url: str, seed: int) 
 def look(tx: Transaction) -> dict[str, Any]:
     """Return what the database has."""
     return {
-        "queued": {row.id for row in jobs.waiting(tx)},
-        "leased": {(row.job, row.id) for row in leases.active(tx)},
+        "queued": {row.id for row in queued_jobs(tx)},
+        "leased": {(row.job, row.id) for row in active_leases(tx)},
         "done": {f"j{row[0]}" for row in tx.rows("SELECT id FROM job WHERE state = 'done'")},
     }

@@ -21,7 +21,9 @@ from bilinq.live.keys import LOCAL
 from bilinq.live.service import Service
 from bilinq.live.service.configuration import new_scheduler, scheduler_classes
 from bilinq.live.settings import ServiceSettings
-from bilinq.live.store import classes, open_store, rewards
+from bilinq.live.store import open_store
+from bilinq.live.store.class_tables import current_classes
+from bilinq.live.store.job_tables import rewards_since
 from bilinq.live.watch import Watch
 from bilinq.live.wire.messages import JobClassInfo, NewKey, ServerClassInfo
 
@@ -260,9 +262,9 @@ class ServiceMachine(RuleBasedStateMachine):
 
         async def compare() -> None:
             replica = self.service.replica
-            log = await replica.store.write(lambda tx: rewards.since(tx, 0))
+            log = await replica.store.write(lambda tx: rewards_since(tx, 0))
             assert len(log) == len({row.lease for row in log}) == self.rewards
-            rows = await replica.store.write(classes.current)
+            rows = await replica.store.write(current_classes)
             fresh, names = (
                 new_scheduler(scheduler_classes(rows, replica.settings), replica.settings),
                 {row.id: row.name for row in rows},

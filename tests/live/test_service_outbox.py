@@ -16,12 +16,20 @@ from bilinq.live.service import Service
 from bilinq.live.service.memory import Poll
 from bilinq.live.service.outbox import Changes, Outbox
 from bilinq.live.settings import ServiceSettings
-from bilinq.live.store import Store, Transaction, classes, jobs, leases, open_store, servers
-from bilinq.live.store.classes import ClassRow
-from bilinq.live.store.jobs import Ended, JobRow, Queued
-from bilinq.live.store.leases import LeaseEnd, LeaseRow
-from bilinq.live.store.rewards import RewardRow
-from bilinq.live.store.servers import ServerRow
+from bilinq.live.store import Store, Transaction, open_store
+from bilinq.live.store.class_tables import ClassRow, ServerRow, put_class, put_server
+from bilinq.live.store.job_tables import (
+    JobEnd,
+    JobRow,
+    LeaseEnd,
+    LeaseRow,
+    RequeuedJob,
+    RewardRow,
+    active_leases,
+    get_job,
+    insert_jobs,
+    leases_of_job,
+)
 from bilinq.live.wire.messages import JobClassInfo, Lease, LeasedJob, NewJob, NewServer, ServerClassInfo, Submitted
 
 pytest_plugins = ("databases",)
@@ -30,10 +38,10 @@ JOBS = range(1, 101)
 
 
 def prepare(tx: Transaction) -> None:
-    classes.put(tx, ClassRow(1, "job", "a", (1.0,), 1.0, 1.0, None))
-    classes.put(tx, ClassRow(2, "server", "x", (1.0,)))
-    servers.put(tx, ServerRow(1, "x", None, "key", 0.0, 0.0))
-    jobs.insert(tx, [row(id) for id in JOBS])
+    put_class(tx, ClassRow(1, "job", "a", (1.0,), 1.0, 1.0, None))
+    put_class(tx, ClassRow(2, "server", "x", (1.0,)))
+    put_server(tx, ServerRow(1, "x", None, "key", 0.0, 0.0))
+    insert_jobs(tx, [row(id) for id in JOBS])
 
 
 def row(id: int) -> JobRow:
@@ -46,16 +54,16 @@ def grant(lease: int, job: int) -> LeaseRow:
 
 def finish(lease: int, job: int) -> Changes:
     end = LeaseEnd(lease, "finished", 3.0, 0.5, "digest")
-    return Changes([end], [], [Ended(job, "done", 3.0, 0, 0, None, 0.5)], [RewardRow(lease, lease, 1, 2, 0.5)])
+    return Changes([end], [], [JobEnd(job, "done", 3.0, 0, 0, None, 0.5)], [RewardRow(lease, lease, 1, 2, 0.5)])
 
 
 def requeue(lease: int, job: int) -> Changes:
-    return Changes([LeaseEnd(lease, "failed", 3.0)], [Queued(job, 1, 1, "failed")], [], [])
+    return Changes([LeaseEnd(lease, "failed", 3.0)], [RequeuedJob(job, 1, 1, "failed")], [], [])
 
 
 async def states(store: Store, *ids: int) -> list[Any]:
     def look(tx: Transaction) -> list[Any]:
-        return [[getattr(jobs.get(tx, id), "state", None), *(row.state for row in jobs.history(tx, id))] for id in ids]
+        return [[getattr(get_job(tx, id), "state", None), *(row.state for row in leases_of_job(tx, id))] for id in ids]
 
     return await store.write(look)
 
@@ -169,7 +177,7 @@ def test_what_is_written_in_between_keeps_its_place(database_url: str) -> None:
             for id in JOBS:
                 outbox.put(Changes(), [grant(id, id)])
                 outbox.close()
-                seen = store.submit(lambda tx: len(leases.active(tx)))
+                seen = store.submit(lambda tx: len(active_leases(tx)))
                 outbox.put(finish(id, id))
                 assert await seen == 1
 

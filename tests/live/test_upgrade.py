@@ -16,7 +16,8 @@ from process import make_key
 from bilinq.live.keys import LOCAL
 from bilinq.live.service import Service
 from bilinq.live.settings import ServiceSettings
-from bilinq.live.store import Store, Transaction, meta, open_store, schema, store
+from bilinq.live.store import Store, Transaction, open_store, schema, store
+from bilinq.live.store.admin_tables import get_meta
 from bilinq.live.store.schema import MIGRATIONS, Migration
 from bilinq.live.wire import messages as m
 
@@ -95,7 +96,7 @@ def test_a_database_of_version_1_is_served(database_url: str) -> None:
         assert [entry.what for entry in (await service.audit(who, 10)).entries] == ["retry", "create key"]
 
     in_service(database_url, use, ServiceSettings(work_conserving=True))
-    assert stored(database_url, lambda tx: meta.get(tx, "schema")) == [str(len(MIGRATIONS))]
+    assert stored(database_url, lambda tx: get_meta(tx, "schema")) == [str(len(MIGRATIONS))]
 
 
 def test_version_1_is_what_its_first_step_makes(tmp_path: Path) -> None:
@@ -152,7 +153,7 @@ def test_an_upgrade_keeps_jobs_and_what_was_learnt(database_url: str, monkeypatc
     before = in_service(database_url, _fill)
     use_steps(monkeypatch, NEXT)
     assert in_service(database_url, _shown) == before
-    assert stored(database_url, lambda tx: meta.get(tx, "schema")) == [str(len(MIGRATIONS) + 1)]
+    assert stored(database_url, lambda tx: get_meta(tx, "schema")) == [str(len(MIGRATIONS) + 1)]
 
 
 def test_an_upgrade_that_fails_leaves_everything_as_it_was(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,7 +164,7 @@ def test_an_upgrade_that_fails_leaves_everything_as_it_was(database_url: str, mo
         for _ in range(2):
             with pytest.raises(Exception, match="nowhere"):
                 in_service(database_url, _shown)
-    assert stored(database_url, _rows, lambda tx: meta.get(tx, "schema")) == [rows, str(len(MIGRATIONS))]
+    assert stored(database_url, _rows, lambda tx: get_meta(tx, "schema")) == [rows, str(len(MIGRATIONS))]
     assert in_service(database_url, _shown) == before
 
 

@@ -23,8 +23,8 @@ from bilinq.demo.service import open_database
 from bilinq.errors import BadInput
 from bilinq.live.keys import LOCAL, create_key, list_keys
 from bilinq.live.settings import ServiceSettings
-from bilinq.live.store import Transaction, jobs, open_store
-from bilinq.live.store.jobs import JobRow
+from bilinq.live.store import Transaction, open_store
+from bilinq.live.store.job_tables import JobRow, get_job, insert_jobs
 from bilinq.live.wire.messages import KeyInfo, NewKey
 
 T = TypeVar("T")
@@ -196,9 +196,9 @@ def test_jobs_that_still_waited_are_cancelled(tmp_path: Path) -> None:
     file = tmp_path / "demo.db"
     opened(file)
     old = JobRow(1, "default", "job 1", "queued", None, None, "null", 1, 1, 0, submitted=1.0)
-    change(file, lambda tx: jobs.insert(tx, [old, old._replace(id=2, state="done", ended=2.0)]))
+    change(file, lambda tx: insert_jobs(tx, [old, old._replace(id=2, state="done", ended=2.0)]))
     opened(file)
-    found = change(file, lambda tx: [jobs.get(tx, id) for id in (1, 2)])
+    found = change(file, lambda tx: [get_job(tx, id) for id in (1, 2)])
     assert [row and row.state for row in found] == ["cancelled", "done"]
 
 

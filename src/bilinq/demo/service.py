@@ -16,8 +16,10 @@ from bilinq.live.keys import LOCAL, create_key, list_keys, revoke_key
 from bilinq.live.logs import log_to
 from bilinq.live.run import run
 from bilinq.live.settings import ServiceSettings
-from bilinq.live.store import Transaction, classes, jobs, meta, open_store, rewards
-from bilinq.live.store.jobs import Ended
+from bilinq.live.store import Transaction, open_store
+from bilinq.live.store.admin_tables import get_meta, put_meta
+from bilinq.live.store.class_tables import current_classes
+from bilinq.live.store.job_tables import JobEnd, end_jobs, last_reward, queued_jobs
 from bilinq.live.wire.messages import NewKey, Scope
 
 KEY = "demo: "
@@ -39,20 +41,20 @@ async def open_database(settings: ServiceSettings, fleet: Fleet) -> Opened:
 
 
 def _open(tx: Transaction, settings: ServiceSettings, fleet: Fleet) -> Opened:
-    whose, used = meta.get(tx, MARK), classes.current(tx) or list_keys(tx)
+    whose, used = get_meta(tx, MARK), current_classes(tx) or list_keys(tx)
     if whose != fleet.name and (whose or used):
         held = f"a demo of fleet {whose}" if whose else "a service that is no demo"
         raise BadInput(f"--database must be new or of a demo of fleet {fleet.name}; {settings.database} is of {held}")
-    meta.put(tx, MARK, fleet.name)
+    put_meta(tx, MARK, fleet.name)
     now = time.time()
     for known in list_keys(tx):
         if known.name.startswith(KEY) and known.revoked is None:
             revoke_key(tx, LOCAL, known.prefix, now)
-    left = [Ended(row.id, "cancelled", now, row.units_left, row.attempts) for row in jobs.waiting(tx)]
-    jobs.set_ended(tx, left)  # their waits of hours or days would hide all others
+    left = [JobEnd(row.id, "cancelled", now, row.units_left, row.attempts) for row in queued_jobs(tx)]
+    end_jobs(tx, left)  # their waits of hours or days would hide all others
     scopes: tuple[Scope, ...] = ("admin", "work", "submit", "read")
     keys = {scope: create_key(tx, LOCAL, NewKey([scope], KEY + scope), now).key for scope in scopes}
-    return Opened(fleet.about, fleet.servers, rewards.last(tx), **keys)
+    return Opened(fleet.about, fleet.servers, last_reward(tx), **keys)
 
 
 def _tell(what: Opened | Ready | Failed) -> None:

@@ -10,9 +10,8 @@ from hashlib import sha256
 from hmac import compare_digest
 
 from bilinq.errors import BadInput, Conflict, NoKey, NotAllowed, NotFound
-from bilinq.live.store import Transaction, audit
-from bilinq.live.store import keys as rows
-from bilinq.live.store.keys import KeyRow
+from bilinq.live.store import Transaction, admin_tables
+from bilinq.live.store.admin_tables import KeyRow, add_audit, add_key, all_keys, expire_key, find_key
 from bilinq.live.wire.messages import CreatedKey, KeyInfo, NewKey
 from bilinq.live.wire.queries import convert
 
@@ -45,7 +44,7 @@ class Identity:
             raise NotAllowed(f"the key {self.prefix} lacks the scope {' or '.join(scopes)}")
 
 
-LOCAL = Identity(audit.LOCAL, "default", frozenset({"admin"}))
+LOCAL = Identity(admin_tables.LOCAL, "default", frozenset({"admin"}))
 """The command line when it works on the database itself."""
 
 
@@ -108,29 +107,29 @@ def identify(known: Mapping[str, KeyRow], key: str, now: float) -> Identity:
 def create_key(tx: Transaction, who: Identity, new: NewKey, now: float) -> CreatedKey:
     """Create a key; the result contains the key itself, which is not stored."""
     key = make_key()
-    while rows.find(tx, prefix_of(key)) is not None:
+    while find_key(tx, prefix_of(key)) is not None:
         key = make_key()
     scopes = tuple(check_scopes(new.scopes))
     row = KeyRow(
         prefix=prefix_of(key), hash=hash_key(key), name=new.name, namespace=new.namespace, scopes=scopes, created=now,
         expires=None if new.days is None else now + new.days * DAY,
     )  # fmt: skip
-    rows.add(tx, row)
-    audit.add(tx, now, who.prefix, "create key", f"{row.prefix}: {', '.join(scopes)} in {new.namespace}")
+    add_key(tx, row)
+    add_audit(tx, now, who.prefix, "create key", f"{row.prefix}: {', '.join(scopes)} in {new.namespace}")
     return CreatedKey(key, key_info(row))
 
 
 def list_keys(tx: Transaction) -> list[KeyInfo]:
     """Return what is stored of all keys, oldest first."""
-    return [key_info(row) for row in rows.all(tx)]
+    return [key_info(row) for row in all_keys(tx)]
 
 
 def revoke_key(tx: Transaction, who: Identity, prefix: str, now: float) -> KeyInfo:
     """Revoke a key for good; one that was revoked before stays as it is."""
     row = _find(tx, prefix)
     if row.revoked is None:
-        rows.revoke(tx, prefix, now)
-        audit.add(tx, now, who.prefix, "revoke key", prefix)
+        admin_tables.revoke_key(tx, prefix, now)
+        add_audit(tx, now, who.prefix, "revoke key", prefix)
         row = row._replace(revoked=now)
     return key_info(row)
 
@@ -143,8 +142,8 @@ def rotate_key(tx: Transaction, who: Identity, prefix: str, grace: float, now: f
     days = None if row.expires is None else (row.expires - row.created) / DAY
     wanted: NewKey = convert({"scopes": row.scopes, "name": row.name, "namespace": row.namespace, "days": days}, NewKey)
     made = create_key(tx, who, wanted, now)
-    rows.expire(tx, prefix, now + grace)
-    audit.add(tx, now, who.prefix, "rotate key", f"{prefix} to {made.info.prefix}, valid for another {grace:g} s")
+    expire_key(tx, prefix, now + grace)
+    add_audit(tx, now, who.prefix, "rotate key", f"{prefix} to {made.info.prefix}, valid for another {grace:g} s")
     return made
 
 
@@ -157,7 +156,7 @@ def key_info(row: KeyRow) -> KeyInfo:
 
 
 def _find(tx: Transaction, prefix: str) -> KeyRow:
-    row = rows.find(tx, prefix)
+    row = find_key(tx, prefix)
     if row is None:
         raise NotFound(f"there is no key {prefix!r}")
     return row

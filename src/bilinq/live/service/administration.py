@@ -23,9 +23,9 @@ from bilinq.live.service.memory import Memory
 from bilinq.live.service.outbox import to_text
 from bilinq.live.service.replica import Replica
 from bilinq.live.service.slots import Slots
-from bilinq.live.store import Transaction, audit, classes, keys, knobs
-from bilinq.live.store.classes import ClassRow
-from bilinq.live.store.keys import KeyRow
+from bilinq.live.store import Transaction
+from bilinq.live.store.admin_tables import KeyRow, add_audit, all_keys, list_audit
+from bilinq.live.store.class_tables import ClassRow, put_class, store_settings
 from bilinq.live.wire.messages import (
     Audit,
     AuditEntry,
@@ -120,7 +120,7 @@ class Administration:
         return made
 
     async def _read_keys(self, memory: Memory) -> None:
-        memory.keys = {row.prefix: row for row in await self._replica.write(keys.all)}
+        memory.keys = {row.prefix: row for row in await self._replica.write(all_keys)}
 
     def identify(self, key: str) -> Identity:
         """Return who has a key, or raise `NoKey`."""
@@ -128,7 +128,7 @@ class Administration:
 
     async def audit(self, who: Identity, limit: int) -> Audit:
         """Return admin actions, newest first."""
-        found = await self._replica.store.read(lambda tx: audit.page(tx, limit))
+        found = await self._replica.store.read(lambda tx: list_audit(tx, limit))
         return Audit([AuditEntry(row.at, row.who, row.what, row.detail) for row in found])
 
     async def _set_classes(
@@ -140,9 +140,9 @@ class Administration:
 
         def store(tx: Transaction) -> None:
             for row in rows:
-                classes.put(tx, row)
-            knobs.put(tx, values or {})
-            audit.add(tx, time.time(), who.prefix, "set", detail)
+                put_class(tx, row)
+            store_settings(tx, values or {})
+            add_audit(tx, time.time(), who.prefix, "set", detail)
 
         await self._replica.write(store)
         if memory is self._replica.memory:
@@ -183,7 +183,7 @@ class LocalKeys:
 
     async def _refresh(self) -> None:
         try:
-            rows = await self._replica.store.read(keys.all)
+            rows = await self._replica.store.read(all_keys)
         except Unavailable:
             if self._kept is None:
                 raise

@@ -11,9 +11,9 @@ from msgspec import UNSET, structs
 from bilinq.errors import BadInput, NotFound
 from bilinq.live.service.memory import Ids, Memory
 from bilinq.live.settings import ServiceSettings
-from bilinq.live.store import classes, knobs, meta
-from bilinq.live.store.classes import ClassRow
-from bilinq.live.store.transaction import Transaction
+from bilinq.live.store import Transaction
+from bilinq.live.store.admin_tables import get_meta, largest_ids, put_meta
+from bilinq.live.store.class_tables import ClassRow, current_classes, put_class, store_settings
 from bilinq.live.wire.messages import JobClassInfo, ServerClassInfo, SettingsInfo, SettingsUpdate
 from bilinq.live.wire.queries import BadField
 from bilinq.policies import Policy
@@ -107,15 +107,15 @@ def configure(tx: Transaction, settings: ServiceSettings, address: str | None) -
 
     Values that the API has set stay until the settings change.
     """
-    ids = Ids(meta.largest_ids(tx))
-    meta.put(tx, "leader", address or "")
+    ids = Ids(largest_ids(tx))
+    put_meta(tx, "leader", address or "")
     given: dict[str, Any] = {
         "job": {one.name: structs.asdict(one) for one in settings.job_class},
         "server": {one.name: structs.asdict(one) for one in settings.server_class},
         "knobs": {name: getattr(settings, name) for name in ADJUSTABLE},
     }
-    before = json.loads(meta.get(tx, "settings") or "{}")
-    known = {(row.kind, row.name): row for row in classes.current(tx)}
+    before = json.loads(get_meta(tx, "settings") or "{}")
+    known = {(row.kind, row.name): row for row in current_classes(tx)}
     new = {
         (kind, one.name): class_row(one, known.get((kind, one.name)), ids)
         for kind, some in (("job", settings.job_class), ("server", settings.server_class))
@@ -123,10 +123,10 @@ def configure(tx: Transaction, settings: ServiceSettings, address: str | None) -
     }
     check_features([*new.values(), *(row for key, row in known.items() if key not in new)])
     for row in new.values():
-        classes.put(tx, row)
+        put_class(tx, row)
     if before and before["knobs"] != given["knobs"]:
-        knobs.put(tx, given["knobs"])
-    meta.put(tx, "settings", json.dumps(given))
+        store_settings(tx, given["knobs"])
+    put_meta(tx, "settings", json.dumps(given))
     return ids
 
 

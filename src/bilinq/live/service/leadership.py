@@ -13,7 +13,8 @@ from bilinq.errors import Unavailable
 from bilinq.live.service.recovery import Recovery
 from bilinq.live.service.replica import Replica
 from bilinq.live.service.slots import Slots
-from bilinq.live.store import jobs, servers
+from bilinq.live.store.class_tables import remove_servers
+from bilinq.live.store.job_tables import purge_jobs
 from bilinq.scheduler.classes import JobClass, ServerClass
 from bilinq.scheduler.scheduler import Scheduler
 
@@ -92,7 +93,7 @@ async def delete_expired(replica: Replica, now: float) -> None:
     """Delete jobs that ended, and servers that were offline, longer ago than the settings allow."""
     await _delete_servers(replica, now - replica.settings.server_retention)
     if replica.settings.retention is not None:
-        delete = partial(jobs.purge, before=now - replica.settings.retention, limit=DELETE_LIMIT)
+        delete = partial(purge_jobs, before=now - replica.settings.retention, limit=DELETE_LIMIT)
         while await replica.write(delete) == DELETE_LIMIT:
             pass
 
@@ -107,7 +108,7 @@ async def _delete_servers(replica: Replica, before: float) -> None:
         memory.dismiss(id)
     if gone:
         log.info("deleting servers that were offline for too long: %d", len(gone))
-        await replica.write(lambda tx: servers.remove(tx, *gone))
+        await replica.write(lambda tx: remove_servers(tx, *gone))
 
 
 @contextlib.contextmanager

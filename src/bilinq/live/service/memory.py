@@ -17,13 +17,9 @@ from typing import Literal, cast
 
 from bilinq.live.metrics import Meters
 from bilinq.live.service.outbox import Changes
-from bilinq.live.store.classes import ClassRow
-from bilinq.live.store.jobs import Ended, JobRow, Queued, Waiting
-from bilinq.live.store.keys import KeyRow
-from bilinq.live.store.leases import LeaseEnd, LeaseRow
-from bilinq.live.store.meta import LargestIds
-from bilinq.live.store.rewards import RewardRow
-from bilinq.live.store.servers import ServerRow
+from bilinq.live.store.admin_tables import KeyRow, LargestIds
+from bilinq.live.store.class_tables import ClassRow, ServerRow
+from bilinq.live.store.job_tables import JobEnd, JobRow, LeaseEnd, LeaseRow, QueuedJob, RequeuedJob, RewardRow
 from bilinq.live.wire.messages import JobState, Lease
 from bilinq.scheduler.scheduler import Assignment, Scheduler
 
@@ -177,7 +173,7 @@ class Memory:
         self._named: dict[tuple[str, str], int] = {}
         self._called: dict[str, LiveServer] = {}
 
-    def add(self, job: Waiting | JobRow) -> None:
+    def add(self, job: QueuedJob | JobRow) -> None:
         """Queue a job."""
         assert self.scheduler is not None
         self.jobs[job.id] = LiveJob(job.job_class, job.units_left, job.attempts, job.submitted)
@@ -412,7 +408,7 @@ class Memory:
     def _queue_again(self, id: int, job: LiveJob, error: str | None, changes: Changes) -> None:
         job.lease = None
         self.queued[job.job_class] += 1
-        changes.queued.append(Queued(id, job.units_left, job.attempts, error))
+        changes.queued.append(RequeuedJob(id, job.units_left, job.attempts, error))
 
     def _note_wait(self, job: LiveJob, wall: float) -> None:
         if not job.started:
@@ -425,8 +421,8 @@ class Memory:
 def _ended(
     id: int, job: LiveJob, state: str, wall: float, *, result: str | None = None, reward: float | None = None,
     error: str | None = None,
-) -> Ended:  # fmt: skip
-    return Ended(
+) -> JobEnd:  # fmt: skip
+    return JobEnd(
         id=id, state=state, ended=wall, units_left=job.units_left, attempts=job.attempts, result=result, reward=reward,
         error=error,
     )  # fmt: skip

@@ -12,11 +12,21 @@ from typing import Any
 
 import msgspec
 
-from bilinq.live.store import jobs, leases, rewards
-from bilinq.live.store.jobs import Ended, JobRow, Queued
-from bilinq.live.store.leases import LeaseEnd, LeaseRow
-from bilinq.live.store.rewards import RewardRow
-from bilinq.live.store.transaction import Transaction
+from bilinq.live.store import Transaction
+from bilinq.live.store.job_tables import (
+    JobEnd,
+    JobRow,
+    LeaseEnd,
+    LeaseRow,
+    RequeuedJob,
+    RewardRow,
+    add_rewards,
+    end_jobs,
+    end_leases,
+    grant_leases,
+    insert_jobs,
+    requeue_jobs,
+)
 
 Payloads = asyncio.Future[dict[int, str]]
 """A future that is done when changes are on disk; its result are payloads by job."""
@@ -27,8 +37,8 @@ class Changes:
     """Rows to write together: new jobs first; the order of the others does not matter."""
 
     leases: list[LeaseEnd] = field(default_factory=list)
-    queued: list[Queued] = field(default_factory=list)
-    ended: list[Ended] = field(default_factory=list)
+    queued: list[RequeuedJob] = field(default_factory=list)
+    ended: list[JobEnd] = field(default_factory=list)
     rewards: list[RewardRow] = field(default_factory=list)
     new: list[JobRow] = field(default_factory=list)
 
@@ -37,11 +47,11 @@ class Changes:
 
     def write(self, tx: Transaction) -> None:
         """Write all rows."""
-        jobs.insert(tx, self.new)
-        leases.end(tx, self.leases)
-        jobs.set_queued(tx, self.queued)
-        jobs.set_ended(tx, self.ended)
-        rewards.add(tx, self.rewards)
+        insert_jobs(tx, self.new)
+        end_leases(tx, self.leases)
+        requeue_jobs(tx, self.queued)
+        end_jobs(tx, self.ended)
+        add_rewards(tx, self.rewards)
 
 
 PAUSE, LEAST, MOST = 0.003, 0.001, 0.01
@@ -81,7 +91,7 @@ class Group:
             self._begun = True
         changes, payloads = _born_leased(self._changes, self._granted)
         changes.write(tx)
-        return payloads | leases.grant(tx, self._granted, payloads)
+        return payloads | grant_leases(tx, self._granted, payloads)
 
 
 def _born_leased(changes: Changes, granted: Sequence[LeaseRow]) -> tuple[Changes, dict[int, str]]:

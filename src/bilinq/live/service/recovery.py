@@ -23,9 +23,19 @@ from bilinq.live.service.configuration import (
 from bilinq.live.service.memory import Ids, LiveServer, Memory
 from bilinq.live.service.replica import Replica
 from bilinq.live.settings import ServiceSettings
-from bilinq.live.store import Transaction, checkpoints, classes, jobs, keys, knobs, leases, rewards, servers
-from bilinq.live.store.classes import ClassRow
-from bilinq.live.store.rewards import RewardRow
+from bilinq.live.store import Transaction
+from bilinq.live.store.admin_tables import all_keys
+from bilinq.live.store.class_tables import (
+    Checkpoint,
+    ClassRow,
+    all_classes,
+    all_servers,
+    current_classes,
+    newest_checkpoints,
+    save_checkpoint,
+    stored_settings,
+)
+from bilinq.live.store.job_tables import RewardRow, active_leases, count_dead_jobs, get_job, queued_jobs, rewards_since
 from bilinq.scheduler.classes import JobClass, ServerClass
 from bilinq.scheduler.scheduler import Scheduler
 from bilinq.scheduler.snapshot import policy_of, unseal
@@ -89,7 +99,7 @@ class Recovery:
         if memory.scheduler is None or not memory.scheduler.policy.learns:
             return
         state, seq, now = memory.scheduler.snapshot(jobs=False), memory.ids.last_seq, time.time()
-        await replica.write(lambda tx: checkpoints.save(tx, seq, now, state, sha256(state).hexdigest()))
+        await replica.write(lambda tx: save_checkpoint(tx, seq, now, state, sha256(state).hexdigest()))
         replica.meters.saved = now
 
     async def watch_connection(self) -> None:
@@ -127,17 +137,17 @@ def load_memory(tx: Transaction, given: ServiceSettings, ids: Ids, now: float) -
 
     Every active lease gets a full lease time from now: changes of the wall clock do not matter.
     """
-    settings = structs.replace(given, **knobs.all(tx))
+    settings = structs.replace(given, **stored_settings(tx))
     memory = Memory(ids, load_scheduler(tx, settings), settings.max_attempts)
-    memory.classes = {(row.kind, row.name): row for row in classes.current(tx)}
-    memory.keys = {row.prefix: row for row in keys.all(tx)}
-    for server in servers.all(tx):
+    memory.classes = {(row.kind, row.name): row for row in current_classes(tx)}
+    memory.keys = {row.prefix: row for row in all_keys(tx)}
+    for server in all_servers(tx):
         memory.enrol(LiveServer(server, server.seen))
-    for waiting in jobs.waiting(tx):
+    for waiting in queued_jobs(tx):
         memory.add(waiting)
-    memory.dead = jobs.count_dead(tx)
-    for lease in leases.active(tx):
-        job = jobs.get(tx, lease.job)
+    memory.dead = count_dead_jobs(tx)
+    for lease in active_leases(tx):
+        job = get_job(tx, lease.job)
         assert job is not None
         memory.adopt(lease, job, now + settings.lease)
     return memory, settings
@@ -150,20 +160,20 @@ def load_scheduler(tx: Transaction, settings: ServiceSettings) -> Scheduler | No
     from all rewards; if these do not fit either, nothing. A policy that does not learn starts from nothing, and leaves
     checkpoints and rewards to the next one that does.
     """
-    every = {row.id: row for row in classes.all(tx)}
+    every = {row.id: row for row in all_classes(tx)}
     current = scheduler_classes([row for row in every.values() if row.current], settings)
     if not current.jobs or not current.servers:
         return None
     if not policy_type(settings).learns:
         return new_scheduler(current, settings)
-    for kept in checkpoints.newest(tx):
+    for kept in newest_checkpoints(tx):
         try:
             scheduler = _restored(kept, settings)
             if scheduler is not None:
-                return _replayed(scheduler, every, rewards.since(tx, kept.seq), current)
+                return _replayed(scheduler, every, rewards_since(tx, kept.seq), current)
         except UNUSABLE as error:
             log.error("checkpoint %d is not usable: %s", kept.id, error)
-    seen = rewards.since(tx, 0)
+    seen = rewards_since(tx, 0)
     if seen:
         log.warning("what was learnt is computed again from all %d rewards", len(seen))
     try:
@@ -173,7 +183,7 @@ def load_scheduler(tx: Transaction, settings: ServiceSettings) -> Scheduler | No
         return new_scheduler(current, settings)
 
 
-def _restored(kept: checkpoints.Checkpoint, settings: ServiceSettings) -> Scheduler | None:
+def _restored(kept: Checkpoint, settings: ServiceSettings) -> Scheduler | None:
     """Return the scheduler of a checkpoint, None if another policy made it; raise if it is damaged or has other rewards."""
     if sha256(kept.state).hexdigest() != kept.checksum:
         raise BadState("it must have the checksum it was stored with")

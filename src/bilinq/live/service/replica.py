@@ -18,8 +18,9 @@ from bilinq.live.metrics import Meters
 from bilinq.live.service.memory import Memory
 from bilinq.live.service.outbox import Changes, Outbox, Payloads
 from bilinq.live.settings import ServiceSettings
-from bilinq.live.store import Store, Transaction, meta
-from bilinq.live.store.leases import LeaseRow
+from bilinq.live.store import Store, Transaction
+from bilinq.live.store.admin_tables import get_meta
+from bilinq.live.store.job_tables import LeaseRow
 
 T = TypeVar("T")
 log = logging.getLogger("bilinq.live")
@@ -169,5 +170,5 @@ class Replica:
     async def _poll_leader(self) -> None:
         while True:
             with contextlib.suppress(Unavailable):
-                self.leader = await self.store.read(lambda tx: meta.get(tx, "leader")) or None
+                self.leader = await self.store.read(lambda tx: get_meta(tx, "leader")) or None
             await asyncio.sleep(POLL_LEADER)

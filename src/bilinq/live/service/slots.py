@@ -12,7 +12,7 @@ from bilinq.errors import Unavailable
 from bilinq.live.service.memory import LiveLease, Memory, Poll
 from bilinq.live.service.outbox import Changes, Payloads, from_text
 from bilinq.live.service.replica import Replica
-from bilinq.live.store.leases import LeaseRow
+from bilinq.live.store.job_tables import LeaseRow
 from bilinq.live.wire.messages import Lease, LeasedJob
 
 log = logging.getLogger("bilinq.live")

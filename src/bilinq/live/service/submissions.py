@@ -15,10 +15,21 @@ from bilinq.live.service.memory import Memory, number
 from bilinq.live.service.outbox import Changes, Payloads, digest, from_text, to_text
 from bilinq.live.service.replica import Replica
 from bilinq.live.service.slots import Slots
-from bilinq.live.store import Transaction, audit, jobs
-from bilinq.live.store.gather import Gather
-from bilinq.live.store.jobs import JobRow, Known, Queued
-from bilinq.live.store.leases import LeaseRow
+from bilinq.live.store import Transaction
+from bilinq.live.store.admin_tables import add_audit
+from bilinq.live.store.batching import Batcher
+from bilinq.live.store.job_tables import (
+    JobRow,
+    KnownJob,
+    LeaseRow,
+    RequeuedJob,
+    get_job,
+    jobs_with_key,
+    known_jobs,
+    leases_of_job,
+    list_jobs,
+    requeue_jobs,
+)
 from bilinq.live.wire.messages import Event, Job, JobPage, JobRef, NewJob, Retried, Submitted
 
 Key = tuple[str, str]
@@ -52,7 +63,7 @@ class Submissions:
     def __init__(self, replica: Replica, slots: Slots) -> None:
         self._replica, self._slots = replica, slots
         self._claims = Claims()
-        self._gathered = Gather(replica.store.read, _known)
+        self._gathered = Batcher(replica.store.read, _known)
 
     async def submit(self, who: Identity, new: Sequence[NewJob]) -> Submitted:
         """Store jobs, all or none; a key that was used before returns the job submitted with it.
@@ -90,7 +101,7 @@ class Submissions:
             await saved
         return Submitted([_ref(job) for job in stored])
 
-    async def _look_up(self, keys: set[Key]) -> dict[Key, Known]:
+    async def _look_up(self, keys: set[Key]) -> dict[Key, KnownJob]:
         """Return the jobs that were stored with some of `keys`; many calls share one query to a database server."""
         store = self._replica.store
         return await self._gathered(keys) if store.shared else store.look_up(lambda tx: _known(tx, [keys]))[0]
@@ -120,7 +131,7 @@ class Submissions:
         if key is not None:
             return await self._with_key(who, key, state, job_class, before, limit)
         namespace = None if who.may("admin") else who.namespace
-        found = await self._replica.store.read(lambda tx: jobs.page(tx, namespace, state, job_class, before, limit))
+        found = await self._replica.store.read(lambda tx: list_jobs(tx, namespace, state, job_class, before, limit))
         return JobPage([_message(row, []) for row in found], f"j{found[-1].id}" if len(found) == limit else None)
 
     async def _with_key(
@@ -129,7 +140,7 @@ class Submissions:
         """Return the matching jobs that were submitted with a key: at most one of each namespace."""
         every = {row.namespace for row in self._replica.memory.keys.values()}
         spaces = sorted(every) if who.may("admin") else [who.namespace]
-        found = await self._replica.store.read(lambda tx: jobs.with_key(tx, key, spaces))
+        found = await self._replica.store.read(lambda tx: jobs_with_key(tx, key, spaces))
         fitting = [row for row in found if state in (None, row.state) and job_class in (None, row.job_class)]
         rows = [row for row in fitting if before is None or row.id < before][:limit]
         return JobPage([_message(row, []) for row in rows], f"j{rows[-1].id}" if len(rows) == limit else None)
@@ -154,8 +165,8 @@ class Submissions:
             row, _ = self._find(tx, who, id)
             if row.state != "dead":
                 raise Conflict(f"job {id} must be dead to be retried; it is {row.state}")
-            jobs.set_queued(tx, [Queued(row.id, row.units_left, 0)])
-            audit.add(tx, time.time(), who.prefix, "retry", id)
+            requeue_jobs(tx, [RequeuedJob(row.id, row.units_left, 0)])
+            add_audit(tx, time.time(), who.prefix, "retry", id)
             return row
 
         memory = self._replica.memory
@@ -191,13 +202,13 @@ class Submissions:
     def _find(self, tx: Transaction, who: Identity, id: str) -> tuple[JobRow, list[LeaseRow]]:
         """Return a job that `who` may see, with its leases."""
         found = number("j", id)
-        row = None if found is None else jobs.get(tx, found)
+        row = None if found is None else get_job(tx, found)
         if row is None or (row.namespace != who.namespace and not who.may("admin")):
             raise NotFound(f"there is no job {id!r}")
-        return row, jobs.history(tx, row.id)
+        return row, leases_of_job(tx, row.id)
 
 
-def _known(tx: Transaction, asked: Sequence[Collection[Key]]) -> list[dict[Key, Known]]:
+def _known(tx: Transaction, asked: Sequence[Collection[Key]]) -> list[dict[Key, KnownJob]]:
     """Return, for each of several calls, the jobs that were stored with its keys."""
     keys = defaultdict[str, set[str]](set)
     for namespace, key in itertools.chain.from_iterable(asked):
@@ -205,29 +216,29 @@ def _known(tx: Transaction, asked: Sequence[Collection[Key]]) -> list[dict[Key, 
     known = {
         (namespace, key): job
         for namespace in keys
-        for key, job in jobs.by_key(tx, namespace, [*keys[namespace]]).items()
+        for key, job in known_jobs(tx, namespace, [*keys[namespace]]).items()
     }
     return [{key: known[key] for key in some if key in known} for some in asked]
 
 
-def _settle(rows: Sequence[JobRow], known: Mapping[Key, Known]) -> list[Known]:
+def _settle(rows: Sequence[JobRow], known: Mapping[Key, KnownJob]) -> list[KnownJob]:
     """Return for each row of a call the job with its key: itself, if it is new, or a `known` one; raise if they differ."""
-    settled: list[Known] = []
-    own: dict[str, Known] = {}
+    settled: list[KnownJob] = []
+    own: dict[str, KnownJob] = {}
     for row in rows:
         before = None if row.key is None else known.get((row.namespace, row.key)) or own.get(row.key)
         if before is not None and before.digest != row.digest:
             raise Conflict(
                 f"key {row.key!r} was used for a job with another class, payload or number of units, j{before.id}"
             )
-        job = before or Known(row.id, row.state, row.digest)
+        job = before or KnownJob(row.id, row.state, row.digest)
         if row.key is not None:
             own[row.key] = job
         settled.append(job)
     return settled
 
 
-def _ref(job: Known) -> JobRef:
+def _ref(job: KnownJob) -> JobRef:
     return JobRef(f"j{job.id}", job.state)  # type: ignore[arg-type]
 
 

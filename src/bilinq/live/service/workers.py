@@ -13,9 +13,9 @@ from bilinq.live.service.memory import LiveLease, LiveServer, Poll, number
 from bilinq.live.service.outbox import Changes, digest, to_text
 from bilinq.live.service.replica import Replica
 from bilinq.live.service.slots import Slots
-from bilinq.live.store import Transaction, jobs, leases, servers
-from bilinq.live.store.leases import Extension
-from bilinq.live.store.servers import ServerRow
+from bilinq.live.store import Transaction
+from bilinq.live.store.class_tables import ServerRow, put_server, remove_servers
+from bilinq.live.store.job_tables import Extension, extend_leases, get_job, get_lease
 from bilinq.live.wire.messages import (
     Deadline,
     Extend,
@@ -56,7 +56,7 @@ class Workers:
 
         def store(tx: Transaction) -> None:
             changes.write(tx)
-            servers.put(tx, row)
+            put_server(tx, row)
 
         await self._replica.write(store)
         return ServerInfo(f"s{id}", new.server_class, new.name, "away", now)
@@ -76,7 +76,7 @@ class Workers:
 
         def store(tx: Transaction) -> None:
             changes.write(tx)
-            servers.remove(tx, server.row.id)
+            remove_servers(tx, server.row.id)
 
         await self._replica.write(store)
         self._slots.hurry()
@@ -149,7 +149,7 @@ class Workers:
         seconds = self._replica.settings.lease
         until = time.time() + seconds
         self._replica.memory.extend(found, time.monotonic() + seconds)
-        await self._replica.write(lambda tx: leases.extend(tx, [Extension(found.id, until)]))
+        await self._replica.write(lambda tx: extend_leases(tx, [Extension(found.id, until)]))
         return Deadline(until, seconds)
 
     async def work(self, who: Identity, body: Work) -> Worked:
@@ -203,11 +203,11 @@ class Workers:
 
         def find(tx: Transaction) -> LeaseOutcome:
             id = number("l", end.lease)
-            row = None if id is None else leases.get(tx, id)
+            row = None if id is None else get_lease(tx, id)
             foreign = row is not None and row.server in known and not _may_use(who, known[row.server])
             if row is None or row.id != end.fence or foreign:
                 return LeaseOutcome(end.lease, refused=f"there is no lease {end.lease} with fence {end.fence}")
-            job = jobs.get(tx, row.job)
+            job = get_job(tx, row.job)
             if row.state == "finished" and row.digest == _digest(end) and job is not None:
                 return LeaseOutcome(end.lease, f"j{row.job}", job.state, repeated=True)  # type: ignore[arg-type]
             if row.state == "failed" and end.error is not None and job is not None:

@@ -1,4 +1,4 @@
-"""Single calls made into batches: what many callers ask for at the same time costs the database one operation."""
+"""Batches of calls: many callers at the same time cost the database one operation."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -10,17 +10,17 @@ from bilinq.live.store.transaction import Transaction
 T = TypeVar("T")
 Item = TypeVar("Item")
 Write = Callable[[Callable[[Transaction], Any]], Awaitable[Any]]
-"""`Store.write`, or what stands for it."""
+"""`Store.write`, `Store.read` or a substitute."""
 MOST = 100
-"""Items that one operation takes at most."""
+"""Most items of one operation."""
 
 
-class Gather(Generic[Item, T]):
-    """An operation on many items, called with one at a time, and carried out by `write`.
+class Batcher(Generic[Item, T]):
+    """An operation on many items that is called with one item at a time, and run by `write`.
 
-    `operation` returns a result for each item, in order; a result that is a `Refused` or `BadInput` is raised to its
-    caller. While one operation is under way the items for the next gather. If an operation fails on several items,
-    each is tried alone.
+    `operation` returns a result for each item, in order; a result that is a `Refused` or `BadInput` is raised in its
+    caller. While one operation is in progress, the items for the next one queue up. If an operation fails on several
+    items, each is tried alone.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class Gather(Generic[Item, T]):
         self._work: asyncio.Task[None] | None = None
 
     async def __call__(self, item: Item) -> T:
-        """Return the result for `item` once it is on disk."""
+        """Return the result for `item` once the operation is complete."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, future))
         if self._work is None:
@@ -68,7 +68,7 @@ class Gather(Generic[Item, T]):
 
 
 def _settle(future: asyncio.Future[T], result: T | Exception) -> None:
-    if future.done():  # who asked was cancelled meanwhile
+    if future.done():  # the caller was cancelled meanwhile
         return
     if isinstance(result, Exception):
         future.set_exception(result)
