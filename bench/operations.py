@@ -13,7 +13,7 @@ from bilinq import Scheduler
 from bilinq.live.keys import LOCAL
 from bilinq.live.metrics.page import resident
 from bilinq.live.service import Service
-from bilinq.live.settings import Settings
+from bilinq.live.settings import ServiceSettings
 from bilinq.live.store import open_store
 from bilinq.live.wire import messages
 from bilinq.scheduler import classes
@@ -103,7 +103,7 @@ def _features(k: int, many: int) -> list[float]:
 
 
 async def _started(file: Path, jobs: int, servers: int) -> Service:
-    settings = Settings(
+    settings = ServiceSettings(
         job_class=tuple(messages.JobClassInfo(f"job {k}", _features(k, jobs)) for k in range(jobs)),
         server_class=tuple(messages.ServerClassInfo(f"server {k}", _features(k, servers)) for k in range(servers)),
         backlog=10 * JOBS,

@@ -9,8 +9,8 @@ import numpy as np
 
 from bilinq.live.keys import LOCAL
 from bilinq.live.service import Service
-from bilinq.live.service.core import Core
-from bilinq.live.settings import Settings
+from bilinq.live.service.slots import Slots
+from bilinq.live.settings import ServiceSettings
 from bilinq.live.store import open_store
 from bilinq.live.wire.messages import JobClassInfo, NewJob, NewServer, ServerClassInfo, WorkFinish
 
@@ -27,7 +27,7 @@ def slot_seconds(slots: int = 50) -> tuple[list[float], list[float]]:
 async def _slots(database: str, slots: int) -> list[tuple[float, float]]:
     draw = np.random.default_rng(1)
     features = draw.uniform(0.0, 1.0, (JOBS + SERVERS, 4)).tolist()
-    settings = Settings(
+    settings = ServiceSettings(
         database=database, work_conserving=True, slot=60.0,
         job_class=tuple(JobClassInfo(f"job{k}", features[k]) for k in range(JOBS)),
         server_class=tuple(ServerClassInfo(f"server{k}", features[JOBS + k]) for k in range(SERVERS)),
@@ -49,10 +49,10 @@ async def _one(service: Service, ids: list[str], rewards: list[float]) -> tuple[
 
     def timed() -> None:
         cpu, wall = time.thread_time(), time.perf_counter()
-        Core.run_slot(service.core)
+        Slots.run_slot(service.slots)
         spent.extend((time.thread_time() - cpu, time.perf_counter() - wall))
 
-    with patch.object(service.core, "run_slot", timed):
+    with patch.object(service.slots, "run_slot", timed):
         leases = await service.lease(LOCAL, ids, 0.0)
     if len(leases) != len(ids):
         raise AssertionError(f"{len(ids)} servers were idle; {len(leases)} got a job")

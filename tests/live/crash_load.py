@@ -1,4 +1,4 @@
-"""Load for the crash test: threads that submit, serve and cancel over HTTP, and write down what they were told."""
+"""Load for the crash test: threads that submit, serve and cancel over HTTP, and record the responses."""
 
 import random
 import threading
@@ -39,7 +39,7 @@ class Said:
 
 
 class Load:
-    """Everybody who talks to the service at `url`; `submitting` and `serving` tell who goes on."""
+    """All clients of the service at `url`; `submitting` and `serving` tell which of them continue."""
 
     def __init__(self, url: str, key: str, seed: int) -> None:
         self.url, self.key, self.said = url, key, Said()

@@ -8,7 +8,7 @@ from bilinq.errors import BadInput, Busy, Conflict, NoKey, NotFound, Stale
 from bilinq.live.http.app import make_app
 from bilinq.live.keys import Identity, check_scopes, hash_key, make_key, matches, prefix_of
 from bilinq.live.metrics import Meters
-from bilinq.live.settings import Settings
+from bilinq.live.settings import ServiceSettings
 from bilinq.live.wire import messages as m
 from bilinq.live.wire import samples as w
 
@@ -247,4 +247,4 @@ class FakeWatch:
 def make_fake(watch: FakeWatch | None = None, **settings: Any) -> tuple[Any, FakeService]:
     """Return the application on a fake service, and the service."""
     service = FakeService()
-    return make_app(cast(Any, service), cast(Any, watch or FakeWatch()), Settings(**settings)), service
+    return make_app(cast(Any, service), cast(Any, watch or FakeWatch()), ServiceSettings(**settings)), service

@@ -12,7 +12,7 @@ from plain_service import PlainService
 from server_thread import ServerThread
 
 from bilinq.live.http.app import make_app
-from bilinq.live.settings import Settings
+from bilinq.live.settings import ServiceSettings
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Faulty:
         self.key = self.service.add_key("submit", "work", "read", "admin")
         self.faults: list[Fault] = []
         self.requests: list[tuple[str, str]] = []
-        self._app = make_app(cast(Any, self.service), cast(Any, FakeWatch()), Settings(**settings))
+        self._app = make_app(cast(Any, self.service), cast(Any, FakeWatch()), ServiceSettings(**settings))
         self._listening = _listen(0)
         self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
 

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import msgspec
 
-from bilinq.live.settings import Settings
+from bilinq.live.settings import ServiceSettings
 
 ORDER = msgspec.json.Encoder()
 
@@ -36,7 +36,7 @@ class Template:
         self._process.kill()
         self._process.communicate()
 
-    def start(self, settings: Settings) -> "Copy":
+    def start(self, settings: ServiceSettings) -> "Copy":
         """Return a service that is starting."""
         assert self._process.stdin is not None
         self._process.stdin.write(ORDER.encode(settings).decode() + "\n")
@@ -80,19 +80,19 @@ def main() -> None:
     """Load everything, then fork for each line of settings."""
     from bilinq.live.logs import log_to
     from bilinq.live.run import run  # noqa: F401
-    from bilinq.live.service import core
+    from bilinq.live.service.leadership import warm
 
-    core._warm()
+    warm()
     log_to()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for forks
     print("loaded", flush=True)
     for line in sys.stdin:
         if (pid := os.fork()) == 0:
-            _serve(msgspec.json.decode(line, type=Settings))
+            _serve(msgspec.json.decode(line, type=ServiceSettings))
         print(pid, flush=True)
 
 
-def _serve(settings: Settings) -> Any:
+def _serve(settings: ServiceSettings) -> Any:
     import uvloop
 
     from bilinq.live.run import run

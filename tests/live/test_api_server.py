@@ -156,7 +156,7 @@ def test_it_says_what_is_missing(tmp_path: Path) -> None:
         told = [event["event"] for event in process.events() if event["level"] == "warning"]
         assert len(told) == 2
         assert f"bilinq keys create --scope admin --database {database}" in told[0]
-        assert "classes of jobs and of servers are missing" in told[1]
+        assert "job classes or server classes are missing" in told[1]
         assert process.stop() == 0
 
 

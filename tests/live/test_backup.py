@@ -16,10 +16,9 @@ from typer.testing import CliRunner
 from bilinq.client import Client
 from bilinq.commands import app as cli
 from bilinq.errors import Stale
-from bilinq.live.service.ids import number
-from bilinq.live.service.loading import scheduler_from
-from bilinq.live.service.options import options_from
-from bilinq.live.settings import Settings
+from bilinq.live.service.memory import number
+from bilinq.live.service.recovery import load_scheduler
+from bilinq.live.settings import ServiceSettings
 from bilinq.live.store import Transaction
 from bilinq.live.store.admin_tables import RESTORE_GAP
 from bilinq.live.store.job_tables import insert_jobs, rewards_since
@@ -112,7 +111,7 @@ def _ids(tx: Transaction) -> list[int]:
 
 
 def _learnt(tx: Transaction) -> list[list[float]]:
-    scheduler = scheduler_from(tx, options_from(Settings(), {}, 0))
+    scheduler = load_scheduler(tx, ServiceSettings())
     assert scheduler is not None
     known = scheduler.beliefs()
     assert known is not None

@@ -17,7 +17,7 @@ from process import CONFIG, Process, make_key
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from bilinq.client import Client
-from bilinq.live.settings import Settings, load
+from bilinq.live.settings import ServiceSettings, load
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -145,7 +145,7 @@ def test_prometheus_scrapes_the_default_address() -> None:
     (job,) = config["scrape_configs"]
     assert job["job_name"] == "bilinq"
     assert config["rule_files"] == ["alerts.yml"]
-    assert job["static_configs"] == [{"targets": [f"127.0.0.1:{Settings().port}"]}]
+    assert job["static_configs"] == [{"targets": [f"127.0.0.1:{ServiceSettings().port}"]}]
     assert job.get("metrics_path", "/metrics") == "/metrics"
 
 
@@ -219,7 +219,7 @@ def test_the_container_runs_as_an_unprivileged_user() -> None:
     settings = load(environment={name: value for name, value in given.items() if name.startswith("BILINQ_")})
     assert (settings.port, settings.log_format) == (8000, "json")
     assert settings.database == f"sqlite:///{dict(final)['VOLUME']}/bilinq.db"
-    known = {f"BILINQ_{name.upper()}" for name in Settings.__struct_fields__}
+    known = {f"BILINQ_{name.upper()}" for name in ServiceSettings.__struct_fields__}
     assert {name for name in given if name.startswith("BILINQ_")} <= known
 
 

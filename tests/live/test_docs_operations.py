@@ -13,8 +13,8 @@ from process import Process, make_key
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from bilinq.live.http.server import GRACE
-from bilinq.live.service.local_keys import FRESH
-from bilinq.live.settings import Settings
+from bilinq.live.service.administration import FRESH
+from bilinq.live.settings import ServiceSettings
 from pages import FENCE, ROOT, page, run, script, section
 
 pytest_plugins = ("databases",)
@@ -134,4 +134,4 @@ def test_paths_and_times_are_those_of_the_files() -> None:
 @pytest.mark.parametrize("name", ["backlog", "retention", "slot", "rate", "lease", "advertise", "log_format"])
 def test_settings_that_are_named_exist(name: str) -> None:
     assert f"`{name}" in TEXT
-    assert name in Settings.__struct_fields__
+    assert name in ServiceSettings.__struct_fields__

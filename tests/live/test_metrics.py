@@ -15,8 +15,8 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 from bilinq.client import Client
 from bilinq.errors import BadInput
 from bilinq.live.service import Service
-from bilinq.live.service.local_keys import FRESH
-from bilinq.live.settings import Settings, load
+from bilinq.live.service.administration import FRESH
+from bilinq.live.settings import ServiceSettings, load
 from bilinq.live.store import open_store
 from bilinq.live.wire.messages import JobClassInfo, ServerClassInfo
 
@@ -209,7 +209,7 @@ def test_a_scrape_of_many_classes_is_quick(tmp_path: Path) -> None:
     """50 x 20 classes: below 5 ms of CPU time, the best of several runs, since other work disturbs the measurement."""
 
     async def run() -> tuple[float, str]:
-        settings = Settings(
+        settings = ServiceSettings(
             job_class=tuple(JobClassInfo(f"job {k}", [1.0, k / 50]) for k in range(50)),
             server_class=tuple(ServerClassInfo(f"server {k}", [1.0, k / 20]) for k in range(20)),
         )

@@ -34,7 +34,7 @@ class Crowd:
         self.made: Counter[str] = Counter()
 
     async def caller(self) -> None:
-        """Make calls, some of which are given up, and look at memory after each."""
+        """Make calls, some of which are cancelled, and check memory after each."""
         actions = (self.submit, self.submit, self.lease, self.lease, self.work, self.finish, self.rare)
         for _ in range(CALLS):
             call = asyncio.ensure_future(self.draw.choice(actions)())
@@ -43,7 +43,7 @@ class Crowd:
             with contextlib.suppress(Refused, BadInput, asyncio.CancelledError):
                 await call
             self.made[type(call.exception()).__name__ if not call.cancelled() else "hung up"] += 1
-            check(self.service.core.memory)
+            check(self.service.replica.memory)
 
     async def submit(self) -> None:
         keys = [self.draw.choice([None, None, f"k{self.draw.randrange(40)}"]) for _ in range(self.draw.randrange(1, 4))]
@@ -117,12 +117,12 @@ def test_memory_and_database_agree_whatever_meets(database_url: str, seed: int) 
                 await service.register(LOCAL, NewServer("x", f"name {name}"))
             crowd = Crowd(service, seed)
             await asyncio.gather(*(crowd.caller() for _ in range(CALLERS)))
-            memory = service.core.memory
-            stored: Any = await service.core.write(look)
+            memory = service.replica.memory
+            stored: Any = await service.replica.write(look)
             assert stored["queued"] == {id for id, job in memory.jobs.items() if job.lease is None}
             assert stored["leased"] == {(lease.job, lease.id) for lease in memory.leases.values()}
             assert max(crowd.done.values()) == 1 and set(crowd.done) <= stored["done"]
-            assert service.core.meters.recoveries == 0
+            assert service.replica.meters.recoveries == 0
             assert min(crowd.made["hung up"], crowd.made["Conflict"] + crowd.made["Stale"], len(crowd.done)) > 50
 
     run(work())

@@ -1,4 +1,4 @@
-"""What the settings file says, and what the API has set since: which of both counts at the next start."""
+"""Settings in the file and settings changed through the API: which of them count at the next start."""
 
 import pytest
 from slotless import CLASSES, run, serving
@@ -14,7 +14,7 @@ WIDE = {"job_class": (JobClassInfo("a", [1.0, 0.0, 0.5]), JobClassInfo("b", [0.6
 
 
 def weight(service: Service, name: str) -> float:
-    return service.core.memory.classes["job", name].weight
+    return service.replica.memory.classes["job", name].weight
 
 
 def test_what_the_api_has_set_stays_until_the_file_says_something_else(database_url: str) -> None:
@@ -23,10 +23,10 @@ def test_what_the_api_has_set_stays_until_the_file_says_something_else(database_
             await service.update_settings(LOCAL, SettingsUpdate(target_wait=5.0, weight={"a": 2.0}))
             await service.put_job_class(LOCAL, JobClassInfo("c", [0.5, 0.5], weight=4.0))
         async with serving(database_url, target_wait=3.0) as service:
-            assert (service.core.options.target_wait, weight(service, "a"), weight(service, "c")) == (5.0, 2.0, 4.0)
+            assert (service.replica.settings.target_wait, weight(service, "a"), weight(service, "c")) == (5.0, 2.0, 4.0)
         heavier = (JobClassInfo("a", [1.0, 0.0], weight=7.0), CLASSES["job_class"][1])
         async with serving(database_url, target_wait=4.0, job_class=heavier) as service:
-            assert (service.core.options.target_wait, weight(service, "a"), weight(service, "c")) == (4.0, 7.0, 4.0)
+            assert (service.replica.settings.target_wait, weight(service, "a"), weight(service, "c")) == (4.0, 7.0, 4.0)
 
     run(work())
 
@@ -45,7 +45,7 @@ def test_features_that_do_not_fit_those_of_the_api_are_refused_and_nothing_is_st
             )
         every = WIDE["job_class"] + (JobClassInfo("c", [0.5, 0.5, 0.5]),)
         async with serving(database_url, job_class=every) as service:
-            assert len(service.core.memory.classes["job", "c"].features) == 3
-            assert service.core.memory.queued["c"] == 1
+            assert len(service.replica.memory.classes["job", "c"].features) == 3
+            assert service.replica.memory.queued["c"] == 1
 
     run(work())

@@ -15,7 +15,7 @@ from process import make_key
 
 from bilinq.live.keys import LOCAL
 from bilinq.live.service import Service
-from bilinq.live.settings import Settings
+from bilinq.live.settings import ServiceSettings
 from bilinq.live.store import Store, Transaction, open_store, schema, store
 from bilinq.live.store.admin_tables import get_meta
 from bilinq.live.store.schema import MIGRATIONS, Migration
@@ -31,14 +31,14 @@ NEXT = Migration(
 )
 """A step that a later version might take."""
 BROKEN = Migration(both=(*NEXT.both, "UPDATE job SET state = 'queued'", "INSERT INTO nowhere VALUES (1)"))
-SETTINGS = Settings(
+SETTINGS = ServiceSettings(
     job_class=(m.JobClassInfo("short", [1.0, 0.2]),),
     server_class=(m.ServerClassInfo("gpu", [1.0, 0.5]),),
     work_conserving=True,
 )
 
 
-def in_service(url: str, use: Callable[[Service], Any], settings: Settings = SETTINGS) -> Any:
+def in_service(url: str, use: Callable[[Service], Any], settings: ServiceSettings = SETTINGS) -> Any:
     """Return the result of `use` in a running service."""
 
     async def run() -> Any:
@@ -83,7 +83,7 @@ def test_a_database_of_version_1_is_served(database_url: str) -> None:
         assert [(one.name, one.weight, one.backlog) for one in (await service.classes()).job_classes] == [
             ("short", 2.0, 50)
         ]
-        observed = service.core.memory.scheduler
+        observed = service.replica.memory.scheduler
         assert observed is not None
         health = observed.health()
         assert health is not None
@@ -95,7 +95,7 @@ def test_a_database_of_version_1_is_served(database_url: str) -> None:
         await service.retry(who, "j4")
         assert [entry.what for entry in (await service.audit(who, 10)).entries] == ["retry", "create key"]
 
-    in_service(database_url, use, Settings(work_conserving=True))
+    in_service(database_url, use, ServiceSettings(work_conserving=True))
     assert stored(database_url, lambda tx: get_meta(tx, "schema")) == [str(len(MIGRATIONS))]
 
 

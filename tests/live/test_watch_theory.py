@@ -9,7 +9,7 @@ import pytest
 
 from bilinq.arrays import Array
 from bilinq.errors import Unavailable
-from bilinq.live.service.options import Options
+from bilinq.live.settings import ServiceSettings
 from bilinq.live.watch.load import BestRate, ObservedLoad, best_rate, best_split
 from bilinq.live.watch.prediction import (
     EAGER,
@@ -38,7 +38,7 @@ def load(
 
 def scenario(weight: Any = (1.0, 1.0), **options: Any) -> Scenario:
     given: dict[str, Any] = {"target_wait": None, "V": None, "work_conserving": False} | options
-    return Scenario(Options(UNIT, 0, 0.5, 1.2, exploration="none", **given), np.array(weight))
+    return Scenario(ServiceSettings(slot=0.5, gamma=1.2, exploration="none", **given), np.array(weight))
 
 
 def test_with_room_every_job_goes_to_its_best_server() -> None:

@@ -1,4 +1,4 @@
-"""Driven job by job with the simulator's random numbers, the scheduler gives the simulator's run, bit for bit."""
+"""Driven job by job with the simulator's random numbers, the scheduler repeats the simulator's run, bit for bit."""
 
 from collections.abc import Sequence
 

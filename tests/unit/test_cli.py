@@ -14,7 +14,7 @@ from bilinq import Problem, Rounds, Sabr, allocate
 from bilinq.commands import app as cli
 from bilinq.commands import development, tables
 from bilinq.distributed import Power
-from bilinq.live.settings import SETTINGS, Range, Settings
+from bilinq.live.settings import SETTINGS, RewardBounds, ServiceSettings
 from bilinq.simulation import Runs, simulate
 
 REQUEST: dict[str, Any] = {
@@ -270,23 +270,25 @@ def test_serve_has_an_option_for_each_setting() -> None:
 
 
 def test_options_of_serve_become_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("bilinq.commands.serve._run", (found := list[Settings]()).append)
+    monkeypatch.setattr("bilinq.commands.serve._run", (found := list[ServiceSettings]()).append)
     file = tmp_path / "service.toml"
     file.write_text("slot = 0.1\nlease = 20.0\n")
     result = run("serve", "--config", str(file), "--slot", "0.2", "--V", "5", "--reward-high", "2", "--work-conserving",
                  "--metrics", "open", "--seed", "3")  # fmt: skip
     assert result.exit_code == 0, result.output
     assert found == [
-        Settings(slot=0.2, lease=20.0, V=5.0, reward=Range(0.0, 2.0), work_conserving=True, metrics="open", seed=3)
+        ServiceSettings(
+            slot=0.2, lease=20.0, V=5.0, reward=RewardBounds(0.0, 2.0), work_conserving=True, metrics="open", seed=3
+        )
     ]
     fails(run("serve", "--exploration", "all"), "--exploration: must be one of thompson, ucb, none; got 'all'")
 
 
 @pytest.mark.filterwarnings("default")
 def test_old_names_of_options_still_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bilinq.commands.serve._run", (found := list[Settings]()).append)
+    monkeypatch.setattr("bilinq.commands.serve._run", (found := list[ServiceSettings]()).append)
     result = run("serve", "--rival-url", "http://127.0.0.1:9", "--rival-key", "k", "--baseline-key", "new")
-    assert found == [Settings(baseline_url="http://127.0.0.1:9", baseline_key="new")]
+    assert found == [ServiceSettings(baseline_url="http://127.0.0.1:9", baseline_key="new")]
     warned = "warning: --rival-url is deprecated and will be removed in the next version; use --baseline-url"
     assert result.stderr.splitlines()[0] == warned
     result = run("serve", "--rival")

@@ -21,9 +21,8 @@ from bilinq.demo.processes import TOO_OFTEN, Children, Opened, Target
 from bilinq.demo.service import open_database
 from bilinq.demo.traffic import arrivals
 from bilinq.errors import BadInput
-from bilinq.live import keyring
-from bilinq.live.keys import LOCAL
-from bilinq.live.settings import Settings
+from bilinq.live.keys import LOCAL, create_key, list_keys
+from bilinq.live.settings import ServiceSettings
 from bilinq.live.store import Transaction, open_store
 from bilinq.live.store.job_tables import JobRow, get_job, insert_jobs
 from bilinq.live.wire.messages import KeyInfo, NewKey
@@ -56,12 +55,12 @@ def change(file: Path, operation: Callable[[Transaction], T]) -> T:
 
 
 def keys_of(file: Path) -> list[KeyInfo]:
-    return change(file, lambda tx: keyring.listed(tx).keys)
+    return change(file, lambda tx: list_keys(tx))
 
 
 def test_every_fleet_is_a_service_that_knows_no_reward(fleet: Fleet) -> None:
     settings = fleet.settings({"port": 8001})
-    assert isinstance(settings, Settings) and settings.port == 8001 and settings.host == "127.0.0.1"
+    assert isinstance(settings, ServiceSettings) and settings.port == 8001 and settings.host == "127.0.0.1"
     assert [one.name for one in settings.job_class] == list(fleet.problem.job_names)
     assert [one.name for one in settings.server_class] == list(fleet.servers)
     assert settings.reward.low == fleet.low and settings.reward.high == fleet.high
@@ -215,7 +214,7 @@ def test_the_database_of_another_fleet_is_refused(tmp_path: Path) -> None:
 def test_the_database_of_a_real_service_is_refused_and_not_changed(tmp_path: Path) -> None:
     file = tmp_path / "earnest.db"
 
-    change(file, lambda tx: keyring.create(tx, LOCAL, NewKey(["admin"], "demo: not"), 0.0))
+    change(file, lambda tx: create_key(tx, LOCAL, NewKey(["admin"], "demo: not"), 0.0))
     with pytest.raises(BadInput, match="belongs to a service that is no demo"):
         opened(file)
     assert [info.revoked for info in keys_of(file)] == [None]

@@ -48,8 +48,7 @@ def create(
     """
     import time
 
-    from bilinq.live import keyring
-    from bilinq.live.keys import LOCAL, check_scopes
+    from bilinq.live.keys import LOCAL, check_scopes, create_key
     from bilinq.live.wire.messages import NewKey
     from bilinq.live.wire.queries import convert
 
@@ -57,7 +56,7 @@ def create(
     new: NewKey = convert(given, NewKey)
     made = _run(
         database, url, key,
-        lambda tx: keyring.create(tx, LOCAL, new, time.time()), lambda client: client.create_key(new),
+        lambda tx: create_key(tx, LOCAL, new, time.time()), lambda client: client.create_key(new),
     )  # fmt: skip
     if json:
         print_structs(made)
@@ -69,9 +68,9 @@ def create(
 @app.command("list")
 def list_keys(database: Database = None, url: Url = None, key: Key = None, json: Json = False) -> None:
     """List all keys: scopes, namespace, and when they expire."""
-    from bilinq.live import keyring
+    from bilinq.live import keys
 
-    found = _run(database, url, key, lambda tx: keyring.listed(tx).keys, lambda client: client.keys(), writes=False)
+    found = _run(database, url, key, keys.list_keys, lambda client: client.keys(), writes=False)
     if json:
         print_structs(found)
         return
@@ -91,12 +90,11 @@ def revoke(
     """Revoke a key at once and for good."""
     import time
 
-    from bilinq.live import keyring
-    from bilinq.live.keys import LOCAL
+    from bilinq.live.keys import LOCAL, revoke_key
 
     info = _run(
         database, url, key,
-        lambda tx: keyring.revoke(tx, LOCAL, prefix, time.time()), lambda client: client.revoke_key(prefix),
+        lambda tx: revoke_key(tx, LOCAL, prefix, time.time()), lambda client: client.revoke_key(prefix),
     )  # fmt: skip
     if json:
         print_structs(info)
@@ -119,15 +117,14 @@ def rotate(
     """
     import time
 
-    from bilinq.live import keyring
-    from bilinq.live.keys import LOCAL
+    from bilinq.live.keys import LOCAL, rotate_key
     from bilinq.live.wire.messages import Rotate
     from bilinq.live.wire.queries import convert
 
     seconds = convert({"grace": 3600.0 * grace}, Rotate).grace
     made = _run(
         database, url, key,
-        lambda tx: keyring.rotate(tx, LOCAL, prefix, seconds, time.time()),
+        lambda tx: rotate_key(tx, LOCAL, prefix, seconds, time.time()),
         lambda client: client.rotate_key(prefix, seconds),
     )  # fmt: skip
     if json:

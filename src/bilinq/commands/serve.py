@@ -15,7 +15,7 @@ from bilinq.errors import BadInput
 from bilinq.live.settings import SETTINGS
 
 if TYPE_CHECKING:
-    from bilinq.live.settings import Setting, Settings
+    from bilinq.live.settings import ServiceSettings, Setting
 
 OPPOSITE = {"work_conserving": "may-idle"}
 """Options that switch a setting off and are not called --no-SETTING."""
@@ -110,7 +110,7 @@ def _run_demo(fleet: str, options: dict[str, Any], *, baseline: bool) -> None:
     run_demo(fleet, options, typer.echo, baseline=baseline)
 
 
-def _run(settings: Settings) -> None:
+def _run(settings: ServiceSettings) -> None:
     import uvloop
 
     from bilinq.live import tracing

@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import structs
 
 from bilinq.arrays import Array, one_of
-from bilinq.live.settings import Settings, load
+from bilinq.live.settings import ServiceSettings, load
 from bilinq.live.wire.messages import JobClassInfo, ServerClassInfo
 from bilinq.problem import Problem
 
@@ -58,7 +58,7 @@ class Fleet:
         drawn = self.problem.mean_reward[pair] + self.problem.noise[pair] * luck
         return float(np.clip(drawn, self.low, self.high))
 
-    def settings(self, options: Mapping[str, Any]) -> Settings:
+    def settings(self, options: Mapping[str, Any]) -> ServiceSettings:
         """Return the settings of a service with the names and features of the classes, but no rewards, and `options`.
 
         The environment and files are ignored, so that a demo never touches a production service of the same user.

@@ -11,11 +11,10 @@ import uvloop
 from bilinq.demo.fleets import Fleet, make_fleet
 from bilinq.demo.processes import Failed, Opened, Ready, ServeTask, at_end, read_task, terminate
 from bilinq.errors import BadInput, BilinqError, Unavailable
-from bilinq.live import keyring
-from bilinq.live.keys import LOCAL
+from bilinq.live.keys import LOCAL, create_key, list_keys, revoke_key
 from bilinq.live.logs import log_to
 from bilinq.live.run import run
-from bilinq.live.settings import Settings
+from bilinq.live.settings import ServiceSettings
 from bilinq.live.store import Transaction, open_store
 from bilinq.live.store.admin_tables import get_meta, put_meta
 from bilinq.live.store.class_tables import current_classes
@@ -28,7 +27,7 @@ MARK = "demo"
 """Entry of the database with the fleet of the demo that it belongs to."""
 
 
-async def open_database(settings: Settings, fleet: Fleet) -> Opened:
+async def open_database(settings: ServiceSettings, fleet: Fleet) -> Opened:
     """Return new keys for a database that is new or of an earlier demo of this fleet; cancel jobs that were left there."""
     store = open_store(settings.database)
     try:
@@ -40,8 +39,8 @@ async def open_database(settings: Settings, fleet: Fleet) -> Opened:
         await store.stop()
 
 
-def _open(tx: Transaction, settings: Settings, fleet: Fleet) -> Opened:
-    whose, used = get_meta(tx, MARK), current_classes(tx) or keyring.listed(tx).keys
+def _open(tx: Transaction, settings: ServiceSettings, fleet: Fleet) -> Opened:
+    whose, used = get_meta(tx, MARK), current_classes(tx) or list_keys(tx)
     if whose != fleet.name and (whose or used):
         owner = f"a demo of fleet {whose}" if whose else "a service that is no demo"
         raise BadInput(
@@ -49,13 +48,13 @@ def _open(tx: Transaction, settings: Settings, fleet: Fleet) -> Opened:
         )
     put_meta(tx, MARK, fleet.name)
     now = time.time()
-    for known in keyring.listed(tx).keys:
+    for known in list_keys(tx):
         if known.name.startswith(KEY) and known.revoked is None:
-            keyring.revoke(tx, LOCAL, known.prefix, now)
+            revoke_key(tx, LOCAL, known.prefix, now)
     left = [JobEnd(row.id, "cancelled", now, row.units_left, row.attempts) for row in queued_jobs(tx)]
     end_jobs(tx, left)  # their waits of hours or days would dominate all figures
     scopes: tuple[Scope, ...] = ("admin", "work", "submit", "read")
-    keys = {scope: keyring.create(tx, LOCAL, NewKey([scope], KEY + scope), now).key for scope in scopes}
+    keys = {scope: create_key(tx, LOCAL, NewKey([scope], KEY + scope), now).key for scope in scopes}
     return Opened(fleet.about, fleet.servers, last_reward(tx), **keys)
 
 

@@ -1,11 +1,11 @@
-"""Settings of the live service: options win over the environment (`BILINQ_...`), and that over a TOML file."""
+"""Settings of the live service: options take precedence over the environment (`BILINQ_...`), and that over a file."""
 
 import math
 import os
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 from msgspec import Meta, Struct, structs, to_builtins
 
@@ -13,9 +13,13 @@ from bilinq.errors import BadInput
 from bilinq.live.wire.messages import JobClassInfo, Positive, ServerClassInfo
 from bilinq.live.wire.queries import convert
 
+if TYPE_CHECKING:
+    from bilinq.policies import Policy
+
 PREFIX = "BILINQ_"
 TARGET_WAIT = 2.0
 """Seconds of waiting to aim at where neither `target_wait` nor `V` is given."""
+DEFAULT_POLICY = "sabr"
 STRUCTURED = ("reward", "job_class", "server_class")
 """Settings of several values, which are tables in a file."""
 
@@ -28,14 +32,14 @@ def _about(description: str, **rules: Any) -> Meta:
     return Meta(description=description, **rules)
 
 
-class Range(Struct, forbid_unknown_fields=True, frozen=True):
+class RewardBounds(Struct, forbid_unknown_fields=True, frozen=True):
     """Least and largest reward, in the user's units."""
 
     low: Annotated[Bounded, _about("Least reward.")] = 0.0
     high: Annotated[Bounded, _about("Largest reward.")] = 1.0
 
 
-class Settings(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+class ServiceSettings(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """Settings of the service; times are in seconds. `SETTINGS` has them for programs."""
 
     database: Annotated[
@@ -47,7 +51,7 @@ class Settings(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
         Address | None,
         _about("Address at which other processes on the same PostgreSQL reach this one; http://host:port by default."),
     ] = None
-    policy: Annotated[Literal["sabr", "first-come"], _about("Policy that assigns jobs to servers.")] = "sabr"
+    policy: Annotated[str, _about("Policy that assigns jobs to servers.")] = DEFAULT_POLICY
     slot: Annotated[float, _about("Seconds of a slot.", ge=0.001, le=60.0)] = 0.05
     lease: Annotated[float, _about("Seconds until a lease expires.", ge=0.05, le=86_400.0)] = 30.0
     max_attempts: Annotated[int, _about("Failed or expired leases until a job is dead.", ge=1)] = 5
@@ -56,7 +60,7 @@ class Settings(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
         _about(f"Seconds of waiting to aim at; {TARGET_WAIT:g} if neither this nor V is given."),
     ] = None
     V: Annotated[Positive | None, _about("Weight of rewards against queues, instead of target_wait.")] = None
-    reward: Annotated[Range, _about("Range of rewards.")] = Range()
+    reward: Annotated[RewardBounds, _about("Range of rewards.")] = RewardBounds()
     gamma: Annotated[float, _about("Cost of using a server.", gt=1.0, le=1e6)] = 1.2
     exploration: Annotated[
         Literal["thompson", "ucb", "none"], _about("How the policy tries what is not known yet.")
@@ -100,8 +104,17 @@ class Settings(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
             raise BadInput(
                 f"reward.low must be below reward.high; got low = {self.reward.low:g}, high = {self.reward.high:g}"
             )
+        if self.policy != DEFAULT_POLICY and self.policy not in live_policies():
+            raise BadInput(f"policy must be one of {', '.join(live_policies())}; got {_shown(self.policy)}")
         _check_classes("job_class", self.job_class)
         _check_classes("server_class", self.server_class)
+
+
+def live_policies() -> "dict[str, type[Policy]]":
+    """Return the policies that the service offers, by name."""
+    from bilinq.policies.registry import POLICIES
+
+    return {name: policy for name, policy in POLICIES.items() if policy.live}
 
 
 class Setting(NamedTuple):
@@ -119,9 +132,9 @@ def _settings(struct: type[Struct], prefix: str = "") -> dict[str, Setting]:
     }
 
 
-_TYPES: dict[str, Any] = {field.name: field.type for field in structs.fields(Settings)}
-SETTINGS = {name: one for name, one in _settings(Settings).items() if name not in STRUCTURED}
-SETTINGS |= _settings(Range, "reward_")
+_TYPES: dict[str, Any] = {field.name: field.type for field in structs.fields(ServiceSettings)}
+SETTINGS = {name: one for name, one in _settings(ServiceSettings).items() if name not in STRUCTURED}
+SETTINGS |= _settings(RewardBounds, "reward_")
 """Settings that are also options of `bilinq serve` and variables of the environment, by name."""
 RENAMED = {"rival_url": "baseline_url", "rival_key": "baseline_key"}
 """Old names of settings, which are accepted until the next version."""
@@ -131,8 +144,8 @@ def load(
     file: str | os.PathLike[str] | None = None,
     options: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] = os.environ,
-) -> Settings:
-    """Return settings out of a TOML file, the environment and options, of which later ones win.
+) -> ServiceSettings:
+    """Return settings from a TOML file, the environment and options; later ones take precedence.
 
     Parameters
     ----------
@@ -159,7 +172,7 @@ def load(
     for layer in layers:
         merged = _merge(merged, layer)
     reward = merged.pop("reward", {})
-    return Settings(**merged, reward=Range(**reward))
+    return ServiceSettings(**merged, reward=RewardBounds(**reward))
 
 
 def _read(file: Path) -> dict[str, Any]:

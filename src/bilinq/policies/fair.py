@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -206,6 +206,11 @@ class Sabr(FairPolicy):
             scalar("noise", self.noise, positive)
         if self.regularization is not None:
             scalar("regularization", self.regularization, positive)
+
+    @classmethod
+    def for_scheduler(cls, **settings: Any) -> Self:
+        """Return the policy with measured noise that serves no job twice in a slot."""
+        return cls(noise="estimate", assignment="distinct", limit="queue", **settings)
 
     def learner(self) -> Bilinear:
         """Return the bilinear learner."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -46,6 +46,11 @@ class Policy(ABC):
     live: ClassVar[bool] = False
     """Whether the live service offers it: it adapts to changed classes and does not need to know mean rewards."""
 
+    @classmethod
+    def for_scheduler(cls, **settings: Any) -> Self:
+        """Return the policy as a live scheduler runs it, with these values of its `adjustable` fields."""
+        return cls(**settings)
+
     @property
     def rows(self) -> Literal["class", "job"]:
         """What a row of an allocation is: a job class, or a single job (`queue` is then one where a job waits)."""
@@ -80,6 +85,10 @@ class Policy(ABC):
 
     def beliefs(self, state: State) -> tuple[Array, Array] | None:
         """Return the learnt mean reward of each pair (R, I, J), and its standard error; None where nothing is learnt."""
+        return None
+
+    def current_V(self, state: State) -> Array | None:
+        """Return the weight of rewards against queues in the next slot (R,); None for a policy without one."""
         return None
 
     def check(self, state: State) -> None:  # noqa: B027, nothing to check is a sound default

@@ -1,4 +1,4 @@
-"""Job classes, server classes and settings of a scheduler, and the problem that they make."""
+"""Job classes, server classes, rewards and settings of a scheduler."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from bilinq.arrays import Array, finite, positive, scalar, short
 from bilinq.errors import BadInput
-from bilinq.policies import Policy, Sabr
+from bilinq.policies import Policy
 from bilinq.problem.instances import Instances
 
 
@@ -46,17 +46,16 @@ class ServerClass:
 Class = TypeVar("Class", JobClass, ServerClass)
 
 
-def by_name(argument: str, classes: Sequence[Class]) -> dict[str, Class]:
-    """Return classes by name: at least one, names unique, features of one length."""
-    found = {one.name: one for one in classes}
-    if not found:
-        raise BadInput(f"{argument} must hold at least one class; got none")
-    if len(found) < len(classes):
-        raise BadInput(f"{argument} must have unique names; got {short([one.name for one in classes])}")
-    lengths = {len(one.features) for one in found.values()}
+def check_classes(argument: str, classes: Sequence[JobClass] | Sequence[ServerClass]) -> None:
+    """Raise unless there is at least one class, names are unique, and features have one length."""
+    names = [one.name for one in classes]
+    if not names:
+        raise BadInput(f"{argument} must contain at least one class; got none")
+    if len(set(names)) < len(names):
+        raise BadInput(f"{argument} must have unique names; got {short(names)}")
+    lengths = {len(one.features) for one in classes}
     if len(lengths) > 1:
         raise BadInput(f"{argument} must have features of one length; got {short(sorted(lengths))}")
-    return found
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,7 @@ class RewardRange:
             raise BadInput(f"reward.low must be below reward.high; got {low:g} and {high:g}")
 
     def scaled(self, reward: float) -> float:
-        """Return a reward in [-1, 1], or say that it is outside the range."""
+        """Return a reward scaled to [-1, 1], or raise if it is outside the range."""
         value = reward if type(reward) is float and isfinite(reward) else scalar("reward", reward)
         if not self.low <= value <= self.high:
             raise BadInput(f"reward must be from {self.low:g} to {self.high:g}, the declared range; got {value:g}")
@@ -89,12 +88,12 @@ class RewardRange:
 
     @cached_property
     def unit(self) -> float:
-        """How much of the user's units one is."""
+        """The reward, above the middle, that policies see as one."""
         return 0.5 * (self.high - self.low)
 
 
 def instances_of(jobs: Sequence[JobClass], servers: Sequence[ServerClass]) -> Instances:
-    """Return classes as one replication for a policy: rewards and rates, which nobody knows, are zero and one."""
+    """Return classes as one replication for a policy; rewards and rates, which are unknown, are zero and one."""
     u, v = np.array([[one.features for one in jobs]]), np.array([[one.features for one in servers]])
     I, J = u.shape[1], v.shape[1]
     pairs, rows = np.zeros((1, I, J)), np.ones((1, I))
@@ -119,7 +118,7 @@ Exploration = Literal["thompson", "ucb", "none"]
 
 @dataclass(frozen=True)
 class PolicySettings:
-    """Settings of the default policy.
+    """Settings of a policy that can change while it runs.
 
     Attributes
     ----------
@@ -133,8 +132,8 @@ class PolicySettings:
         Cost of using a server, above one.
     """
 
-    target_wait: float | None
-    V: float | None
+    target_wait: float | None = None
+    V: float | None = None
     work_conserving: bool = False
     exploration: Exploration = "thompson"
     gamma: float = 1.2
@@ -142,43 +141,37 @@ class PolicySettings:
     def __post_init__(self) -> None:
         if not isinstance(self.work_conserving, bool):
             raise BadInput(f"work_conserving must be true or false; got {self.work_conserving!r}")
-        self.policy(None)
 
-    def policy(self, weight: Sequence[float] | None) -> Sabr:
-        """Return the policy for classes with these weights: noise is measured, no job is served twice at a time."""
-        return Sabr(V=self.V, target_wait=self.target_wait, gamma=self.gamma, weight=weight, noise="estimate",
-                    exploration=self.exploration, assignment="distinct", limit="queue",
-                    work_conserving=self.work_conserving)  # fmt: skip
-
-    def updated(
-        self,
-        target_wait: float | None,
-        V: float | None,
-        work_conserving: bool | None,
-        exploration: Exploration | None,
-        gamma: float | None = None,
-    ) -> PolicySettings:
-        """Return other settings; None stays, but of `target_wait` and `V` one replaces the other."""
-        given: dict[str, Any] = {"work_conserving": work_conserving, "exploration": exploration, "gamma": gamma}
-        changes = {key: value for key, value in given.items() if value is not None}
-        if target_wait is not None or V is not None:
-            changes |= {"target_wait": target_wait, "V": V}
-        return replace(self, **changes)
+    @classmethod
+    def of(cls, policy: Policy) -> PolicySettings | None:
+        """Return the settings of a policy; None if it has none that can change."""
+        return cls(**{name: getattr(policy, name) for name in policy.adjustable}) if policy.adjustable else None
 
 
 @dataclass(frozen=True)
 class Roster:
-    """Classes in the order of rows and columns, with settings of the default policy, or with another policy."""
+    """Classes in the order of rows and columns, with a policy that does not know their weights."""
 
     job_classes: tuple[JobClass, ...]
     server_classes: tuple[ServerClass, ...]
-    settings: PolicySettings | None
-    given: Policy | None = None
+    given: Policy
 
     def __post_init__(self) -> None:
-        by_name("job_classes", self.job_classes)
-        by_name("server_classes", self.server_classes)
-        assert self.policy is not None  # refuses weights that do not fit
+        check_classes("job_classes", self.job_classes)
+        check_classes("server_classes", self.server_classes)
+        assert self.policy is not None  # raises if the weights do not fit the policy
+
+    def updated(self, **settings: Any) -> Roster:
+        """Return the roster with other settings of its policy; None stays, `target_wait` and `V` replace each other."""
+        changes = {name: value for name, value in settings.items() if value is not None}
+        for name in changes:
+            if name not in self.given.adjustable:
+                raise BadInput(f"{name} is not a setting of {self.given!r} that can change while it runs")
+        if changes.keys() & {"target_wait", "V"}:
+            changes = dict.fromkeys({"target_wait", "V"} & set(self.given.adjustable)) | changes
+        roster = replace(self, given=replace(self.given, **changes))  # type: ignore[type-var]
+        PolicySettings.of(roster.given)  # raises if a value has the wrong type
+        return roster
 
     @cached_property
     def jobs(self) -> dict[str, int]:
@@ -197,11 +190,8 @@ class Roster:
 
     @cached_property
     def policy(self) -> Policy:
-        """The policy, with the weights of the classes if it knows weights."""
+        """The policy, with the weights of the classes if it takes weights."""
         weight = [one.weight for one in self.job_classes]
-        if self.settings is not None:
-            return self.settings.policy(weight)
-        assert self.given is not None
         if self.given.takes_weights:
             return replace(self.given, weight=weight)  # type: ignore[type-var]
         if any(value != 1.0 for value in weight):

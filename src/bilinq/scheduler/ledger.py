@@ -13,27 +13,27 @@ from bilinq.arrays import Array, count, short
 from bilinq.errors import BadInput
 
 Job = Hashable
-"""Whatever a user calls a job."""
+"""The name of a job, chosen by the user."""
 
 
 class Rows(ABC):
-    """Who waits, and in which row of a policy's queue."""
+    """The jobs that wait, by row of a policy's queue."""
 
     @abstractmethod
     def add(self, job: Job, row: int, first: bool = False) -> None:
-        """Let a job of class number `row` wait behind the others, or as the first of them."""
+        """Add a job of class number `row` behind the others, or as the first of them."""
 
     @abstractmethod
     def remove(self, job: Job, row: int) -> None:
-        """Take a waiting job of class number `row` out."""
+        """Remove a waiting job of class number `row`."""
 
     @abstractmethod
     def take(self, row: int) -> Job:
-        """Take the next job of a row out."""
+        """Remove and return the next job of a row."""
 
     @abstractmethod
     def leave(self, job: Job) -> None:
-        """Forget a job that is done or cancelled."""
+        """Free the row of a job that is done or cancelled."""
 
     @abstractmethod
     def row(self, job: Job, row: int) -> int:
@@ -49,7 +49,7 @@ class Rows(ABC):
 
     @abstractmethod
     def arrange(self, kept: Iterable[int | None]) -> None:
-        """Go over to other classes: for each new one the number it had, or None."""
+        """Change the classes: for each new one the number it had, or None."""
 
 
 class ClassRows(Rows):
@@ -59,17 +59,17 @@ class ClassRows(Rows):
         self._queues: list[OrderedDict[Job, None]] = [OrderedDict() for _ in range(classes)]
 
     def add(self, job: Job, row: int, first: bool = False) -> None:
-        """Let a job wait."""
+        """Add a job to the queue of its class."""
         self._queues[row][job] = None
         if first:
             self._queues[row].move_to_end(job, last=False)
 
     def remove(self, job: Job, row: int) -> None:
-        """Take a waiting job out."""
+        """Remove a waiting job."""
         del self._queues[row][job]
 
     def take(self, row: int) -> Job:
-        """Take the oldest job of a class out."""
+        """Remove and return the oldest job of a class."""
         return self._queues[row].popitem(last=False)[0]
 
     def leave(self, job: Job) -> None:
@@ -93,12 +93,12 @@ class ClassRows(Rows):
             yield from queue
 
     def arrange(self, kept: Iterable[int | None]) -> None:
-        """Put the queues in the new order."""
+        """Put the queues in the order of the new classes."""
         self._queues = [OrderedDict() if old is None else self._queues[old] for old in kept]
 
 
 class JobRows(Rows):
-    """A row for each job, which it keeps until a policy was told that it has left."""
+    """A row for each job, until the policy knows that the job has left."""
 
     def __init__(self) -> None:
         self._place: dict[Job, int] = {}
@@ -108,7 +108,7 @@ class JobRows(Rows):
         self._gone: list[int] = []
 
     def add(self, job: Job, row: int, first: bool = False) -> None:
-        """Let a job wait in its row."""
+        """Mark the row of a job as waiting."""
         place = self._place.get(job)
         if place is None:
             place = self._free.pop() if self._free else self._grown()
@@ -116,16 +116,16 @@ class JobRows(Rows):
         self._waits[place] = 1.0
 
     def remove(self, job: Job, row: int) -> None:
-        """Let a job's row be empty."""
+        """Mark the row of a job as empty."""
         self._waits[self._place[job]] = 0.0
 
     def take(self, row: int) -> Job:
-        """Take the job of a row out."""
+        """Mark a row as empty and return its job."""
         self._waits[row] = 0.0
         return self._jobs[row]
 
     def leave(self, job: Job) -> None:
-        """Give a job's row back as soon as the policy knows."""
+        """Free the row of a job, once the policy knows."""
         self._gone.append(self._place.pop(job))
 
     def row(self, job: Job, row: int) -> int:
@@ -155,7 +155,7 @@ class JobRows(Rows):
 
 @dataclass(slots=True)
 class Entry:
-    """A job: its class, the units it still needs, and the server class it is out at (None while it waits)."""
+    """A job: its class, the units it still needs, and the server class that serves it (None while it waits)."""
 
     job_class: str
     units: int
@@ -163,7 +163,7 @@ class Entry:
 
 
 class Ledger:
-    """Jobs by name. Rows, given wherever they are needed, are the numbers of job classes."""
+    """Jobs by name. The argument `row` is the number of a job class."""
 
     def __init__(self, *, by_job: bool, classes: int) -> None:
         self.by_job = by_job
@@ -171,30 +171,30 @@ class Ledger:
         self._entries: dict[Job, Entry] = {}
 
     def add(self, job: Job, job_class: str, row: int, units: int) -> None:
-        """Let a new job wait."""
+        """Add a new job that waits."""
         if job in self._entries:
-            raise BadInput(f"job must not be there yet; got {short(job)}")
+            raise BadInput(f"job must be new; got {short(job)}")
         self._entries[job] = Entry(job_class, count("units", units))
         self._rows.add(job, row)
 
     def place(self, job: Job, job_class: str, row: int, units: int, server_class: str) -> None:
-        """Take in a job that is out already."""
+        """Add a job that is at a server already."""
         self.add(job, job_class, row, units)
         self._rows.remove(job, row)
         self._entries[job].out = server_class
 
     def take(self, row: int, server_class: str) -> tuple[Job, str]:
-        """Send the next job of a policy's row out; return it with its class."""
+        """Assign the next job of a policy's row to a server; return it with its class."""
         job = self._rows.take(row)
         entry = self._entries[job]
         entry.out = server_class
         return job, entry.job_class
 
     def out(self, job: Job) -> Entry:
-        """Return the entry of a job that is out."""
+        """Return the entry of a job that is at a server."""
         entry = self._entries.get(job)
         if entry is None or entry.out is None:
-            raise BadInput(f"job must be out at a server; got {short(job)}")
+            raise BadInput(f"job must be assigned to a server; got {short(job)}")
         return entry
 
     def row(self, job: Job, row: int) -> int:
@@ -202,12 +202,12 @@ class Ledger:
         return self._rows.row(job, row)
 
     def back(self, job: Job, row: int) -> None:
-        """Let a job that is out wait again, as the first of its class."""
+        """Let an assigned job wait again, as the first of its class."""
         self.out(job).out = None
         self._rows.add(job, row, first=True)
 
     def leave(self, job: Job) -> None:
-        """Forget a job that is out."""
+        """Remove an assigned job."""
         del self._entries[job]
         self._rows.leave(job)
 
@@ -215,11 +215,11 @@ class Ledger:
         """Return the class of a job."""
         entry = self._entries.get(job)
         if entry is None:
-            raise BadInput(f"job must be waiting or out; got {short(job)}")
+            raise BadInput(f"job must be waiting or assigned; got {short(job)}")
         return entry.job_class
 
     def cancel(self, job: Job, row: int) -> None:
-        """Forget a job, wherever it is."""
+        """Remove a job, whether it waits or is assigned."""
         if self._entries[job].out is None:
             self._rows.remove(job, row)
         self.leave(job)
@@ -240,11 +240,11 @@ class Ledger:
         return self._rows.gone()
 
     def arrange(self, kept: Iterable[int | None]) -> None:
-        """Go over to other classes: for each new one the row it had, or None."""
+        """Change the classes: for each new one the row it had, or None."""
         self._rows.arrange(kept)
 
     def check_unused(self, job_classes: set[str], server_classes: set[str]) -> None:
-        """Raise if a job is of one of these classes, or out at one of them."""
+        """Raise if a job is of one of these job classes, or at a server of one of these server classes."""
         for entry in self._entries.values():
             if entry.job_class in job_classes:
                 raise BadInput(f"job class {entry.job_class!r} must have no jobs to be dropped")
@@ -252,7 +252,7 @@ class Ledger:
                 raise BadInput(f"server class {entry.out!r} must serve no job to be dropped")
 
     def listed(self) -> Iterator[tuple[Job, str, int, str | None]]:
-        """Yield all jobs with class, units and where they are out; those that wait in their order."""
+        """Yield all jobs with class, units and server class; those that wait are first, in their order."""
         if not isinstance(self._rows, ClassRows):
             raise BadInput("a snapshot with jobs needs a policy with a row for each class")
         out = [name for name, entry in self._entries.items() if entry.out is not None]

@@ -1,7 +1,8 @@
-"""The scheduler to embed: jobs go in, assignments come out, rewards go in. It has no clock, no threads, no I/O."""
+"""The scheduler to embed: submit jobs, get assignments, report rewards. It has no clock, no threads, no I/O."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from math import inf
@@ -14,18 +15,17 @@ from bilinq.assignment import assign as draw
 from bilinq.errors import BadInput, BadState
 from bilinq.learning import Outcome
 from bilinq.learning.health import Health, health_of
-from bilinq.policies import Policy
-from bilinq.policies.fair import FairPolicy
+from bilinq.policies import Policy, Sabr
 from bilinq.scheduler.classes import Class, Exploration, JobClass, PolicySettings, RewardRange, Roster, ServerClass
 from bilinq.scheduler.ledger import Job, Ledger
-from bilinq.scheduler.snapshot import Draws, decode, encode, seal, unseal
+from bilinq.scheduler.snapshot import Draws, decode, encode, policy_of, seal, unseal
 
 HORIZON = 1_000_000
-"""Slots that policies are told, where they ask: a live scheduler has no end."""
+"""The number of slots for policies that need one: a live scheduler has no end."""
 
 
 class Assignment(NamedTuple):
-    """A job that a server shall serve now; `server` is what the caller named it, or None."""
+    """A job that a server should serve now; `server` is the caller's name of it, or None."""
 
     job: Job
     job_class: str
@@ -43,15 +43,15 @@ class Beliefs(NamedTuple):
 class Scheduler:
     """A scheduler that learns where each class of jobs pays best and keeps every queue short.
 
-    In every slot the caller tells which servers are idle and gets jobs for some of them; when a job has been served, the
-    caller reports its reward. What was reported counts from the next slot on.
+    In every slot the caller passes the idle servers and gets jobs for some of them; when a job has been served, the
+    caller reports its reward, which counts from the next slot on.
 
     Parameters
     ----------
     job_classes, server_classes : sequences of JobClass and of ServerClass
         At least one of each. A constant 1 among the features lets the model have an offset.
     target_wait, V : float, optional, at most one
-        How long jobs may wait for a good match at light load, in slots (20 unless given), or V of the program itself.
+        How long jobs may wait for a good match at light load, in slots (default: 20), or V of the program itself.
     work_conserving : bool
         Whether no server idles while a job waits. Off is the paper: jobs may wait for a better server.
     exploration : "thompson", "ucb" or "none"
@@ -61,7 +61,7 @@ class Scheduler:
     gamma : float
         Cost of using a server on the scale of [-1, 1], above one.
     policy : Policy, optional
-        Another policy than `Sabr`; it has its own settings instead of those above.
+        Another policy than the default, `Sabr`; it has its own settings instead of those above.
     seed : int
 
     Examples
@@ -94,13 +94,14 @@ class Scheduler:
         policy: Policy | None = None,
         seed: int = 0,
     ) -> None:
-        settings: PolicySettings | None = None
+        self._is_default = policy is None
         if policy is None:
             wait = 20.0 if target_wait is None and V is None else target_wait
             settings = PolicySettings(wait, V, work_conserving, exploration, gamma)
+            policy = Sabr.for_scheduler(**asdict(settings))
         elif target_wait is not None or V is not None:
             raise BadInput("policy has settings of its own; set target_wait and V there")
-        self._roster = Roster(tuple(job_classes), tuple(server_classes), settings, policy)
+        self._roster = Roster(tuple(job_classes), tuple(server_classes), policy)
         self._range = reward if isinstance(reward, RewardRange) else RewardRange(*reward)
         self._seed, self._slot, self._next = count("seed", seed, least=0), 0, 1
         self._jobs = Ledger(by_job=self.policy.rows == "job", classes=len(job_classes))
@@ -113,7 +114,7 @@ class Scheduler:
         self._expected: Array = np.zeros((self._shown.size, len(server_classes)))
 
     def submit(self, job_class: str, units: int = 1, job: Job | None = None) -> Job:
-        """Let a job wait and return what it is called: `job` if given, else the next number."""
+        """Queue a job and return its name: `job` if given, else the next number."""
         row = self._roster.row(job_class)
         name = self._next if job is None else job
         self._jobs.add(name, job_class, row, units)
@@ -127,9 +128,9 @@ class Scheduler:
         Parameters
         ----------
         idle : mapping from server class to a number, or to a list of servers
-            Who can take a job now; classes that are left out have none.
+            Servers that can take a job now; classes that are left out have none.
         elapsed : float
-            Slots since the last call, where the caller does not keep to a clock: a short slot offers fewer services.
+            Slots since the last call, where calls are not at equal intervals: a short slot offers fewer services.
         """
         servers = self._idle(idle)
         time = elapsed if type(elapsed) is float and 0.0 < elapsed < inf else scalar("elapsed", elapsed, positive)
@@ -147,16 +148,16 @@ class Scheduler:
         return self._take(picks, servers)
 
     def report(self, job: Job, reward: float | None = None, done: bool | None = None) -> bool:
-        """Tell that a job has been served; return whether it has left.
+        """Report that a job has been served; return whether it has left.
 
         Parameters
         ----------
         job : hashable
-            A job that is out at a server.
+            A job that was assigned to a server.
         reward : float, optional
             In the caller's units; nothing is learnt without it.
         done : bool, optional
-            Whether the job is complete; by its units unless given. If not, it waits again, ahead of its class.
+            Whether the job is complete; default: after its last unit. If not, it waits again, ahead of its class.
         """
         entry = self._jobs.out(job)
         assert entry.out is not None
@@ -172,24 +173,24 @@ class Scheduler:
         return False
 
     def place(self, job_class: str, server_class: str, job: Job, units: int = 1) -> None:
-        """Take in a job that is out at a server already, as after a restart."""
+        """Add a job that is at a server already, for example after a restart."""
         self._roster.column(server_class)
         row = self._roster.row(job_class)
         self._jobs.place(job, job_class, row, units, server_class)
         new_rows = self._jobs.row(job, row) + 1 - self._shown.size
-        if new_rows > 0:  # it did not wait in the last slot, but its reward may come before the next
+        if new_rows > 0:  # it did not wait in the last slot, but its reward may arrive before the next
             self._shown = np.pad(self._shown, (0, new_rows))
 
     def give_back(self, job: Job) -> None:
-        """Let a job that is out wait again, ahead of its class, as if it had not been assigned."""
+        """Return a job to its queue, ahead of its class, as if it had not been assigned."""
         self._jobs.back(job, self._roster.row(self._jobs.out(job).job_class))
 
     def cancel(self, job: Job) -> None:
-        """Forget a job, wherever it is."""
+        """Remove a job, whether it waits or is assigned."""
         self._jobs.cancel(job, self._roster.row(self._jobs.job_class(job)))
 
     def observe(self, rewards: Iterable[tuple[str, str, float]]) -> None:
-        """Learn from services elsewhere or before: (job class, server class, reward in the caller's units) each."""
+        """Learn from other services: tuples of job class, server class and reward in the caller's units."""
         if self._jobs.by_job:
             raise BadInput(f"{self.policy!r} learns from its own jobs only")
         for job_class, server_class, reward in rewards:
@@ -197,7 +198,7 @@ class Scheduler:
             self._seen.append((row, column, self._range.scaled(reward)))
 
     def set_classes(self, job_classes: Sequence[JobClass], server_classes: Sequence[ServerClass]) -> None:
-        """Go over to these classes; what was learnt stays, and so do jobs, whose classes must be among them."""
+        """Replace the classes; what was learnt stays, and so do jobs, whose classes must be among them."""
         after = self.check_classes(job_classes, server_classes)
         self._learn()
         self._state = after.policy.adapt(self._state, after.instances)
@@ -207,7 +208,7 @@ class Scheduler:
         self._expected = np.zeros((self._shown.size, len(after.servers)))
 
     def check_classes(self, job_classes: Sequence[JobClass], server_classes: Sequence[ServerClass]) -> Roster:
-        """Raise unless `set_classes` could go over to these classes; return them as a roster."""
+        """Raise unless `set_classes` accepts these classes; return them as a roster."""
         after = replace(self._roster, job_classes=tuple(job_classes), server_classes=tuple(server_classes))
         gone = self._roster.jobs.keys() - after.jobs.keys(), self._roster.servers.keys() - after.servers.keys()
         if any(gone):
@@ -216,7 +217,7 @@ class Scheduler:
         return after
 
     def set_job_class(self, job_class: JobClass) -> None:
-        """Add a class, or change its features or weight; a new one starts from what all classes have taught."""
+        """Add a class, or change its features or weight; a new one starts from what was learnt about all classes."""
         self.set_classes(_with(self.job_classes, job_class), self.server_classes)
 
     def set_server_class(self, server_class: ServerClass) -> None:
@@ -224,12 +225,12 @@ class Scheduler:
         self.set_classes(self.job_classes, _with(self.server_classes, server_class))
 
     def drop_job_class(self, name: str) -> None:
-        """Forget a class that has no jobs inside."""
+        """Remove a class that has no jobs."""
         self._roster.row(name)
         self.set_classes([one for one in self.job_classes if one.name != name], self.server_classes)
 
     def drop_server_class(self, name: str) -> None:
-        """Forget a class of servers that serves no job."""
+        """Remove a class of servers that serves no job."""
         self._roster.column(name)
         self.set_classes(self.job_classes, [one for one in self.server_classes if one.name != name])
 
@@ -242,12 +243,16 @@ class Scheduler:
         exploration: Exploration | None = None,
         gamma: float | None = None,
     ) -> None:
-        """Change some settings of the default policy. `target_wait` and `V` replace each other."""
-        if self._roster.settings is None:
-            raise BadInput(f"settings belong to the default policy; got {self.policy!r}")
-        settings = self._roster.settings.updated(target_wait, V, work_conserving, exploration, gamma)
-        self._roster = replace(self._roster, settings=settings)
+        """Change some settings of the policy, where it has them. `target_wait` and `V` replace each other."""
+        self._roster = self._roster.updated(
+            target_wait=target_wait, V=V, work_conserving=work_conserving, exploration=exploration, gamma=gamma
+        )
         self._state = self.policy.adapt(self._state, self._roster.instances)
+
+    def turn(self, **settings: Any) -> None:
+        """Call `update_settings`; deprecated."""
+        warnings.warn("Scheduler.turn is deprecated; use Scheduler.update_settings", DeprecationWarning, stacklevel=2)
+        self.update_settings(**settings)
 
     @property
     def policy(self) -> Policy:
@@ -256,8 +261,14 @@ class Scheduler:
 
     @property
     def settings(self) -> PolicySettings | None:
-        """The settings of the default policy; None if the caller gave a policy."""
-        return self._roster.settings
+        """The settings of the policy; None if it has none that can change while it runs."""
+        return PolicySettings.of(self.policy)
+
+    @property
+    def knobs(self) -> PolicySettings | None:
+        """The same as `settings`; deprecated."""
+        warnings.warn("Scheduler.knobs is deprecated; use Scheduler.settings", DeprecationWarning, stacklevel=2)
+        return self.settings
 
     @property
     def reward(self) -> RewardRange:
@@ -286,10 +297,9 @@ class Scheduler:
 
     @property
     def V(self) -> float:
-        """V of the next slot: as given, or what the wait to aim at asks for by now; NaN for a policy without it."""
-        if not isinstance(self.policy, FairPolicy):
-            return float("nan")
-        return float(self.policy.current_V(self._state)[0])
+        """V of the next slot: as given, or computed from `target_wait`; NaN for a policy without it."""
+        V = self.policy.current_V(self._state)
+        return float("nan") if V is None else float(V[0])
 
     @property
     def expected(self) -> Array:
@@ -304,7 +314,7 @@ class Scheduler:
         return Beliefs(self._range.unscaled(known[0][0]), self._range.unit * known[1][0])
 
     def health(self) -> Health | None:
-        """Return how the learner is doing, or None for a policy that has no bilinear one; other threads may ask, too."""
+        """Return the health of a bilinear learner, None for a policy without one; other threads may call it."""
         return health_of(getattr(self._state, "learnt", None), self._range.unit)
 
     def snapshot(self, *, jobs: bool = True) -> bytes:
@@ -313,6 +323,7 @@ class Scheduler:
             {
                 "seed": self._seed, "slot": self._slot, "next": self._next, "reward": [self._range.low, self._range.high],
                 "knobs": None if self.settings is None else asdict(self.settings),
+                "policy": None if self._is_default else type(self.policy).__name__,
                 "job_classes": [[one.name, one.features, one.weight] for one in self.job_classes],
                 "server_classes": [[one.name, one.features] for one in self.server_classes],
                 "jobs": list(self._jobs.listed()) if jobs else [],
@@ -322,30 +333,35 @@ class Scheduler:
 
     @classmethod
     def restore(cls, data: bytes, policy: Policy | None = None) -> Self:
-        """Return the scheduler that `snapshot` saved, after checks that it is whole and sound.
+        """Return the scheduler that `snapshot` saved, after checks that it is complete and sound.
 
-        `policy` must be given where the scheduler had one of the caller's own.
+        `policy` must be given where the scheduler had one of the caller's own; its settings are used then, not those of
+        the snapshot.
 
         Raises
         ------
         BadState
-            If the bytes are damaged, of another version, or not a sound state of the policy.
+            If the bytes are damaged, of another version or policy, or not a sound state of the policy.
         """
         kept = unseal(data)
-        if (kept["knobs"] is None) != (policy is not None):
-            raise BadInput(f"policy must be given if and only if the snapshot was made with one; got {policy!r}")
+        family = policy_of(kept)
+        if policy is None and (kept["knobs"] is None or kept.get("policy") is not None):
+            raise BadInput("policy must be given, since the snapshot was made with one; got None")
+        if policy is not None and family not in (None, type(policy).__name__):
+            raise BadState(f"snapshot must be of policy {type(policy).__name__}; got one of {family}")
         try:
             jobs = [JobClass(*one) for one in kept["job_classes"]]
             servers = [ServerClass(*one) for one in kept["server_classes"]]
             low, high = kept["reward"]
-            self = cls(jobs, servers, reward=(low, high), policy=policy, seed=kept["seed"], **(kept["knobs"] or {}))
+            settings = kept["knobs"] if policy is None else {}
+            self = cls(jobs, servers, reward=(low, high), policy=policy, seed=kept["seed"], **settings)
             self._resume(kept)
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise BadState(f"snapshot must fit this version and policy; {error}") from None
         return self
 
     def _resume(self, kept: dict[str, Any]) -> None:
-        """Take over what a snapshot holds."""
+        """Take over the contents of a snapshot."""
         self._state = decode(kept["state"], self._state)
         self.policy.check(self._state)
         self._slot, self._next = count("slot", kept["slot"], 0), count("next", kept["next"])
@@ -366,7 +382,7 @@ class Scheduler:
         return found
 
     def _take(self, picks: IntArray, servers: Sequence[Sequence[Hashable]]) -> list[Assignment]:
-        """Return the jobs that were picked, each with a server."""
+        """Return the picked jobs, each with a server."""
         free, tasks = [iter(some) for some in servers], []
         for row, column in zip(*(axis.tolist() for axis in np.nonzero(picks)), strict=True):
             name = self.server_classes[column].name
@@ -376,7 +392,7 @@ class Scheduler:
         return tasks
 
     def _learn(self) -> None:
-        """Learn from what was seen since the last slot."""
+        """Learn from the rewards since the last slot."""
         if not self._slot and not self._seen:
             return
         shape = (1, self._shown.size, len(self.server_classes))
@@ -392,5 +408,5 @@ class Scheduler:
 
 
 def _with(classes: Sequence[Class], one: Class) -> list[Class]:
-    """Return classes with `one` in place of that of its name, or at the end."""
+    """Return classes with `one` in place of that with its name, or at the end."""
     return list(({other.name: other for other in classes} | {one.name: one}).values())

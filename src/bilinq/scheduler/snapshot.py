@@ -15,9 +15,9 @@ from bilinq.errors import BadState
 
 
 class Draws:
-    """Random numbers that depend on a seed and the slot alone, so that a restored scheduler goes on with the same.
+    """Random numbers that depend only on a seed and the slot, so that a restored scheduler continues with the same.
 
-    To go to another place in a stream is fifteen times faster than to begin a stream.
+    To jump within a stream is fifteen times faster than to create one.
     """
 
     def __init__(self, seed: int) -> None:
@@ -26,7 +26,7 @@ class Draws:
         self._rng = np.random.Generator(self._stream)
 
     def of_slot(self, slot: int) -> np.random.Generator:
-        """Return the generator at the place of a slot, which is 2^128 numbers away from that of the next."""
+        """Return the generator at the position of a slot, 2^128 numbers before that of the next."""
         self._place["state"]["counter"][2] = slot
         self._stream.state = self._place
         return self._rng
@@ -36,13 +36,13 @@ VERSION = 1
 
 
 def seal(document: Mapping[str, Any]) -> bytes:
-    """Return a document of plain values as bytes that tell when they are damaged."""
+    """Return a document of plain values as bytes with a checksum."""
     body = json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
     return f"bilinq snapshot {VERSION} {hashlib.sha256(body).hexdigest()}\n".encode() + body
 
 
 def unseal(data: bytes) -> dict[str, Any]:
-    """Return the document, or raise `BadState` if it is not one of ours or damaged."""
+    """Return the document, or raise `BadState` if it is damaged or not a snapshot."""
     head, _, body = data.partition(b"\n")
     words = head.decode("ascii", "replace").split(" ")
     if words[:2] != ["bilinq", "snapshot"] or len(words) != 4:
@@ -53,6 +53,13 @@ def unseal(data: bytes) -> dict[str, Any]:
         raise BadState("snapshot must have the checksum it was written with; it is damaged")
     document: dict[str, Any] = json.loads(body)
     return document
+
+
+def policy_of(document: Mapping[str, Any]) -> str | None:
+    """Return the class name of the policy that a snapshot was made with; None if it is not known."""
+    default = None if document["knobs"] is None else "Sabr"
+    name: str | None = document.get("policy") or default
+    return name
 
 
 def encode(value: Any) -> Any:

@@ -29,7 +29,7 @@ from bilinq.live.http.job_handlers import JOB_ROUTES, WORK_ROUTES
 from bilinq.live.http.middleware import Headers, Problems, RequestLog, Traced
 from bilinq.live.http.openapi import describe_api
 from bilinq.live.http.routing import EVENTS, OPEN, Paths, Request, Route
-from bilinq.live.settings import Settings
+from bilinq.live.settings import ServiceSettings
 
 if TYPE_CHECKING:
     from bilinq.live.service import Service
@@ -58,7 +58,7 @@ def document() -> bytes:
     return msgspec.json.encode(describe_api(ROUTES))
 
 
-def make_app(service: "Service", watch: "Watcher", settings: Settings) -> App:
+def make_app(service: "Service", watch: "Watcher", settings: ServiceSettings) -> App:
     """Return the application that serves `service` and what `watch` records of it.
 
     From the outside in: headers for every response, errors as problem documents, the dashboard's files, requests to a
@@ -75,7 +75,7 @@ def make_app(service: "Service", watch: "Watcher", settings: Settings) -> App:
     return Headers(Traced(app) if tracing.on() else app, service.meters.answers)
 
 
-def _opened(route: Route, settings: Settings) -> Route:
+def _opened(route: Route, settings: ServiceSettings) -> Route:
     """Return the route; the metrics' route needs no key if the settings say so."""
     return replace(route, scopes=OPEN) if route.path == METRICS and settings.metrics == "open" else route
 

@@ -5,8 +5,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from bilinq.live.keys import LOCAL
 from bilinq.live.store.transaction import Row, Transaction
+
+LOCAL = "local"
+"""The caller in the audit log when the command line works on the database itself."""
 
 
 class LargestIds(NamedTuple):
@@ -89,7 +91,7 @@ def skip_used_ids(tx: Transaction, backup: str) -> None:
     """
     for table in ("job", "lease", "server"):
         keep_ids(tx, table, skip=RESTORE_GAP)
-    add_audit(tx, time.time(), LOCAL.prefix, "restore", backup)
+    add_audit(tx, time.time(), LOCAL, "restore", backup)
 
 
 def add_key(tx: Transaction, row: KeyRow) -> None:

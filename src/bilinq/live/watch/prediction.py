@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bilinq.arrays import Array
-from bilinq.live.service.options import Options
+from bilinq.live.settings import ServiceSettings
 from bilinq.live.watch.load import ObservedLoad
 from bilinq.live.wire.samples import ClassPrediction, Prediction
 
@@ -104,7 +104,7 @@ def waiting(traffic: float, servers: int, seconds: float) -> float:
 class Scenario:
     """Settings to predict for: the options, and the weights of the job classes (I,)."""
 
-    options: Options
+    options: ServiceSettings
     weight: Array
 
 

@@ -15,8 +15,9 @@ import httpx
 import msgspec
 
 from bilinq.live.service import views
-from bilinq.live.service.core import Core
+from bilinq.live.service.configuration import settings_info
 from bilinq.live.service.memory import LiveLease
+from bilinq.live.service.replica import Replica
 from bilinq.live.watch.load import ObservedLoad
 from bilinq.live.watch.window import Window, in_order
 from bilinq.live.wire.messages import SettingsInfo
@@ -41,25 +42,25 @@ FAILURES = (httpx.HTTPError, httpx.InvalidURL, msgspec.MsgspecError)
 class Sampler:
     """Reads the leader's memory; raises `Unavailable` while there is none that can be trusted."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Replica) -> None:
         self._core = core
         self._layout: Layout | None = None
-        self._slots, self._slot_seconds = core.slots, core.all_slot_seconds
+        self._slots, self._slot_seconds = sum(core.meters.slots.counts), core.meters.slots.total
         self._window: Window | None = None
         self._present: deque[dict[str, int]] = deque(maxlen=PRESENT)
 
     @property
     def layout(self) -> Layout:
         """The current classes."""
-        memory, options = self._core.memory, self._core.options
+        memory, settings = self._core.memory, self._core.settings
         rows = memory.classes.values()
         now = Layout(
             version=1 if self._layout is None else self._layout.version,
             job_classes=[row.name for row in rows if row.kind == "job"],
             server_classes=[row.name for row in rows if row.kind == "server"],
-            target_wait=options.shown.target_wait,
-            reward_low=options.reward.low,
-            reward_high=options.reward.high,
+            target_wait=settings_info(settings).target_wait,
+            reward_low=settings.reward.low,
+            reward_high=settings.reward.high,
         )
         if self._layout is None:
             self._layout = now
@@ -79,8 +80,9 @@ class Sampler:
         memory, layout, window = self._core.memory, self.layout, self.window
         window.add(time.monotonic())
         latest = window.latest
-        slots, seconds = self._core.slots - self._slots, self._core.all_slot_seconds - self._slot_seconds
-        self._slots, self._slot_seconds = self._core.slots, self._core.all_slot_seconds
+        all_slots, all_seconds = sum(self._core.meters.slots.counts), self._core.meters.slots.total
+        slots, seconds = all_slots - self._slots, all_seconds - self._slot_seconds
+        self._slots, self._slot_seconds = all_slots, all_seconds
         jobs, servers = layout.job_classes, layout.server_classes
         idle, busy = [memory.idle_servers(name) for name in servers], in_order(servers, memory.busy)
         self._present.append({name: a + b for name, a, b in zip(servers, idle, busy, strict=True)})

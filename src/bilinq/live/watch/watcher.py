@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from bilinq.live.service.administration import check_update
-from bilinq.live.service.core import Core
+from bilinq.live.service.configuration import check_update
+from bilinq.live.service.replica import Replica
 from bilinq.live.watch.feed import Feed, Ring, event
 from bilinq.live.watch.load import BestRate
 from bilinq.live.watch.prediction import Scenario, predict
@@ -33,7 +33,7 @@ LEASES = 20
 class Watcher:
     """Takes and publishes samples of a service. Failures here are logged and do not affect the service."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Replica) -> None:
         self._core, self._every = core, core.settings.sample
         self._sampler, self._feed = Sampler(core), Feed()
         self._best = BestRate(self._sampler.load)
@@ -82,9 +82,9 @@ class Watcher:
 
     async def preview(self, update: SettingsUpdate) -> Prediction:
         """Return what the theory predicts for other settings; nothing changes."""
-        after, weights = check_update(self._core, update)
+        after, weights = check_update(self._core.memory, self._core.settings, update)
         rows = [row for row in self._core.memory.classes.values() if row.kind == "job"]
-        now = Scenario(self._core.options, np.array([row.weight for row in rows]))
+        now = Scenario(self._core.settings, np.array([row.weight for row in rows]))
         proposed = Scenario(after, np.array([weights.get(row.name, row.weight) for row in rows]))
         known = [self._core.memory.waits.get(row.name) for row in rows]
         waits = [sum(some) / len(some) if some else None for some in known]
