@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bilinq.allocation import Allocation, allocate
-from bilinq.allocation.solve import residual
+from bilinq.allocation.program import residual
 from bilinq.arrays import Array, BoolArray
 
 CASES = 300

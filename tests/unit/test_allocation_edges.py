@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bilinq.allocation import Allocation, allocate
-from bilinq.allocation.solve import residual
+from bilinq.allocation.program import residual
 from bilinq.errors import BadInput
 
 R = [[0.2, 0.9], [0.5, 0.4]]

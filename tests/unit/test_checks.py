@@ -183,6 +183,14 @@ class OddRows(Fair):
         return "server"
 
 
+class NoWeight(Fair):
+    takes_weights = True
+
+
+class NothingToAdjust(Fair):
+    adjustable = ("speed",)
+
+
 BROKEN: list[tuple[type[Policy], str]] = [
     (NoArray, r"decide must return an array of numbers; got \[\["),
     (WrongShape, r"decide must return shape \(3, 4, 2\).*got \(3, 2, 4\) in slot 1"),
@@ -202,6 +210,8 @@ BROKEN: list[tuple[type[Policy], str]] = [
     (Gossip, r"replications must not influence each other; got another run from slot \d+ on, replication 0, with 1"),
     (OddAssignment, r"assignment must be one of 'independent', 'distinct'; got 'greedy'"),
     (OddRows, r"rows must be one of 'class', 'job'; got 'server'"),
+    (NoWeight, r"takes_weights needs a field weight; NoWeight has no field 'weight'"),
+    (NothingToAdjust, r"adjustable must name fields; NothingToAdjust has no field 'speed'"),
 ]
 
 

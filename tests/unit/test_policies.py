@@ -1,6 +1,7 @@
 """What each policy decides in cases small enough to work out by hand, and which settings it refuses."""
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from bilinq import Greedy, KnownRewards, MaxWeight, Policy, Problem, Random, Sab
 from bilinq.arrays import Array
 from bilinq.errors import BadInput, UnstableLoad
 from bilinq.learning import Outcome
+from bilinq.policies.registry import POLICIES, make_policy
 from bilinq.problem.instances import stack
 
 REWARD = [[0.2, 0.9], [0.5, 0.4]]
@@ -248,3 +250,25 @@ def test_bad_settings(build: Callable[[], Policy], message: str) -> None:
 def test_a_policy_must_decide_and_learn() -> None:
     with pytest.raises(TypeError, match="abstract"):
         Policy()  # type: ignore[abstract]
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_registered_policies_have_what_they_claim(name: str) -> None:
+    """Each can be made without options; weights and adjustable settings are fields; live policies can adapt."""
+    policy = make_policy(name, {})
+    settings = [field.name for field in fields(type(policy))]  # type: ignore[arg-type]
+    assert type(policy) is POLICIES[name]
+    assert ("weight" in settings) == policy.takes_weights
+    assert set(policy.adjustable) <= set(settings)
+    assert not policy.live or type(policy).adapt is not Policy.adapt
+
+
+@pytest.mark.parametrize("kind", [Sabr, KnownRewards])
+def test_settings_of_fair_policies_have_names(kind: Callable[..., Any]) -> None:
+    with pytest.raises(TypeError, match="takes 1 positional argument but 2 were given"):
+        kind(58.0)
+
+
+def test_per_job_learning_has_no_weights() -> None:
+    with pytest.raises(BadInput, match="unknown option of policy 'ugda-ol': 'weight'"):
+        make_policy("ugda-ol", {"weight": [1.0, 2.0]})

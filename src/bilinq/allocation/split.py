@@ -2,10 +2,10 @@
 
     sum over tight pairs of s_i n_j log y_ij,   Eq. (10).
 
-Each row is so spread over its tied server classes in proportion to their capacity, as far as capacities allow, and the
-order of the classes does not matter. What the constraints force is peeled off first; only cycles of ties need Newton. A
-tight pair that can carry nothing (the rows that must use its column fill it) is left out of the sum: it shows as a flow
-that vanishes while the columns do not come out right.
+This spreads each row over its tied server classes in proportion to their capacity, as far as capacities allow, and the
+order of the classes does not matter. Flows that the constraints force are settled first; only cycles of ties need Newton.
+A tight pair that can carry nothing (the rows that must use its column fill it) is left out of the sum. Its sign: the flow
+vanishes while the columns' sums stay wrong.
 """
 
 import numpy as np
@@ -21,8 +21,8 @@ OVER = 1e-12
 VANISHED = 1e-5
 """Part of its row and of its column below which a flow counts as vanishing."""
 STALLED, STUCK = 0.9, 3
-"""After so many full Newton steps that change more than this part of the least so far, there is nothing to find: the row
-sums do not fit the columns."""
+"""Newton stops after `STUCK` full steps whose change is above this part of the smallest so far: the row sums do not fit
+the columns."""
 
 
 @kernel
@@ -85,7 +85,7 @@ def peel(
     flag: BoolArray,
     number: IntArray,
 ) -> None:
-    """Settle rows and full columns with a single loose pair, again and again; what is settled is loose no more."""
+    """Settle rows and full columns with a single loose pair, until there is none; a settled pair is not loose any more."""
     rows, columns = width.size, col.shape[1]
     where = by_column(cols, width, loose, columns, number)
     end = 0
@@ -134,7 +134,7 @@ def peel(
 def spread_rest(
     pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, loose: BoolArray, flag: BoolArray
 ) -> bool:
-    """Spread what is left of each row in proportion to capacity; return whether a full column is among it."""
+    """Spread what is left of each row in proportion to capacity; return whether a full column gets a part."""
     some_full = False
     for i in range(width.size):
         total = 0.0
@@ -178,7 +178,7 @@ def shut_vanished(pair: Array, row: Array, col: Array, cols: IntArray, width: In
 
 @kernel
 def fill_overloaded(pair: Array, col: Array, cols: IntArray, width: IntArray, flag: BoolArray) -> bool:
-    """Mark columns without a price that got more than their capacity as full; return whether there were any."""
+    """Mark columns without a price as full if they got more than their capacity; return whether there were any."""
     for j in range(col.shape[1]):
         col[LOAD, j] = 0.0
     for i in range(width.size):

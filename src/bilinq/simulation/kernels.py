@@ -1,8 +1,8 @@
-"""Kernels of the simulator: jobs come, are served and leave; replications lead.
+"""Kernels of the simulator: jobs arrive, are served and leave. Replications are the first axis.
 
-A job lives in a place of a table until it leaves. Of place k of replication r, `job` (fields, R, places) keeps the class,
-its rank among the members of the class, the slot it arrived, the slot of its first service (-1 before), and the units
-left. `member` (R, I, ranks) lists the places of each class, `spare` (R, places) is a stack of free places.
+A job occupies a place of a table until it leaves. For place k of replication r, `job` (fields, R, places) keeps the class,
+its rank among the members of the class, the slot of arrival, the slot of the first service (-1 before), and the units
+left. `member` (R, I, ranks) lists the places of each class. `spare` (R, places) is a stack of free places.
 """
 
 import numpy as np
@@ -18,12 +18,12 @@ FAULTS = (
     "within the capacity of every server class",
     "zero where no job waits",
 )
-"""What `earn` may find wrong with an allocation, by number."""
+"""The faults that `earn` reports, by number."""
 
 
 @kernel
 def crowd(queue: IntArray, start: IntArray, b: int) -> tuple[int, int]:
-    """Return the most members of a class and the most jobs in all that slot `b` of a block may bring about."""
+    """Return the most members of a class and the most jobs in total that there can be after slot `b` of a block."""
     most = 0
     total = 0
     for r in range(queue.shape[0]):
@@ -101,7 +101,7 @@ def earn(y: Array, mean: Array, job: IntArray, by_job: bool, waiting: Array, cap
 
 @kernel
 def most_picks(picks: IntArray) -> int:
-    """Return the most services of a replication."""
+    """Return the largest number of services in a replication."""
     most = 0
     for r in range(picks.shape[0]):
         total = 0
@@ -152,13 +152,8 @@ def serve(
                     if by_job:
                         k = row
                     else:
-                        low = served if distinct else 0
-                        rank = low + min(np.int64(uniform[r, at] * (queue[r, row] - low)), queue[r, row] - low - 1)
+                        k = choose(job, member, queue, r, row, served if distinct else -1, uniform[r, at])
                         at += 1
-                        if distinct:
-                            swap(job, member, r, row, rank, served)
-                            rank = served
-                        k = member[r, row, rank]
                     served += 1
                     i = job[CLASS, r, k]
                     reward = mean[r, i, j] + noise[r, i, j] * normal[r, normal_cursor[r]]
@@ -182,6 +177,20 @@ def serve(
         done[r, 0] = gone
         cursor[r] = at
     return int(cursor.max()), int(normal_cursor.max())
+
+
+@kernel
+def choose(job: IntArray, member: IntArray, queue: IntArray, r: int, i: int, served: int, u: float) -> int:
+    """Return the place of a job of class i, chosen by the uniform number `u`.
+
+    With `served` >= 0 the first `served` members were chosen before; the new one is moved behind them.
+    """
+    low = max(served, 0)
+    rank = low + min(np.int64(u * (queue[r, i] - low)), queue[r, i] - low - 1)
+    if served < 0:
+        return int(member[r, i, rank])
+    swap(job, member, r, i, rank, served)
+    return int(member[r, i, served])
 
 
 @kernel
@@ -209,7 +218,7 @@ def leave(
     log: NDArray[np.int32],
     n_log: IntArray,
 ) -> int:
-    """Remove the jobs in `done`, log class, arrival, first service and departure; return the longest log (of R)."""
+    """Remove the jobs in `done`; log class, arrival, first service and departure; return the length of the longest log."""
     for r in range(queue.shape[0]):
         for g in range(1, done[r, 0] + 1):
             k = done[r, g]

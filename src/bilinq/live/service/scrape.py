@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
 
-from bilinq.learning.health import Health
+from bilinq.learning import Health
 from bilinq.live.metrics import Histogram, Meters
 from bilinq.live.metrics.meters import WAITS
 from bilinq.live.metrics.page import Page, add_process

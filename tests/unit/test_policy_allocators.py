@@ -153,7 +153,7 @@ def test_a_cap_keeps_rows_within_their_jobs(allocation: Allocator) -> None:
 @pytest.mark.parametrize(("missing", "word"), [((None, CAPACITY), "queue"), ((QUEUE, None), "capacity")])
 def test_learning_needs_what_was_shown(missing: Any, word: str) -> None:
     policy, state = state_of(Rounds(3))
-    with pytest.raises(BadInput, match=rf"outcome\.{word} must say what the policy was shown, for Rounds\(k=3"):
+    with pytest.raises(BadInput, match=rf"outcome\.{word} must be what the policy was shown, for Rounds\(k=3"):
         policy.learn(state, outcome(*missing))
     exact, first = state_of(Exact())
     exact.learn(first, outcome(None, None))
@@ -162,11 +162,11 @@ def test_learning_needs_what_was_shown(missing: Any, word: str) -> None:
 def test_special_gains_are_safe_at_every_load_and_index() -> None:
     """Half of Eq. (40) for power 8 and a round trip of 3: 0.5 2 sin(pi / 14) / 9 at all pairs, in every slot."""
     policy, state = state_of(Rounds(1, gain="special", forward=1, backward=2))
-    np.testing.assert_allclose(state.shared._gain, np.sin(np.pi / 14) / 9)
-    assert policy.learn(state, outcome(QUEUE, CAPACITY)).shared._gain is state.shared._gain
+    np.testing.assert_allclose(state.shared.network._gain, np.sin(np.pi / 14) / 9)
+    assert policy.learn(state, outcome(QUEUE, CAPACITY)).shared.network._gain is state.shared.network._gain
     bounded = Rounds(1, Bounded(2.0, 3.0), gain="special")
     stiffest = 1 + 3.0 * 2.0 / (3.0 + 0.2)  # where the index is one, gamma - 1 = 0.2
-    np.testing.assert_allclose(state_of(bounded)[1].shared._gain, 0.5 * 2.0 / stiffest)
+    np.testing.assert_allclose(state_of(bounded)[1].shared.network._gain, 0.5 * 2.0 / stiffest)
 
 
 @pytest.mark.parametrize("nodes", ["job", "server"])
@@ -176,7 +176,7 @@ def test_automatic_gains_settle_at_those_of_the_fixed_point(nodes: Any, penalty:
     policy, state = state_of(Rounds(500, penalty, nodes=nodes, forward=1, backward=1))
     for _ in range(8):
         state = policy.learn(state, outcome(QUEUE, CAPACITY))
-    gain = np.maximum(state.shared._step if nodes == "job" else state.shared._step.swapaxes(1, 2), 1e-9)
+    gain = np.maximum(state.shared.network._step if nodes == "job" else state.shared.network._step.swapaxes(1, 2), 1e-9)
     margin = system(penalty, forward=1, backward=1).margin(gain[0], "discrete")
     np.testing.assert_allclose(margin[[0, 2, 3]], 0.5, rtol=1e-3)
 
