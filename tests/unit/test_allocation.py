@@ -97,12 +97,12 @@ def test_the_start_must_fit(shape: tuple[int, ...]) -> None:
     start = Allocation(np.zeros((2, 3)), np.zeros(shape), 0.0, 0)
     with pytest.raises(BadInput) as caught:
         allocate(**GOOD, start=start)
-    assert str(caught.value) == f"start must hold prices of shape (3,); got {shape}"
+    assert str(caught.value) == f"start must have prices of shape (3,); got {shape}"
 
 
 def test_the_start_of_a_batch_must_fit() -> None:
     start = allocate(**GOOD)
-    with pytest.raises(BadInput, match=r"^start must hold prices of shape \(4, 3\); got \(3,\)$"):
+    with pytest.raises(BadInput, match=r"^start must have prices of shape \(4, 3\); got \(3,\)$"):
         allocate(**(GOOD | {"V": np.ones(4)}), start=start)
 
 

@@ -82,7 +82,7 @@ def test_missing_rewards(tmp_path: Path) -> None:
         ("a.json", "{", "is not valid JSON"),
         ("a.toml", "x = ", "is not valid TOML"),
         ("a.json", "[" * 100_000, "is not valid JSON"),
-        ("a.json", "[1, 2]", "must hold one table"),
+        ("a.json", "[1, 2]", "must contain one table"),
         ("a.yaml", "", "the name must end in .json or .toml; got '.yaml'"),
     ],
 )

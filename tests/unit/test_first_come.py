@@ -79,7 +79,7 @@ def test_a_job_that_has_begun_goes_before_others_of_its_slot() -> None:
 def test_it_must_be_told_who_waited() -> None:
     told = outcome(1, [1.0], [False])
     silent = Outcome(told.slot, told.count, told.total, told.squares, told.left)
-    with pytest.raises(BadInput, match=r"outcome.queue must say which jobs waited; got None"):
+    with pytest.raises(BadInput, match=r"outcome.queue must be the queue that the policy was shown; got None"):
         FirstCome().learn(np.zeros((1, 0)), silent)
 
 

@@ -265,9 +265,9 @@ def _flattened(start: Allocation, batch: tuple[int, ...], shape: tuple[int, ...]
     if not isinstance(start, Allocation):
         raise BadInput(f"start must be an Allocation; got {short(start)}")
     if start.price.shape != (*batch, shape[2]):
-        raise BadInput(f"start must hold prices of shape {(*batch, shape[2])}; got {start.price.shape}")
+        raise BadInput(f"start must have prices of shape {(*batch, shape[2])}; got {start.price.shape}")
     if start.expected.shape != (*batch, *shape[1:]):
-        raise BadInput(f"start must hold an allocation of shape {(*batch, *shape[1:])}; got {start.expected.shape}")
+        raise BadInput(f"start must have an allocation of shape {(*batch, *shape[1:])}; got {start.expected.shape}")
     y, q = start.expected.reshape(shape), start.price.reshape(shape[0], shape[2])
     return Allocation(np.ascontiguousarray(y), np.ascontiguousarray(q), start.residual, start.steps)
 
