@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -103,7 +103,7 @@ class _Watched(Policy):
         self.policy, self.assignment, self.slot = policy, policy.assignment, 1
 
     @property
-    def rows(self) -> Any:
+    def rows(self) -> Literal["class", "job"]:
         return self.policy.rows
 
     def start(self, instances: Instances, horizon: int, rngs: Sequence[np.random.Generator]) -> State:

@@ -1,4 +1,4 @@
-"""The contract of policies: what ships meets it, and each way to break it is named."""
+"""The contract of policies: all of bilinq meet it, and each way to break it is named."""
 
 import doctest
 from collections.abc import Sequence
@@ -56,7 +56,7 @@ SHIPPED: list[Policy] = [
 
 
 class Fair(Policy):
-    """A sound policy: servers in proportion to queues. Its breaches follow."""
+    """A sound policy: servers in proportion to queues. Policies that break a rule follow."""
 
     def decide(self, state: Any, queue: Array, capacity: Array) -> Array:
         waiting = np.maximum(queue.sum(axis=1, keepdims=True), 1.0)

@@ -1,4 +1,4 @@
-"""Problem files: exact round trips, and one clear error for whatever is wrong."""
+"""Problem files: exact round trips, and one clear error for each mistake."""
 
 import json
 from pathlib import Path

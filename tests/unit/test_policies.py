@@ -1,4 +1,4 @@
-"""What each policy decides in cases small enough to work out by hand, and which settings it refuses."""
+"""What each policy decides in cases that can be worked out by hand, and which settings it refuses."""
 
 from collections.abc import Callable
 from dataclasses import fields
@@ -141,7 +141,7 @@ def test_sabr_learns_what_is_known() -> None:
         )
 
 
-def test_sabr_explores_as_told() -> None:
+def test_sabr_explores_as_set() -> None:
     assert Sabr().learner().exploration == "thompson" and Sabr(exploration="ucb").learner().radius == "calibrated"
     assert Sabr(radius="paper").learner().exploration == "ucb" and Sabr(radius="paper").learner().radius == "paper"
     assert Sabr(exploration="none").learner().exploration == "none"
@@ -169,10 +169,10 @@ def test_ugda_job_learns_from_itself_alone() -> None:
 
 @pytest.mark.parametrize("kind", [Sabr, KnownRewards, UgdaOl])
 def test_horizon_sets_v(kind: Callable[..., Any]) -> None:
-    """Eq. (23): with two classes sqrt(2 * 200) = 20; without a horizon the simulated slots are taken."""
+    """Eq. (23): with two classes sqrt(2 * 200) = 20; without a horizon the number of simulated slots is used."""
     by_v, by_horizon, by_slots = kind(V=20.0), kind(horizon=200), kind()
-    for policy, told in ((by_v, 7), (by_horizon, 7), (by_slots, 200)):
-        assert started(policy, horizon=told).V.tolist() == [20.0]
+    for policy, slots in ((by_v, 7), (by_horizon, 7), (by_slots, 200)):
+        assert started(policy, horizon=slots).V.tolist() == [20.0]
 
 
 def test_target_wait_sets_v() -> None:
@@ -187,9 +187,9 @@ def test_target_wait_sets_v() -> None:
 @pytest.mark.parametrize("target", [10.0, 40.0])
 @pytest.mark.parametrize("weight", [None, [0.5, 1.0, 1.0, 2.0, 1.0]])
 def test_target_wait_is_met(target: float, weight: Any) -> None:
-    """Known rewards, a third of the servers busy: the mean time in the system is within 25 % of the wish.
+    """Known rewards, a third of the servers busy: the mean time in the system is within 25 % of the target.
 
-    Not so for twice the wish, which shows that the setting does something.
+    Not so for twice the target, which shows that the setting has an effect.
     """
     problem = Problem.synthetic(job_classes=5, server_classes=2, servers=6, traffic=2.0, service_rate=0.4, seed=5)
     policy = KnownRewards(target_wait=target, weight=weight)

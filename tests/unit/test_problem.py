@@ -106,7 +106,7 @@ def test_table_must_fit() -> None:
 
 
 @pytest.mark.parametrize("traffic", [4.0, 4.5])
-def test_unstable_load_is_said(traffic: float) -> None:
+def test_unstable_load_warns(traffic: float) -> None:
     with pytest.warns(UnstableLoad, match="not below the number of servers 4"):
         assert Problem.synthetic(traffic=traffic).slack <= 0
 

@@ -106,15 +106,9 @@ def by_column(cols: IntArray, width: IntArray, mark: BoolArray, columns: int, nu
 
 @kernel
 def exact_prices(
-    pair: Array,
-    row: Array,
-    col: Array,
-    cols: IntArray,
-    width: IntArray,
-    mark: BoolArray,
-    flag: BoolArray,
+    pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, mark: BoolArray, flag: BoolArray,
     number: IntArray,
-) -> None:
+) -> None:  # fmt: skip
     """Overwrite col[RAW], nearly right, and fill row[PRICE] with what the used pairs and the idle columns imply.
 
     A wrong guess leads to a negative price, a negative flow, a full idle column or a pair below the row's price.
@@ -151,17 +145,9 @@ def exact_prices(
 
 @kernel
 def price_component(
-    pair: Array,
-    row: Array,
-    col: Array,
-    cols: IntArray,
-    width: IntArray,
-    mark: BoolArray,
-    flag: BoolArray,
-    number: IntArray,
-    where: IntArray,
-    n_columns: int,
-) -> tuple[int, int]:
+    pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, mark: BoolArray, flag: BoolArray,
+    number: IntArray, where: IntArray, n_columns: int,
+) -> tuple[int, int]:  # fmt: skip
     """Set prices along the used pairs that can be reached from the listed columns; return how many rows and columns."""
     n_rows = 0
     head = 0
@@ -232,15 +218,9 @@ def settling_shift(row: Array, col: Array, number: IntArray, n_rows: int, n_colu
 
 @kernel
 def revise(
-    pair: Array,
-    row: Array,
-    col: Array,
-    cols: IntArray,
-    width: IntArray,
-    mark: BoolArray,
-    flag: BoolArray,
+    pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, mark: BoolArray, flag: BoolArray,
     tie: float,
-) -> int:
+) -> int:  # fmt: skip
     """Change the guess where its implied prices or flows contradict it; return the number of contradictions.
 
     Of the pairs with a negative flow only the one leaves that the interior point considers least used, since one wrong

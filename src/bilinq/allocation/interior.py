@@ -102,16 +102,9 @@ def start_warm(
 
 @inlined_kernel
 def settle_row(
-    pair: Array,
-    row: Array,
-    col: Array,
-    cols: IntArray,
-    width: IntArray,
-    i: int,
-    price: float,
-    marginal: float,
+    pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, i: int, price: float, marginal: float,
     total: float,
-) -> None:
+) -> None:  # fmt: skip
     """Scale row i from sum `total` to a_i / `marginal`, charge its columns, and open its cap."""
     service = row[A, i] / marginal
     for k in range(width[i]):
@@ -224,16 +217,9 @@ def row_system(pair: Array, row: Array, col: Array, schur: Array) -> Array:
 
 @fast_kernel
 def direction(
-    pair: Array,
-    row: Array,
-    col: Array,
-    cols: IntArray,
-    width: IntArray,
-    every: bool,
-    lower: Array,
-    mu: float,
+    pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, every: bool, lower: Array, mu: float,
     second: float,
-) -> float:
+) -> float:  # fmt: skip
     """Fill the step to products `mu` times their weight; return the longest multiple that keeps the point positive.
 
     The products of the previous step are subtracted `second` times (Mehrotra's correction). `second` is smaller after a

@@ -14,16 +14,9 @@ TIE = 1e-11
 
 @kernel
 def prepare(
-    queue: Array,
-    reward: Array,
-    capacity: Array,
-    V: float,
-    gamma: float,
-    weight: Array,
-    limit: Array,
-    a: Array,
+    queue: Array, reward: Array, capacity: Array, V: float, gamma: float, weight: Array, limit: Array, a: Array,
     c: Array,
-) -> bool:
+) -> bool:  # fmt: skip
     """Fill a_i = w_i Q_i / V and c_ij = gamma - r_ij; return whether every number obeys the rules."""
     bad = 0
     bad += not 0.0 < V < np.inf

@@ -42,20 +42,9 @@ JAM = 10
 
 @kernel
 def solve_batch(
-    queue: Array,
-    reward: Array,
-    capacity: Array,
-    V: Array,
-    gamma: Array,
-    weight: Array,
-    limit: Array,
-    y_last: Array,
-    q_last: Array,
-    tol: float,
-    y: Array,
-    q: Array,
-    r: Array,
-) -> int:
+    queue: Array, reward: Array, capacity: Array, V: Array, gamma: Array, weight: Array, limit: Array,
+    y_last: Array, q_last: Array, tol: float, y: Array, q: Array, r: Array,
+) -> int:  # fmt: skip
     """Fill y (B, I, J), q (B, J) and certificates r (B,) of a batch; return the steps it took, or `BAD`."""
     a = np.empty(queue.shape)
     c = np.empty(reward.shape)
@@ -277,19 +266,9 @@ def first_bar(pair: Array, row: Array, col: Array, width: IntArray) -> float:
 
 @kernel
 def polish(
-    pair: Array,
-    row: Array,
-    col: Array,
-    cols: IntArray,
-    width: IntArray,
-    c: Array,
-    mark: BoolArray,
-    flag: BoolArray,
-    number: IntArray,
-    mu: float,
-    y: Array,
-    q: Array,
-) -> float:
+    pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, c: Array, mark: BoolArray,
+    flag: BoolArray, number: IntArray, mu: float, y: Array, q: Array,
+) -> float:  # fmt: skip
     """Fill y (I, J) and q with the exact solution on the support that the point suggests; return its certificate.
 
     A support that is not a forest while the gap `mu` is wide counts as unclear: a large one is not tried. At a small gap
@@ -306,20 +285,9 @@ def polish(
 
 @kernel
 def repair(
-    pair: Array,
-    row: Array,
-    col: Array,
-    cols: IntArray,
-    width: IntArray,
-    c: Array,
-    mark: BoolArray,
-    flag: BoolArray,
-    number: IntArray,
-    mu: float,
-    bearable: int,
-    y: Array,
-    q: Array,
-) -> float:
+    pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, c: Array, mark: BoolArray,
+    flag: BoolArray, number: IntArray, mu: float, bearable: int, y: Array, q: Array,
+) -> float:  # fmt: skip
     """Fill y (I, J) and q from a guessed support and rough prices col[RAW], repaired where they contradict each other.
 
     Returns the certificate, or infinity if the guess cannot be repaired, or if more than `bearable` rows would rather

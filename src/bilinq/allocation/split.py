@@ -27,17 +27,9 @@ the columns."""
 
 @kernel
 def split(
-    pair: Array,
-    row: Array,
-    col: Array,
-    cols: IntArray,
-    width: IntArray,
-    q: Array,
-    tie: float,
-    mark: BoolArray,
-    flag: BoolArray,
-    number: IntArray,
-) -> None:
+    pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, q: Array, tie: float, mark: BoolArray,
+    flag: BoolArray, number: IntArray,
+) -> None:  # fmt: skip
     """Fill pair[FLOW] with the row sums row[SERVED] spread over the pairs that are tight at prices `q` (J,)."""
     for j in range(q.size):
         flag[FULL, j] = q[j] > 0.0
@@ -76,15 +68,9 @@ def mark_tight(pair: Array, cols: IntArray, width: IntArray, q: Array, tie: floa
 
 @kernel
 def peel(
-    pair: Array,
-    row: Array,
-    col: Array,
-    cols: IntArray,
-    width: IntArray,
-    loose: BoolArray,
-    flag: BoolArray,
+    pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, loose: BoolArray, flag: BoolArray,
     number: IntArray,
-) -> None:
+) -> None:  # fmt: skip
     """Settle rows and full columns with a single loose pair, until there is none; a settled pair is not loose any more."""
     rows, columns = width.size, col.shape[1]
     where = by_column(cols, width, loose, columns, number)
@@ -106,17 +92,9 @@ def peel(
         head += 1
         if number[DEGREE, v] != 1:
             continue
-        if v < rows:
-            i = v
-            k = 0
-            while not loose[i, k]:
-                k += 1
-        else:
-            g = number[START, v - rows]
-            while not loose[where[0, g], where[1, g]]:
-                g += 1
-            i = where[0, g]
-            k = where[1, g]
+        i, k = (
+            first_loose_of_row(loose, v) if v < rows else first_loose_of_column(loose, where, number[START, v - rows])
+        )
         j = cols[i, k]
         flow = row[DEMAND, i] if v < rows else col[SUPPLY, j]
         pair[FLOW, i, k] = flow
@@ -128,6 +106,24 @@ def peel(
         other = rows + j if v < rows else i
         number[TODO, end] = other
         end += number[DEGREE, other] == 1 and (other < rows or flag[FULL, j])
+
+
+@kernel
+def first_loose_of_row(loose: BoolArray, i: int) -> tuple[int, int]:
+    """Return row and place of the first loose pair of row i."""
+    k = 0
+    while not loose[i, k]:
+        k += 1
+    return i, k
+
+
+@kernel
+def first_loose_of_column(loose: BoolArray, where: IntArray, start: int) -> tuple[int, int]:
+    """Return row and place of the first loose pair of the column whose pairs begin at `start` of `where`."""
+    g = start
+    while not loose[where[0, g], where[1, g]]:
+        g += 1
+    return where[0, g], where[1, g]
 
 
 @kernel
@@ -194,16 +190,9 @@ def fill_overloaded(pair: Array, col: Array, cols: IntArray, width: IntArray, fl
 
 @kernel
 def centre(
-    col: Array,
-    cols: IntArray,
-    width: IntArray,
-    s: Array,
-    full: BoolArray,
-    loose: BoolArray,
-    demand: Array,
-    supply: Array,
-    y: Array,
-) -> float:
+    col: Array, cols: IntArray, width: IntArray, s: Array, full: BoolArray, loose: BoolArray, demand: Array,
+    supply: Array, y: Array,
+) -> float:  # fmt: skip
     """Move the loose pairs to the maximiser of Eq. (10) by damped Newton steps; return by how much columns are missed."""
     size = full.size
     step = np.zeros(y.shape)
@@ -264,21 +253,9 @@ def mismatch(
 
 @kernel
 def assemble(
-    col: Array,
-    cols: IntArray,
-    width: IntArray,
-    s: Array,
-    full: BoolArray,
-    loose: BoolArray,
-    demand: Array,
-    supply: Array,
-    y: Array,
-    d: Array,
-    schur: Array,
-    excess: Array,
-    alpha: Array,
-    beta: Array,
-) -> None:
+    col: Array, cols: IntArray, width: IntArray, s: Array, full: BoolArray, loose: BoolArray, demand: Array,
+    supply: Array, y: Array, d: Array, schur: Array, excess: Array, alpha: Array, beta: Array,
+) -> None:  # fmt: skip
     """Fill the Newton system of Eq. (10) for the columns' multipliers: D = y^2 / (s n), matrix and right-hand side.
 
     A column that is not full, or has no loose pair, gets the equation beta = 0.

@@ -118,16 +118,7 @@ def round_parts(part: Array, tape: Array, at: int, count: IntArray) -> int:
             return at
         if at == tape.size:
             return -1
-        up = np.inf
-        down = np.inf
-        for k in range(first, last):
-            f = part[path_row[k], path_column[k]]
-            if (k - first) % 2 == 0:
-                up = min(up, 1.0 - f)
-                down = min(down, f)
-            else:
-                up = min(up, f)
-                down = min(down, 1.0 - f)
+        up, down = largest_shifts(part, path_row[first:last], path_column[first:last])
         shift = up if tape[at] * (up + down) < down else -down
         at += 1
         for k in range(first, last):
@@ -141,6 +132,22 @@ def round_parts(part: Array, tape: Array, at: int, count: IntArray) -> int:
             part[i, j] = 0.0
             row_degree[i] -= 1
             column_degree[j] -= 1
+
+
+@kernel
+def largest_shifts(part: Array, path_row: IntArray, path_column: IntArray) -> tuple[float, float]:
+    """Return how far the first pair of a path can go up and down, while alternate pairs stay between zero and one."""
+    up = np.inf
+    down = np.inf
+    for k in range(path_row.size):
+        f = part[path_row[k], path_column[k]]
+        if k % 2 == 0:
+            up = min(up, 1.0 - f)
+            down = min(down, f)
+        else:
+            up = min(up, f)
+            down = min(down, 1.0 - f)
+    return up, down
 
 
 @kernel

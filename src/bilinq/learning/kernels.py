@@ -8,18 +8,9 @@ from bilinq.jit import kernel
 
 @kernel
 def observe(
-    u: Array,
-    v: Array,
-    count: IntArray,
-    total: Array,
-    squares: Array,
-    gram: Array,
-    inverse: Array,
-    b: Array,
-    log_det: Array,
-    seen: Array,
-    square: Array,
-) -> None:
+    u: Array, v: Array, count: IntArray, total: Array, squares: Array, gram: Array, inverse: Array, b: Array,
+    log_det: Array, seen: Array, square: Array,
+) -> None:  # fmt: skip
     """Add a slot's observations, Eq. (11): one rank-one update per pair, however many servers served it, Eq. (17)."""
     d2 = v.shape[2]
     p = b.shape[1]

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from bilinq.arrays import Array, BoolArray, non_negative, scalar
 from bilinq.errors import BadInput
-from bilinq.learning import Bilinear, Outcome
+from bilinq.learning import Bilinear, BilinearState, Outcome
 from bilinq.policies.policy import Policy
 from bilinq.problem.instances import Instances
 from bilinq.problem.oracle import oracle_shares
 
 
-class LearnerAndCost(NamedTuple):
+class RankedState(NamedTuple):
     """The learner's state, and the service rates (R, I) that weigh queues."""
 
-    learnt: Any
+    learnt: BilinearState
     service_rate: Array
 
 
@@ -28,23 +28,23 @@ class _Ranked(Policy):
 
     learns, live = True, True
 
-    def start(self, instances: Instances, horizon: int, rngs: Sequence[np.random.Generator]) -> LearnerAndCost:
+    def start(self, instances: Instances, horizon: int, rngs: Sequence[np.random.Generator]) -> RankedState:
         """Return the bilinear learner's first state."""
-        return LearnerAndCost(Bilinear().start(instances, horizon, rngs), instances.service_rate)
+        return RankedState(Bilinear().start(instances, horizon, rngs), instances.service_rate)
 
-    def learn(self, state: LearnerAndCost, outcome: Outcome) -> LearnerAndCost:
+    def learn(self, state: RankedState, outcome: Outcome) -> RankedState:
         """Return the state after a slot."""
         return state._replace(learnt=Bilinear().learn(state.learnt, outcome))
 
-    def adapt(self, state: LearnerAndCost, instances: Instances) -> LearnerAndCost:
+    def adapt(self, state: RankedState, instances: Instances) -> RankedState:
         """Return the state for other classes; what was learnt stays."""
-        return LearnerAndCost(Bilinear().adapt(state.learnt, instances), instances.service_rate)
+        return RankedState(Bilinear().adapt(state.learnt, instances), instances.service_rate)
 
-    def beliefs(self, state: LearnerAndCost) -> tuple[Array, Array] | None:
+    def beliefs(self, state: RankedState) -> tuple[Array, Array] | None:
         """Return the learner's estimates."""
         return Bilinear().beliefs(state.learnt)
 
-    def check(self, state: LearnerAndCost) -> None:
+    def check(self, state: RankedState) -> None:
         """Raise `BadState` if the learner's state is not sound."""
         Bilinear().check(state.learnt)
 
@@ -65,7 +65,7 @@ class MaxWeight(_Ranked):
         scalar("V", self.V, non_negative)
         scalar("gamma", self.gamma)
 
-    def decide(self, state: LearnerAndCost, queue: Array, capacity: Array) -> Array:
+    def decide(self, state: RankedState, queue: Array, capacity: Array) -> Array:
         """Return the allocation by rank of drift plus reward."""
         index = Bilinear().index(state.learnt)
         score = (state.service_rate * queue)[:, :, None] + self.V * (index - self.gamma)
@@ -78,7 +78,7 @@ class Greedy(_Ranked):
 
     assignment: str = "distinct"
 
-    def decide(self, state: LearnerAndCost, queue: Array, capacity: Array) -> Array:
+    def decide(self, state: RankedState, queue: Array, capacity: Array) -> Array:
         """Return the allocation by rank of the reward index."""
         return _by_rank(Bilinear().index(state.learnt), queue, capacity)
 

@@ -35,19 +35,7 @@ class FairState(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class FairPolicy(Policy):
-    """The program of Eq. (5) with a learner's indices as rewards; the settings that every such policy has.
-
-    Parameters
-    ----------
-    V, horizon : optional, at most one
-        V itself, or the number of slots to tune V for, by sqrt(I T), Eq. (23); default: the number of simulated slots.
-    gamma : float
-        Cost of using a server, above one.
-    assignment : "independent" or "distinct"
-        The paper's independent draws, or no job served twice in a slot.
-    limit : "none" or "queue"
-        Whether a class may get more servers than it has jobs (the paper), or not.
-    """
+    """The program of Eq. (5) with a learner's indices as rewards; `Sabr` explains the settings."""
 
     V: float | None = None
     horizon: int | None = None
@@ -82,7 +70,8 @@ class FairPolicy(Policy):
 
     def decide(self, state: FairState, queue: Array, capacity: Array) -> Array:
         """Return the solution of Eq. (5)."""
-        index = self._index(state, queue.shape[1])
+        learner = self.learner()
+        index = learner.index(learner.grown(state.learnt, queue.shape[1]))
         return EXACT.share(None, self._demand(index, queue, capacity, state.V, np.ones(queue.shape)))[0]
 
     def learn(self, state: FairState, outcome: Outcome) -> FairState:
@@ -105,11 +94,6 @@ class FairPolicy(Policy):
         """Return V of the next slot (R,)."""
         return state.V
 
-    def _index(self, state: FairState, rows: int) -> Array:
-        """Return the learner's indices (R, rows, J)."""
-        learner = self.learner()
-        return learner.index(learner.grown(state.learnt, rows))
-
     def _demand(self, index: Array, queue: Array, capacity: Array, V: Array, weight: Array) -> Demand:
         return Demand(
             queue=queue, reward=index, capacity=capacity, V=V, weight=weight, gamma=self.gamma,
@@ -119,20 +103,7 @@ class FairPolicy(Policy):
 
 @dataclass(frozen=True, kw_only=True)
 class WeightedFairPolicy(FairPolicy):
-    """A fair policy with rows for classes, which can have weights, aim at a wait, and compute allocations by nodes.
-
-    Parameters
-    ----------
-    target_wait : float, optional
-        Wait in slots to aim at: sets V by Eq. (22) from the current indices. Excludes `V` and `horizon`.
-    weight : (I,) array, optional
-        Priority of each class; default: ones.
-    work_conserving : bool
-        Whether servers that the program leaves idle serve jobs that still wait, highest index first; the paper's policy
-        lets both wait for a better match.
-    allocation : Allocator
-        How the program is solved in each slot: `Exact()`, or `Rounds(k)` by nodes that exchange messages.
-    """
+    """A fair policy whose rows are job classes, with weights, a target wait, and allocators other than `Exact`."""
 
     takes_weights = True
     target_wait: float | None = None
@@ -223,8 +194,8 @@ class Sabr(WeightedFairPolicy):
     Parameters
     ----------
     V, horizon, target_wait : optional, at most one
-        V itself; the number of slots to tune V for, by sqrt(I T); or the wait in slots to aim at. Default: V for the
-        number of simulated slots.
+        V itself; the number of slots to tune V for, by sqrt(I T), Eq. (23); or the wait in slots to aim at, which sets V
+        by Eq. (22) from the current indices. Default: V for the number of simulated slots.
     gamma : float
         Cost of using a server, above one.
     weight : (I,) array, optional

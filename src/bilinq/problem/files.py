@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bilinq.arrays import short
+from bilinq.arrays import Array, short
 from bilinq.errors import BadInput
 from bilinq.problem.problem import Problem
 
@@ -93,7 +93,7 @@ def _plain(problem: Problem) -> dict[str, Any]:
     return plain | {key: list(values[key]) for key in NAMES}
 
 
-def _one_hot(features: Any) -> bool:
+def _one_hot(features: Array) -> bool:
     return np.array_equal(features, np.eye(len(features)))
 
 

@@ -6,7 +6,7 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -151,7 +151,7 @@ class Recorded(Arrivals):
     jobs: IntArray
 
     def __init__(self, jobs: Iterable[Sequence[int]] | IntArray) -> None:
-        listed: Any = jobs if isinstance(jobs, np.ndarray) else list(jobs)
+        listed: IntArray | list[Sequence[int]] = jobs if isinstance(jobs, np.ndarray) else list(jobs)
         table = as_floats("jobs", listed) if len(listed) else np.zeros((0, 3))
         if table.ndim != 2 or table.shape[1] != 3:
             raise BadInput(f"jobs must be rows of (slot, job class, units); got shape {table.shape}")

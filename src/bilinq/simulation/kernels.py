@@ -38,17 +38,9 @@ def crowd(queue: IntArray, start: IntArray, b: int) -> tuple[int, int]:
 
 @kernel
 def arrive(
-    slot: int,
-    start: IntArray,
-    job_class: IntArray,
-    units: IntArray,
-    b: int,
-    job: IntArray,
-    member: IntArray,
-    spare: IntArray,
-    n_spare: IntArray,
-    queue: IntArray,
-) -> None:
+    slot: int, start: IntArray, job_class: IntArray, units: IntArray, b: int, job: IntArray, member: IntArray,
+    spare: IntArray, n_spare: IntArray, queue: IntArray,
+) -> None:  # fmt: skip
     """Add the jobs of slot `b` of a block."""
     for r in range(queue.shape[0]):
         for g in range(start[r, b], start[r, b + 1]):
@@ -114,26 +106,10 @@ def most_picks(picks: IntArray) -> int:
 
 @kernel
 def serve(
-    slot: int,
-    picks: IntArray,
-    by_job: bool,
-    distinct: bool,
-    geometric: bool,
-    mean: Array,
-    noise: Array,
-    mu: Array,
-    job: IntArray,
-    member: IntArray,
-    queue: IntArray,
-    uniform: Array,
-    cursor: IntArray,
-    normal: Array,
-    normal_cursor: IntArray,
-    total: Array,
-    squares: Array,
-    observed: Array,
-    done: IntArray,
-) -> tuple[int, int]:
+    slot: int, picks: IntArray, by_job: bool, distinct: bool, geometric: bool, mean: Array, noise: Array,
+    mu: Array, job: IntArray, member: IntArray, queue: IntArray, uniform: Array, cursor: IntArray,
+    normal: Array, normal_cursor: IntArray, total: Array, squares: Array, observed: Array, done: IntArray,
+) -> tuple[int, int]:  # fmt: skip
     """Serve `picks` (R, rows, J): choose jobs, draw rewards and completions; return the furthest cursors.
 
     Fills the sums of rewards and of their squares, the observed reward (R,), and marks places whose job is complete in
@@ -206,18 +182,9 @@ def swap(job: IntArray, member: IntArray, r: int, i: int, one: int, other: int) 
 
 @kernel
 def leave(
-    slot: int,
-    done: IntArray,
-    job: IntArray,
-    member: IntArray,
-    spare: IntArray,
-    n_spare: IntArray,
-    queue: IntArray,
-    left: BoolArray,
-    by_job: bool,
-    log: NDArray[np.int32],
-    n_log: IntArray,
-) -> int:
+    slot: int, done: IntArray, job: IntArray, member: IntArray, spare: IntArray, n_spare: IntArray,
+    queue: IntArray, left: BoolArray, by_job: bool, log: NDArray[np.int32], n_log: IntArray,
+) -> int:  # fmt: skip
     """Remove the jobs in `done`; log class, arrival, first service and departure; return the length of the longest log."""
     for r in range(queue.shape[0]):
         for g in range(1, done[r, 0] + 1):
