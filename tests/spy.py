@@ -1,4 +1,4 @@
-"""A policy that does what another does and keeps what it was shown."""
+"""A policy that wraps another and records all arguments and results."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -12,7 +12,7 @@ from bilinq.problem.instances import Instances
 
 
 class Spy(Policy):
-    """`policy`, with queues, capacities, allocations and outcomes of all slots written down."""
+    """`policy`, with a record of the queues, capacities, allocations and outcomes of all slots."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy, self.assignment = policy, policy.assignment

@@ -1,7 +1,7 @@
-"""How kernels are compiled: three decorators, so that flags stand in one place and types survive.
+"""How kernels are compiled: three decorators that keep the compiler flags in one place and the types of functions.
 
-Numba keeps compiled kernels on disk but does not notice that a kernel in another file changed. So the folder they are kept
-in is named after all files with kernels: any change in one gets a new folder, and the old ones are removed.
+Numba stores compiled kernels on disk but does not notice when a kernel in another file changes. So the name of the folder
+is a hash of all files with kernels: after any change there is a new folder, and the old ones are removed.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 SETTINGS: Any = numba.config
 
 REORDER = {"reassoc", "contract", "arcp", "nsz"}
-"""Floating point freedoms that let loops be vectorised; NaN and infinities keep their meaning."""
+"""Floating point rules that may be relaxed to vectorise loops; NaN and infinities keep their meaning."""
 
 
 def kernel(function: F) -> F:
@@ -34,7 +34,7 @@ def fast_kernel(function: F) -> F:
 
 
 def inlined_kernel(function: F) -> F:
-    """Compile into the caller, with sums in any order: for helpers that run once per step of an inner loop."""
+    """Compile into the caller, with sums in any order: for functions that run once per step of an inner loop."""
     return _compile(function, fastmath=REORDER, inline="always")
 
 
@@ -49,7 +49,7 @@ def _compile(function: F, **options: Any) -> F:
 
 @cache
 def _folder() -> str:
-    """Return the folder for the present kernels, or nothing (Numba's own choice) where the package is read-only."""
+    """Return the folder for the present kernels, or "" (Numba's own choice) if the package is read-only."""
     package = Path(__file__).parent
     if not os.access(package, os.W_OK):
         return ""

@@ -1,4 +1,4 @@
-"""The simulator against laws that are known: one queue in closed form, the rule of thumb for queues, and its inputs."""
+"""The simulator against known laws: one queue in closed form, the rule of thumb for queues, and the inputs."""
 
 import itertools
 from typing import Any

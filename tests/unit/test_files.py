@@ -1,4 +1,4 @@
-"""Problem files: exact round trips, and one clear error for whatever is wrong."""
+"""Problem files: exact round trips, and one clear error for each mistake."""
 
 import json
 from pathlib import Path
@@ -82,7 +82,7 @@ def test_missing_rewards(tmp_path: Path) -> None:
         ("a.json", "{", "is not valid JSON"),
         ("a.toml", "x = ", "is not valid TOML"),
         ("a.json", "[" * 100_000, "is not valid JSON"),
-        ("a.json", "[1, 2]", "must hold one table"),
+        ("a.json", "[1, 2]", "must contain one table"),
         ("a.yaml", "", "the name must end in .json or .toml; got '.yaml'"),
     ],
 )

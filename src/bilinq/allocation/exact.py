@@ -7,12 +7,12 @@ from bilinq.arrays import Array, BoolArray, IntArray
 from bilinq.jit import fast_kernel, kernel
 
 USED, LOOSE, SHUT = range(3)
-"""Marks of a pair: looks used; still to be settled; tied, but can carry nothing."""
+"""Marks of a pair: probably used; still to be settled; tied, but can carry nothing."""
 FREE, SEEN, FULL = range(3)
-"""Marks of a column: looks idle; has a price already; has no idle capacity."""
+"""Marks of a column: probably idle; has a price already; has no idle capacity."""
 START, FILL, COLUMNS, ROWS, DEGREE, TODO = range(6)
-"""Numbers: where each column's pairs start; its next one; columns and rows of a component; loose pairs of each row and
-then of each column; and which of them to settle next."""
+"""Rows of `number`: where each column's pairs start; its next pair; columns and rows of a component; loose pairs of each
+row, followed by those of each column; and which of them to settle next."""
 
 
 @kernel
@@ -27,18 +27,18 @@ def room(rows: int, columns: int) -> tuple[BoolArray, IntArray]:
     return np.empty((3, columns), np.bool_), np.empty((6, 2 * (rows + columns) + 1), np.int64)
 
 
-TOLD = 9.0
-"""How many times more an allocation must have shrunk in the last step than its reduced cost, or less, to tell a pair."""
+DECISIVE = 9.0
+"""How different the relative changes of allocation and reduced cost in the last step must be to decide a pair."""
 
 
 @fast_kernel
 def guess(
     pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, mark: BoolArray, flag: BoolArray
 ) -> int:
-    """Mark the pairs that look used and the columns that look idle; return how many pairs.
+    """Mark the pairs that are probably used and the columns that are probably idle; return how many pairs.
 
-    Where the last step was long it tells: of a used pair it shrank the reduced cost, of an idle one the allocation.
-    Elsewhere the larger of both counts, as a share.
+    A long last step decides: it shrinks the reduced cost of a used pair, and the allocation of an idle one. After a short
+    step the larger of both decides, each relative to its scale.
     """
     capacity = col[N].sum()
     level = row[A].sum() / capacity
@@ -53,7 +53,7 @@ def guess(
         price = row[A, i] / s - row[M, i]
         for k in range(width[i]):
             growth = pair[DY, i, k] * pair[Z, i, k] - pair[DZ, i, k] * pair[Y, i, k]
-            if abs(growth) > TOLD * pair[Y, i, k] * pair[Z, i, k]:
+            if abs(growth) > DECISIVE * pair[Y, i, k] * pair[Z, i, k]:
                 mark[USED, i, k] = growth > 0.0
             else:
                 mark[USED, i, k] = pair[Y, i, k] * price * capacity > pair[Z, i, k] * s * col[N, cols[i, k]]
@@ -67,7 +67,7 @@ def guess(
 
 @kernel
 def recall(pair: Array, cols: IntArray, width: IntArray, y: Array, q: Array, mark: BoolArray, flag: BoolArray) -> None:
-    """Mark the pairs that another solution `y` (I, J) used, or the cheapest at its prices `q`, and its idle columns."""
+    """Mark the pairs that another solution `y` (I, J) uses (else the cheapest at its prices `q`), and its idle columns."""
     for j in range(q.size):
         flag[FREE, j] = q[j] == 0.0
     for i in range(width.size):
@@ -83,7 +83,7 @@ def recall(pair: Array, cols: IntArray, width: IntArray, y: Array, q: Array, mar
 
 @kernel
 def by_column(cols: IntArray, width: IntArray, mark: BoolArray, columns: int, number: IntArray) -> IntArray:
-    """Return rows and packed places (2, pairs) of the marked pairs, column after column; fill where each one starts."""
+    """Return rows and packed places (2, pairs) of the marked pairs by column; fill number[START] with where each starts."""
     for j in range(columns + 1):
         number[START, j] = 0
     for i in range(width.size):
@@ -106,18 +106,12 @@ def by_column(cols: IntArray, width: IntArray, mark: BoolArray, columns: int, nu
 
 @kernel
 def exact_prices(
-    pair: Array,
-    row: Array,
-    col: Array,
-    cols: IntArray,
-    width: IntArray,
-    mark: BoolArray,
-    flag: BoolArray,
+    pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, mark: BoolArray, flag: BoolArray,
     number: IntArray,
-) -> None:
+) -> None:  # fmt: skip
     """Overwrite col[RAW], nearly right, and fill row[PRICE] with what the used pairs and the idle columns imply.
 
-    A wrong guess shows: in a negative price, a negative flow, a full idle column or a pair below the row's price.
+    A wrong guess leads to a negative price, a negative flow, a full idle column or a pair below the row's price.
     """
     size = col.shape[1]
     where = by_column(cols, width, mark[USED], size, number)
@@ -132,25 +126,7 @@ def exact_prices(
             n_columns += 1
     root = -1
     while True:
-        n_rows = 0
-        head = 0
-        while head < n_columns:
-            j = number[COLUMNS, head]
-            head += 1
-            for g in range(number[START, j], number[START, j + 1]):
-                i = where[0, g]
-                if not np.isnan(row[PRICE, i]):
-                    continue
-                row[PRICE, i] = col[RAW, j] + pair[C, i, where[1, g]]
-                number[ROWS, n_rows] = i
-                n_rows += 1
-                for k in range(width[i]):
-                    other = cols[i, k]
-                    if mark[USED, i, k] and not flag[SEEN, other]:
-                        flag[SEEN, other] = True
-                        col[RAW, other] = row[PRICE, i] - pair[C, i, k]
-                        number[COLUMNS, n_columns] = other
-                        n_columns += 1
+        n_rows, n_columns = price_component(pair, row, col, cols, width, mark, flag, number, where, n_columns)
         if root >= 0 and n_rows > 0:
             shift = settling_shift(row, col, number, n_rows, n_columns)
             for g in range(n_columns):
@@ -168,8 +144,36 @@ def exact_prices(
 
 
 @kernel
+def price_component(
+    pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, mark: BoolArray, flag: BoolArray,
+    number: IntArray, where: IntArray, n_columns: int,
+) -> tuple[int, int]:  # fmt: skip
+    """Set prices along the used pairs that can be reached from the listed columns; return how many rows and columns."""
+    n_rows = 0
+    head = 0
+    while head < n_columns:
+        j = number[COLUMNS, head]
+        head += 1
+        for g in range(number[START, j], number[START, j + 1]):
+            i = where[0, g]
+            if not np.isnan(row[PRICE, i]):
+                continue
+            row[PRICE, i] = col[RAW, j] + pair[C, i, where[1, g]]
+            number[ROWS, n_rows] = i
+            n_rows += 1
+            for k in range(width[i]):
+                other = cols[i, k]
+                if mark[USED, i, k] and not flag[SEEN, other]:
+                    flag[SEEN, other] = True
+                    col[RAW, other] = row[PRICE, i] - pair[C, i, k]
+                    number[COLUMNS, n_columns] = other
+                    n_columns += 1
+    return n_rows, n_columns
+
+
+@kernel
 def settling_shift(row: Array, col: Array, number: IntArray, n_rows: int, n_columns: int) -> float:
-    """Return the change of all prices at which a component's rows want just its capacity.
+    """Return the change of all prices at which the demand of a component's rows equals its capacity.
 
     Safeguarded Newton steps on 1 / demand, which is nearly linear in the shift and exactly so for a single row.
     """
@@ -214,19 +218,13 @@ def settling_shift(row: Array, col: Array, number: IntArray, n_rows: int, n_colu
 
 @kernel
 def revise(
-    pair: Array,
-    row: Array,
-    col: Array,
-    cols: IntArray,
-    width: IntArray,
-    mark: BoolArray,
-    flag: BoolArray,
+    pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, mark: BoolArray, flag: BoolArray,
     tie: float,
-) -> int:
-    """Change the guess where its implied prices or flows contradict it; return how often they do.
+) -> int:  # fmt: skip
+    """Change the guess where its implied prices or flows contradict it; return the number of contradictions.
 
-    Of the pairs with a flow below zero the one leaves that the interior point thinks least used: one wrong pair turns the
-    flows of others.
+    Of the pairs with a negative flow only the one leaves that the interior point considers least used, since one wrong
+    pair makes the flows of others negative.
     """
     found = 0
     for j in range(col.shape[1]):

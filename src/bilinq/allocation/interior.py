@@ -1,7 +1,7 @@
 """Kernels: a primal-dual interior point method for the allocation program, Eq. (6), on a packed set of pairs.
 
-The state is five arrays. Row i works on the columns `cols[i, :width[i]]`; `pair` (fields, I, K) keeps what belongs to such
-a pair, `row` (fields, I) and `col` (fields, J) what belongs to a job class and a server class. The names below are the
+The state is five arrays. Row i works on the columns `cols[i, :width[i]]`. `pair` (fields, I, K) keeps the numbers of such
+pairs, `row` (fields, I) those of job classes, and `col` (fields, J) those of server classes. The names below are the
 fields. The central path is weighted (a pair by a_i n_j / N, a column by n_j A / N, a cap by a_i), so that a tiny class
 converges as fast, relatively, as a big one.
 """
@@ -17,7 +17,7 @@ SAFETY = 0.995
 MATRIX_FROM = 48
 """Rows from which a blocked matrix product beats plain loops."""
 ROUNDING = 4e-15
-"""Violations below this part of the numbers they come from are noise, which the last steps would blow up."""
+"""Violations below this part of the numbers they come from are rounding errors, which the last steps would amplify."""
 
 C, Y, Z, DY, DZ, D, OVER_Z, PULL, FLOW = range(9)
 """Of a pair: cost, allocation, reduced cost, their steps, y / z, 1 / z, what the row asks for at fixed prices, and the
@@ -102,16 +102,9 @@ def start_warm(
 
 @inlined_kernel
 def settle_row(
-    pair: Array,
-    row: Array,
-    col: Array,
-    cols: IntArray,
-    width: IntArray,
-    i: int,
-    price: float,
-    marginal: float,
+    pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, i: int, price: float, marginal: float,
     total: float,
-) -> None:
+) -> None:  # fmt: skip
     """Scale row i from sum `total` to a_i / `marginal`, charge its columns, and open its cap."""
     service = row[A, i] / marginal
     for k in range(width[i]):
@@ -124,7 +117,7 @@ def settle_row(
 
 @fast_kernel
 def measure(pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, every: bool) -> float:
-    """Fill what the step needs to know of the point and return the sum of its complementarity products."""
+    """Fill what the step needs from the point; return the sum of its complementarity products."""
     gap = 0.0
     for j in range(col.shape[1]):
         col[IDLE, j] = col[N, j] - col[T, j]
@@ -163,7 +156,7 @@ def beyond(violation: float, scale: float) -> float:
 def price_system(
     pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, every: bool, schur: Array
 ) -> Array:
-    """Return the Cholesky factor of the system for the price step, an M-matrix: of order J, or I if `schur` is smaller."""
+    """Return the Cholesky factor of the system for the price step, an M-matrix of order J, or I if `schur` is smaller."""
     if schur.shape[0] < col.shape[1]:
         return row_system(pair, row, col, schur)
     for j in range(col.shape[1]):
@@ -194,7 +187,7 @@ def price_system(
 
 @fast_kernel
 def row_system(pair: Array, row: Array, col: Array, schur: Array) -> Array:
-    """Return the factor of the system in the rows' prices, for few rows that hold all columns in order."""
+    """Return the factor of the system in the rows' prices, for few rows that contain all columns in order."""
     rows, columns = row.shape[1], col.shape[1]
     for j in range(columns):
         col[LOAD, j] = col[T, j] / col[Q, j]
@@ -224,20 +217,13 @@ def row_system(pair: Array, row: Array, col: Array, schur: Array) -> Array:
 
 @fast_kernel
 def direction(
-    pair: Array,
-    row: Array,
-    col: Array,
-    cols: IntArray,
-    width: IntArray,
-    every: bool,
-    lower: Array,
-    mu: float,
+    pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, every: bool, lower: Array, mu: float,
     second: float,
-) -> float:
+) -> float:  # fmt: skip
     """Fill the step to products `mu` times their weight; return the longest multiple that keeps the point positive.
 
-    The products of the step that stands there are subtracted `second` times (Mehrotra's correction): less where that
-    step could not be taken far, or the method may cycle.
+    The products of the previous step are subtracted `second` times (Mehrotra's correction). `second` is smaller after a
+    short step, or the method may cycle.
     """
     per_server = mu / col[N].sum()
     per_column = per_server * row[A].sum()
@@ -274,7 +260,7 @@ def direction(
 
 @inlined_kernel
 def solve_by_row(pair: Array, row: Array, col: Array, lower: Array) -> None:
-    """Replace col[DQ], what the columns are short of, by the price step, through the rows' prices."""
+    """Replace col[DQ], the shortage of each column, by the price step, computed from the rows' prices."""
     for j in range(col.shape[1]):
         col[DQ, j] *= col[OVER_LOAD, j]
     for i in range(row.shape[1]):
@@ -324,7 +310,7 @@ def complete(pair: Array, row: Array, col: Array, cols: IntArray, width: IntArra
 
 @inlined_kernel
 def move(pair: Array, row: Array, col: Array, width: IntArray, length: float, keep: float) -> float:
-    """Return the complementarity products `length` along the step; with `keep` = 1 go there, with 0 stay."""
+    """Return the sum of complementarity products `length` along the step; move there if `keep` is 1, not if it is 0."""
     gap = 0.0
     go = length * keep
     for j in range(col.shape[1]):
@@ -344,7 +330,7 @@ def move(pair: Array, row: Array, col: Array, width: IntArray, length: float, ke
 
 @fast_kernel
 def advance(pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, every: bool, schur: Array) -> float:
-    """Take one predictor-corrector step; return the relative gap after it. With `every`, rows hold all columns in order."""
+    """Take one predictor-corrector step; return the relative gap. With `every`, rows contain all columns in order."""
     weight = 2.0 * row[A].sum()
     for i in range(row.shape[1]):
         if row[U, i] < np.inf:

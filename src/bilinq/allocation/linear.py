@@ -1,8 +1,8 @@
 """Kernels: Cholesky factor and solve of the symmetric M-matrices inside one allocation.
 
-Such a matrix is given by what stands beside its diagonal (none of it positive) and by the excess of each row: diagonal
-minus the size of the rest. Elimination in these terms only adds numbers of one sign, so the factor is accurate entry by
-entry even where the matrix is singular to working precision (a component whose prices hardly matter).
+Such a matrix is given by its off-diagonal entries (none is positive) and by the excess of each row: the diagonal minus
+the absolute sum of the other entries. Elimination in these terms only adds numbers of one sign. So the factor is accurate
+entry by entry, even where the matrix is singular to working precision (a component whose prices hardly matter).
 """
 
 import numpy as np
@@ -11,15 +11,15 @@ from bilinq.arrays import Array
 from bilinq.jit import fast_kernel, kernel
 
 LAPACK_FROM = 401
-"""Order from which speed goes before accuracy entry by entry, and before doing without threads."""
+"""Order from which LAPACK is used: faster, but with threads and without accuracy entry by entry."""
 
 
 @fast_kernel
 def gram(d: Array, weight: Array, m: Array) -> None:
-    """Fill what is below the diagonal of `m` (k, k) with that of -d' diag(weight) d, for `d` (h, k).
+    """Fill the part of `m` (k, k) below the diagonal with that of -d' diag(weight) d, for `d` (h, k).
 
-    Eight rows at a time keep up with a BLAS on one core. On several cores a BLAS is hardly faster at these sizes, and far
-    slower while another process has one of them.
+    With eight rows at a time this is as fast as a BLAS on one core. On several cores a BLAS is hardly faster at these
+    sizes, and far slower while another process uses one of them.
     """
     size = m.shape[0]
     for k in range(size):
@@ -44,7 +44,7 @@ def gram(d: Array, weight: Array, m: Array) -> None:
 
 @fast_kernel
 def factor(m: Array, excess: Array) -> Array:
-    """Return the lower Cholesky factor of the M-matrix with lower triangle `m` (k, k) and `excess` (k,); destroys both."""
+    """Return the lower Cholesky factor of the M-matrix with lower triangle `m` (k, k) and `excess` (k,); overwrites both."""
     size = m.shape[0]
     if size >= LAPACK_FROM:
         close(m, excess)
@@ -70,7 +70,7 @@ def factor(m: Array, excess: Array) -> Array:
 
 @kernel
 def close(m: Array, excess: Array) -> None:
-    """Complete the symmetric matrix from its lower triangle and excess, the diagonal a little raised."""
+    """Complete the symmetric matrix from its lower triangle and excess, with a slightly larger diagonal."""
     size = m.shape[0]
     for i in range(size):
         m[i, i] = 0.0

@@ -1,4 +1,4 @@
-"""From an expected allocation to who serves whom in one slot."""
+"""From an expected allocation to services in one slot: `assign`."""
 
 from bilinq.assignment.assign import METHODS, assign
 

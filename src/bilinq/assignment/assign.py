@@ -1,4 +1,4 @@
-"""From an expected allocation to services: how many servers of each class serve each row in this slot."""
+"""From an expected allocation to services: how many servers of each class serve each row in a slot."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bilinq.errors import BadInput
 
 METHODS = ("independent", "distinct")
 SLACK = 1e-9
-"""How far, relatively, an allocation may exceed a capacity: rounding of a solver."""
+"""How far, relatively, an allocation may exceed a capacity by a solver's rounding."""
 
 
 def assign(
@@ -29,10 +29,10 @@ def assign(
     queue, servers : (..., I) and (..., J) arrays
         Jobs that wait and servers that are up.
     rng : numpy.random.Generator
-        Where the randomness comes from.
+        The source of the draws.
     method : "independent" or "distinct"
-        Every server draws for itself and two may pick one job (the paper, Eq. (29)); or dependent rounding, Eq. (30),
-        in which no class gets more services than it has jobs, so that each job is served at most once.
+        Every server draws independently, and two may pick the same job (the paper, Eq. (29)); or dependent rounding,
+        Eq. (30), in which no class gets more services than it has jobs, so each job is served at most once.
 
     Examples
     --------
@@ -60,7 +60,7 @@ def assign(
 
 
 def _explain(y: Array, Q: Array, n: Array) -> None:
-    """Raise an error that says what is wrong."""
+    """Raise the error that names the argument that breaks a rule."""
     for name, value in (("expected", y), ("queue", Q), ("servers", n)):
         non_negative(name, value)
     excess = y.sum(axis=-2) - n * (1.0 + SLACK)

@@ -1,7 +1,7 @@
 """Kernels: from an expected allocation to numbers of services, one replication after the other.
 
-Each takes its uniform numbers from a tape (R, length) at a cursor (R,), so that a run does not depend on how many
-numbers are drawn at a time. They return the furthest cursor, or -1 if the tape was too short: then draw more numbers and
+Each reads its uniform numbers from a tape (R, length) at a cursor (R,), so that a run does not depend on how many
+numbers are drawn at a time. They return the furthest cursor, or -1 if the tape is too short: then draw more numbers and
 call again with the same cursor as before.
 """
 
@@ -11,12 +11,12 @@ from bilinq.arrays import Array, IntArray
 from bilinq.jit import kernel
 
 ZERO = 1e-12
-"""A fraction this close to a whole number is one."""
+"""A fraction this close to a whole number counts as that number."""
 
 
 @kernel
 def is_sound(y: Array, jobs: Array, servers: Array, slack: float) -> bool:
-    """Tell whether y (R, rows, J) fits `servers` (R, J), and both and `jobs` (R, rows) are finite and at least zero."""
+    """Return whether y (R, rows, J) fits `servers` (R, J), and all arguments are finite and at least zero."""
     for r in range(y.shape[0]):
         for i in range(y.shape[1]):
             if not 0.0 <= jobs[r, i] < np.inf:
@@ -34,9 +34,9 @@ def is_sound(y: Array, jobs: Array, servers: Array, slack: float) -> bool:
 
 @kernel
 def draw_independent(y: Array, n: Array, tape: Array, cursor: IntArray, count: IntArray) -> int:
-    """Fill `count` (R, rows, J): every server picks row i with probability y_ij / n_j or nobody, Eq. (29).
+    """Fill `count` (R, rows, J): every server picks row i with probability y_ij / n_j, or no row, Eq. (29).
 
-    Idle servers are skipped with geometric jumps, so the cost is that of the picks, not of the servers.
+    Geometric jumps skip idle servers, so the cost depends on the picks, not on the servers.
     """
     rows, columns = y.shape[1:]
     below = np.empty(rows)
@@ -69,10 +69,10 @@ def draw_independent(y: Array, n: Array, tape: Array, cursor: IntArray, count: I
 
 @kernel
 def draw_distinct(y: Array, jobs: Array, tape: Array, cursor: IntArray, count: IntArray) -> int:
-    """Fill `count` (R, rows, J) by dependent rounding, Eq. (30): each y_ij, row sum and column sum up or down to a
-    whole number, each y_ij right in the mean, so no row gets more services than it has `jobs` (R, rows).
+    """Fill `count` (R, rows, J) by dependent rounding, Eq. (30), so that no row gets more services than `jobs` (R, rows).
 
-    Rows that want more services than they have jobs are scaled back to their jobs first.
+    Each y_ij, row sum and column sum goes up or down to a whole number, and each y_ij keeps its mean. Rows that want
+    more services than they have jobs are scaled back to their jobs first.
     """
     rows, columns = y.shape[1:]
     part = np.empty((rows, columns))
@@ -97,8 +97,8 @@ def draw_distinct(y: Array, jobs: Array, tape: Array, cursor: IntArray, count: I
 def round_parts(part: Array, tape: Array, at: int, count: IntArray) -> int:
     """Round the fractions `part` (rows, J) to zero or one along paths and cycles of pairs; return the new cursor, or -1.
 
-    Alternate pairs of a path go up and down by the same amount, so the sums of its inner rows and columns stay; the
-    two directions are weighed so that every pair keeps its mean.
+    Alternate pairs of a path go up and down by the same amount, so the sums of its inner rows and columns do not change.
+    The probabilities of the two directions are such that every pair keeps its mean.
     """
     rows, columns = part.shape
     row_degree = np.zeros(rows, np.int64)
@@ -118,16 +118,7 @@ def round_parts(part: Array, tape: Array, at: int, count: IntArray) -> int:
             return at
         if at == tape.size:
             return -1
-        up = np.inf
-        down = np.inf
-        for k in range(first, last):
-            f = part[path_row[k], path_column[k]]
-            if (k - first) % 2 == 0:
-                up = min(up, 1.0 - f)
-                down = min(down, f)
-            else:
-                up = min(up, f)
-                down = min(down, 1.0 - f)
+        up, down = largest_shifts(part, path_row[first:last], path_column[first:last])
         shift = up if tape[at] * (up + down) < down else -down
         at += 1
         for k in range(first, last):
@@ -144,35 +135,35 @@ def round_parts(part: Array, tape: Array, at: int, count: IntArray) -> int:
 
 
 @kernel
+def largest_shifts(part: Array, path_row: IntArray, path_column: IntArray) -> tuple[float, float]:
+    """Return how far the first pair of a path can go up and down, while alternate pairs stay between zero and one."""
+    up = np.inf
+    down = np.inf
+    for k in range(path_row.size):
+        f = part[path_row[k], path_column[k]]
+        if k % 2 == 0:
+            up = min(up, 1.0 - f)
+            down = min(down, f)
+        else:
+            up = min(up, f)
+            down = min(down, 1.0 - f)
+    return up, down
+
+
+@kernel
 def find_path(
     part: Array, row_degree: IntArray, column_degree: IntArray, path_row: IntArray, path_column: IntArray
 ) -> tuple[int, int]:
-    """Find a cycle of fractional pairs, or a path that cannot be made longer; return where it stands in the lists.
+    """Find a cycle of fractional pairs, or a path that cannot be made longer; return its first and last place in the lists.
 
-    A path starts at a row or column with one fractional pair if there is any; a walk that comes back to a row or column
-    has closed a cycle, and the way to it is left out.
+    A path starts at a row or column with one fractional pair if there is any. A walk that returns to a row or column has
+    closed a cycle; the part of the walk before the cycle is left out.
     """
-    rows, columns = part.shape
-    row = -1
-    column = -1
-    for i in range(rows):
-        if row_degree[i] == 1:
-            row = i
-            break
-    if row < 0:
-        for j in range(columns):
-            if column_degree[j] == 1:
-                column = j
-                break
+    row, column = path_start(row_degree, column_degree)
     if row < 0 and column < 0:
-        for i in range(rows):
-            if row_degree[i] > 0:
-                row = i
-                break
-        if row < 0:
-            return 0, 0
-    row_seen = np.full(rows, -1)
-    column_seen = np.full(columns, -1)
+        return 0, 0
+    row_seen = np.full(part.shape[0], -1)
+    column_seen = np.full(part.shape[1], -1)
     at_row = row >= 0
     length = 0
     last_row = -1
@@ -182,22 +173,14 @@ def find_path(
             if row_seen[row] >= 0:
                 return row_seen[row], length
             row_seen[row] = length
-            column = -1
-            for j in range(columns):
-                if part[row, j] > 0.0 and j != last_column:
-                    column = j
-                    break
+            column = first_positive(part[row], last_column)
             if column < 0:
                 return 0, length
         else:
             if column_seen[column] >= 0:
                 return column_seen[column], length
             column_seen[column] = length
-            row = -1
-            for i in range(rows):
-                if part[i, column] > 0.0 and i != last_row:
-                    row = i
-                    break
+            row = first_positive(part[:, column], last_row)
             if row < 0:
                 return 0, length
         path_row[length] = row
@@ -206,3 +189,27 @@ def find_path(
         last_row = row if at_row else -1
         last_column = -1 if at_row else column
         at_row = not at_row
+
+
+@kernel
+def path_start(row_degree: IntArray, column_degree: IntArray) -> tuple[int, int]:
+    """Return the row or the column where a path starts, and -1 for the other; both are -1 if no pair is left."""
+    for i in range(row_degree.size):
+        if row_degree[i] == 1:
+            return i, -1
+    for j in range(column_degree.size):
+        if column_degree[j] == 1:
+            return -1, j
+    for i in range(row_degree.size):
+        if row_degree[i] > 0:
+            return i, -1
+    return -1, -1
+
+
+@kernel
+def first_positive(values: Array, skip: int) -> int:
+    """Return the first place with a positive value other than `skip`, or -1."""
+    for k in range(values.size):
+        if values[k] > 0.0 and k != skip:
+            return k
+    return -1

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bilinq.allocation import allocate
-from bilinq.allocation.allocate import align
+from bilinq.allocation.allocate import Program, align
 from bilinq.arrays import Array, BoolArray, as_floats, count, non_negative, one_of, positive, require, scalar, shaped
 from bilinq.distributed.fixed_point import Equilibrium, equilibrium
 from bilinq.distributed.penalties import Penalty, Power, checked
@@ -255,7 +255,7 @@ def _checked(given: dict[str, Array]) -> tuple[int, ...]:
     require("gamma", given["gamma"], lambda x: (x > 1.0) & np.isfinite(x), "above one and finite")
     require("reward", given["reward"], np.isfinite, "finite")
     queue, reward, capacity, V, gamma, weight, forward, backward = given.values()
-    batch, _ = align(queue, reward, capacity, V, gamma, weight, np.array(np.inf))
+    batch, _ = align(Program(queue, reward, capacity, V, gamma, weight, limit=np.array(np.inf)))
     try:
         return np.broadcast_shapes(batch, forward.shape[:-2], backward.shape[:-2])
     except ValueError:

@@ -1,4 +1,4 @@
-"""The policies by name: what files, the command line, sweeps and the live service can ask for, and how one is made.
+"""The registry of policies: the names for files, the command line, sweeps and the live service, and how to make one.
 
 To add a policy, write its class, and add one line to `POLICIES`.
 """
@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from bilinq.arrays import one_of, short
 from bilinq.errors import BadInput
-from bilinq.policies.allocator import Allocator, Exact
+from bilinq.policies.allocators import Allocator, Exact, FixedPoint, Rounds
 from bilinq.policies.baselines import FirstCome, Greedy, MaxWeight, Random, StaticSplit
 from bilinq.policies.fair import KnownRewards, Sabr, UgdaOl
-from bilinq.policies.nodes import FixedPoint, Rounds
 from bilinq.policies.policy import Policy
 
 if TYPE_CHECKING:
@@ -30,14 +29,14 @@ POLICIES: dict[str, type[Policy]] = {
     "first-come": FirstCome,
     "static-split": StaticSplit,
 }
-"""The policies by the names that files and the command line use."""
+"""Policies by name."""
 
 ALLOCATORS: dict[str, type[Allocator]] = {
     "exact": Exact,
     "rounds": Rounds,
     "fixed-point": FixedPoint,
 }
-"""Ways to compute an allocation, by the same kind of names."""
+"""Ways to compute an allocation, by name."""
 
 
 def make_policy(kind: str, options: Mapping[str, Any]) -> Policy:
@@ -54,7 +53,7 @@ def make_policy(kind: str, options: Mapping[str, Any]) -> Policy:
 
 
 def make_allocator(given: Any) -> Allocator:
-    """Return what a word or a table with `kind` and options describes; an allocator is returned as it is.
+    """Return the allocator that a word, or a table with `kind` and options, describes; return an allocator as it is.
 
     Examples
     --------
@@ -73,7 +72,7 @@ def make_allocator(given: Any) -> Allocator:
 
 
 def make_penalty(given: str | Penalty) -> Penalty:
-    """Return the penalty that "power:2", "bounded:2,1" or "barrier" names; a penalty is returned as it is."""
+    """Return the penalty that "power:2", "bounded:2,1" or "barrier" names; return a penalty as it is."""
     from bilinq.distributed import Barrier, Bounded, Power
 
     if not isinstance(given, str):
@@ -86,7 +85,7 @@ def make_penalty(given: str | Penalty) -> Penalty:
 
 
 def parse_numbers(name: str, text: str, size: int | None = None) -> list[float]:
-    """Return the numbers between commas."""
+    """Return the numbers of a text with commas between them."""
     try:
         numbers = [float(part) for part in text.split(",")]
     except ValueError:
@@ -97,12 +96,12 @@ def parse_numbers(name: str, text: str, size: int | None = None) -> list[float]:
 
 
 def _with(key: str, make: Callable[[Any], Any], options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return `options` with what stands at `key`, if anything, made into an object."""
+    """Return `options` with the value of `key`, if there is one, replaced by what `make` makes of it."""
     return {**options, key: make(options[key])} if key in options else options
 
 
 def _built(family: type[Any], options: Mapping[str, Any], noun: str) -> Any:
-    """Return an object of a dataclass `family`, or say which option it does not know or lacks."""
+    """Return an object of a dataclass `family`; raise an error that names an unknown or missing option."""
     check_known(options, [field.name for field in fields(family)], noun)
     for field in fields(family):
         if field.default is MISSING and field.name not in options:
@@ -111,7 +110,7 @@ def _built(family: type[Any], options: Mapping[str, Any], noun: str) -> Any:
 
 
 def check_known(given: Mapping[str, Any], known: Sequence[str], noun: str) -> None:
-    """Raise `BadInput` if `given` has a key that is not in `known`; `noun` says what a key is."""
+    """Raise `BadInput` if `given` has a key that is not in `known`; `noun` names the kind of key."""
     for key, value in given.items():
         if key not in known:
             raise BadInput(f"unknown {noun}: {key!r} (value {short(value)}); known are {', '.join(known)}")

@@ -1,4 +1,4 @@
-"""A scheduling problem: classes, features, rewards, loads; batches of problems; files; the best possible reward."""
+"""Scheduling problems: classes, features, rewards and loads; files; batches; and the oracle."""
 
 from bilinq.problem.problem import Problem
 

@@ -1,4 +1,4 @@
-"""Problems in JSON and TOML files, told apart by suffix; keys are the arguments of `Problem`."""
+"""Problems in JSON and TOML files, chosen by suffix; keys are the arguments of `Problem`."""
 
 import json
 import tomllib
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bilinq.arrays import short
+from bilinq.arrays import Array, short
 from bilinq.errors import BadInput
 from bilinq.problem.problem import Problem
 
@@ -22,8 +22,8 @@ NUMBERS = (*REQUIRED, *FEATURES, "theta", "mean_reward", "service_rate", "noise"
 def load(path: str | PathLike[str]) -> Problem:
     """Read a problem from a `.json` or `.toml` file.
 
-    The file holds one value for each argument of `Problem` that is to be set: numbers, lists of numbers, or lists of
-    names. Whatever is wrong with it is a `BadInput` that names the file and the key.
+    The file contains a value for each argument of `Problem` that is set: a number, lists of numbers, or a list of names.
+    Every error in it raises `BadInput` with the file and the key.
     """
     file = Path(path)
     values = _read(file, _codec(file)[0])
@@ -61,7 +61,7 @@ def _read(file: Path, parse: Callable[[str], object]) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{file}: is not valid {file.suffix[1:].upper()}; {error}") from None
     if not isinstance(values, dict):
-        raise BadInput(f"{file}: must hold one table of keys and values; got {short(values)}")
+        raise BadInput(f"{file}: must contain one table of keys and values; got {short(values)}")
     return values
 
 
@@ -85,7 +85,7 @@ def _numeric(value: object) -> bool:
 
 
 def _plain(problem: Problem) -> dict[str, Any]:
-    """Return plain numbers and lists by key, without the features that a table gets by default."""
+    """Return numbers and lists by key, without the default features of a table."""
     values = problem.arguments()
     if problem.theta is None:
         values = {key: value for key, value in values.items() if key not in FEATURES or not _one_hot(value)}
@@ -93,7 +93,7 @@ def _plain(problem: Problem) -> dict[str, Any]:
     return plain | {key: list(values[key]) for key in NAMES}
 
 
-def _one_hot(features: Any) -> bool:
+def _one_hot(features: Array) -> bool:
     return np.array_equal(features, np.eye(len(features)))
 
 

@@ -1,4 +1,4 @@
-"""Many problems of one shape as stacked arrays: what a batch of replications runs on."""
+"""Problems of equal shapes as stacked arrays, for a batch of replications."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -14,8 +14,8 @@ from bilinq.problem.problem import Problem
 class Instances:
     """The arrays of R problems with equal shapes, read-only, replications first.
 
-    Where every replication has the same problem the arrays are views that repeat it without copying (stride zero
-    along the first axis).
+    If every replication has the same problem, the arrays are views that repeat it without a copy (stride zero along the
+    first axis).
 
     Attributes
     ----------
@@ -60,10 +60,10 @@ def stack(problems: Sequence[Problem]) -> Instances:
 
 def _check(batch: Sequence[object]) -> None:
     if not batch:
-        raise BadInput("problems must hold at least one problem; got none")
+        raise BadInput("problems must contain at least one problem; got none")
     for k, problem in enumerate(batch):
         if not isinstance(problem, Problem):
-            raise BadInput(f"problems must hold Problem objects; got problems[{k}] = {short(problem)}")
+            raise BadInput(f"problems must contain Problem objects; got problems[{k}] = {short(problem)}")
         if _shapes(problem) != _shapes(batch[0]):
             found = f"problems[0] has {_shapes(batch[0])}, problems[{k}] has {_shapes(problem)}"
             raise BadInput(f"problems must agree in job_features and server_features shapes; got {found}")

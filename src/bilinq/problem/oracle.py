@@ -1,4 +1,4 @@
-"""The benchmark that regret is measured against, Eq. (2): the best fixed split of the load over the server classes."""
+"""The reference for regret, Eq. (2): the best fixed split of the load over the server classes."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +16,7 @@ ROUNDING = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class Oracle:
-    """The oracle policy and how exactly it is known.
+    """The oracle's policy, with a certificate.
 
     Attributes
     ----------
@@ -25,10 +25,10 @@ class Oracle:
     share : (I, J) array
         Share of each job class that goes to each server class, p*; rows sum to one.
     price : (J,) array
-        What one more server of each class would add to `value`, at least zero. For a class without servers, the
-        least price at which nobody wants it.
+        How much one more server of each class would add to `value`, at least zero. For a class without servers, the
+        lowest price at which nobody wants it.
     residual : float
-        Certificate: the largest of the broken constraints and of the gap to the upper bound that `price` proves.
+        Certificate: the largest violation of a constraint, or the gap to the upper bound that follows from `price`.
     """
 
     value: float
@@ -67,7 +67,7 @@ def oracle(problem: Problem) -> Oracle:
 def oracle_values(instances: Instances) -> Array:
     """Return the best reward per slot, r*, of every replication (R,).
 
-    Replications whose best server classes have room are done together; the others take one linear program for each
+    Replications whose best server classes have room are computed together; the others need one linear program for each
     different problem.
     """
     r, rho, n = instances.mean_reward, instances.traffic, instances.servers
@@ -109,7 +109,7 @@ def _best(r: Array, n: Array) -> IntArray:
 
 
 def _fits(best: IntArray, rho: Array, n: Array) -> BoolArray:
-    """Tell (...) whether the best server classes have room for the traffic sent there."""
+    """Return (...) whether the best server classes have room for the traffic sent there."""
     chosen = best[..., None] == np.arange(n.shape[-1])
     return np.asarray((np.einsum("...i,...ij->...j", rho, chosen) <= n).all(axis=-1))
 
@@ -145,7 +145,7 @@ def _program(r: Array, rho: Array, n: Array) -> tuple[Array, Array]:
 
 
 def _residual(p: Array, q: Array, r: Array, rho: Array, n: Array) -> float:
-    """Return the largest broken constraint or the duality gap, whichever is larger."""
+    """Return the largest violation of a constraint, or the duality gap if it is larger."""
     bound = n @ q + rho @ (r - q).max(axis=1)
     gap = bound - np.einsum("i,ij,ij->", rho, p, r)
     parts = (np.abs(p.sum(axis=1) - 1).max(), -p.min(), (rho @ p - n).max(), abs(gap))

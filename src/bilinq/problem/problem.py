@@ -18,7 +18,7 @@ from bilinq.problem import rules
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
 class Problem:
-    """A multi-class parallel-server system whose assignments pay a reward, checked and read-only.
+    """A system of job classes and server classes whose assignments earn a reward; checked and read-only.
 
     There are I job classes and J server classes. Give the mean rewards either as `theta`, so that class i earns
     ``job_features[i] @ theta @ server_features[j]`` on class j, or as the table `mean_reward`. An offered load that
@@ -29,9 +29,9 @@ class Problem:
     arrival_rate : (I,) array
         Jobs per slot, at least zero.
     servers : (J,) array
-        Servers in each class: whole numbers, zero allowed, at least one server in all.
+        Servers in each class: whole numbers, zero allowed, at least one server in total.
     job_features, server_features : (I, d1) and (J, d2) arrays, optional
-        Required with `theta`. Next to a table they default to one-hot vectors, with which any table is bilinear.
+        Required with `theta`. With a table they default to one-hot vectors, for which any table is bilinear.
     theta : (d1, d2) array
         Reward parameters; every mean reward must then lie in [-1, 1].
     mean_reward : (I, J) array
@@ -43,7 +43,7 @@ class Problem:
     holding_cost : float or (I,) array
         Cost of one waiting job for one slot.
     job_names, server_names : sequences of str, optional
-        Unique and printable; "job 1", "job 2", ... and "server 1", ... unless given.
+        Unique and printable; default: "job 1", "job 2", ... and "server 1", ...
 
     Examples
     --------
@@ -123,13 +123,13 @@ class Problem:
         Parameters
         ----------
         dimension : int or pair of int
-            Length of the feature vectors, (d1, d2) where jobs and servers differ.
+            Length of the feature vectors; (d1, d2) if jobs and servers differ.
         servers : int or (J,) sequence
-            Their total, split equally (so it must be a multiple of `server_classes`), or one count for each class.
+            The total, split equally (so it must be a multiple of `server_classes`), or one count for each class.
         traffic : float
-            Traffic intensity in all, split equally over the job classes.
+            Total traffic intensity, split equally over the job classes.
         seed : int or numpy.random.Generator
-            The source of the draws; the same whole number gives the same problem.
+            The source of the draws; the same number gives the same problem.
         """
         n_jobs, n_servers = count("job_classes", job_classes), count("server_classes", server_classes)
         d1, d2 = rules.dimensions(dimension)
@@ -182,12 +182,12 @@ class Problem:
 
     @property
     def slack(self) -> float:
-        """Number of servers less total traffic intensity; negative or zero where the load is unstable."""
+        """Number of servers minus total traffic intensity; zero or negative if the load is unstable."""
         return float(self.servers.sum() - self.traffic.sum())
 
     @property
     def bounded(self) -> bool:
-        """Whether every mean reward lies in [-1, 1], as policies and bounds assume; always so with `theta`."""
+        """Whether every mean reward lies in [-1, 1], as policies and bounds assume; always True with `theta`."""
         return bool(rules.in_bounds(self.mean_reward).all())
 
     def arguments(self) -> dict[str, Any]:
@@ -199,7 +199,7 @@ class Problem:
     def replace(self, **changes: Any) -> Problem:
         """Return a new, checked problem with some constructor arguments changed.
 
-        A new `theta` takes the place of a `mean_reward` table and the other way round; features stay as they are.
+        A new `theta` replaces a `mean_reward` table and vice versa; features stay as they are.
         """
         known = [field.name for field in fields(self)]
         for name in changes:

@@ -1,4 +1,4 @@
-"""The rules that the arguments of `Problem` must meet; each returns the checked array in its full shape."""
+"""Checks of the arguments of `Problem`; each returns the checked array in its full shape."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from bilinq.arrays import Array, BoolArray, count, finite, non_negative, positiv
 from bilinq.errors import BadInput
 
 REWARD_TOLERANCE = 1e-9
-MOST_SERVERS = 2.0**53  # above it a float no longer holds every whole number
+MOST_SERVERS = 2.0**53  # above it floats do not represent every whole number
 
 
 def vector(name: str, array: Array) -> Array:
@@ -31,7 +31,7 @@ def capacity(servers: ArrayLike) -> Array:
     array = vector("servers", non_negative("servers", servers))
     require("servers", array, lambda x: (x == np.floor(x)) & (x < MOST_SERVERS), "whole numbers below 2**53")
     if not array.any():
-        raise BadInput(f"servers must hold at least one server in all; got {short(array.tolist())}")
+        raise BadInput(f"servers must contain at least one server; got {short(array.tolist())}")
     return array
 
 
@@ -43,7 +43,7 @@ def service(service_rate: ArrayLike, n_jobs: int) -> Array:
 
 
 def features(name: str, value: ArrayLike | None, rows: int, fits: str) -> Array:
-    """Return feature vectors (rows, d), one-hot where none are given; `fits` names the argument that fixes `rows`."""
+    """Return feature vectors (rows, d), by default one-hot; `fits` names the argument that determines `rows`."""
     if value is None:
         return np.eye(rows)
     array = finite(name, value)
@@ -53,7 +53,7 @@ def features(name: str, value: ArrayLike | None, rows: int, fits: str) -> Array:
 
 
 def rewards(theta: ArrayLike | None, mean_reward: ArrayLike | None, u: Array, v: Array) -> tuple[Array | None, Array]:
-    """Return parameters (d1, d2) and mean rewards (I, J) from the one of the two that is given."""
+    """Return parameters (d1, d2) or None, and mean rewards (I, J), from the argument that is given."""
     if theta is not None and mean_reward is None:
         array = parameters(theta, u, v)
         return array, bilinear(u, array, v)
@@ -73,7 +73,7 @@ def parameters(theta: ArrayLike, u: Array, v: Array) -> Array:
 
 def bilinear(u: Array, theta: Array, v: Array) -> Array:
     """Return the mean rewards u theta v' (I, J), all in [-1, 1]."""
-    with np.errstate(all="ignore"):  # what overflows breaks the rule below
+    with np.errstate(all="ignore"):  # numbers that overflow break the rule below
         reward = u @ theta @ v.T
     require("mean_reward", reward, in_bounds, "in [-1, 1] when it comes from theta")
     return reward
@@ -89,12 +89,12 @@ def table(mean_reward: ArrayLike, n_jobs: int, n_servers: int) -> Array:
 
 
 def in_bounds(reward: Array) -> BoolArray:
-    """Tell which rewards lie in [-1, 1], rounding forgiven."""
+    """Return which rewards lie in [-1, 1], up to rounding."""
     return np.abs(reward) <= 1 + REWARD_TOLERANCE
 
 
 def total_traffic(arrival_rate: Array, service_rate: Array) -> float:
-    """Return the traffic intensity of all classes together, or say that it is not finite."""
+    """Return the total traffic intensity; raise an error if it is not finite."""
     with np.errstate(over="ignore"):
         total = float((arrival_rate / service_rate).sum())
     if not np.isfinite(total):
@@ -103,7 +103,7 @@ def total_traffic(arrival_rate: Array, service_rate: Array) -> float:
 
 
 def names(name: str, value: Sequence[str] | None, noun: str, size: int) -> tuple[str, ...]:
-    """Return `size` unique printable names, numbered from one where none are given."""
+    """Return `size` unique printable names; by default they are numbered from one."""
     if value is None:
         return tuple(f"{noun} {k + 1}" for k in range(size))
     if isinstance(value, str) or not isinstance(value, Sequence) or len(value) != size:
@@ -127,7 +127,7 @@ def dimensions(dimension: int | tuple[int, int]) -> tuple[int, int]:
 
 
 def split(servers: int | Sequence[int], n_servers: int) -> Array:
-    """Return servers per class (J,): those given, or a total split equally."""
+    """Return servers per class (J,) from one count for each class, or from a total to split equally."""
     if not isinstance(servers, int | np.integer):
         return filled("servers", vector("servers", capacity(servers)), (n_servers,))
     total = count("servers", servers)

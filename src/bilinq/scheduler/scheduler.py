@@ -13,8 +13,7 @@ import numpy as np
 from bilinq.arrays import Array, IntArray, count, positive, scalar
 from bilinq.assignment import assign as draw
 from bilinq.errors import BadInput, BadState
-from bilinq.learning import Outcome
-from bilinq.learning.health import Health, health_of
+from bilinq.learning import Health, Outcome, health_of
 from bilinq.policies import Policy, Sabr
 from bilinq.scheduler.classes import Class, Exploration, JobClass, PolicySettings, RewardRange, Roster, ServerClass
 from bilinq.scheduler.ledger import Job, Ledger

@@ -1,4 +1,4 @@
-"""How many jobs arrive in a slot, and how many services end: arrival laws and service laws."""
+"""Arrival laws, service laws, and how many servers are up in each slot."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,7 +22,8 @@ Rngs: TypeAlias = "Sequence[np.random.Generator]"
 class Block:
     """The jobs that arrive in B slots: replication r gets, in slot b, those from start[r, b] to start[r, b + 1].
 
-    `job_class` and `units` (R, M) hold class and size of each job, in order of arrival; places past the end are unused.
+    `job_class` and `units` (R, M) contain class and size of each job, in order of arrival; places after the last job are
+    unused.
     """
 
     start: IntArray
@@ -35,7 +36,7 @@ class Arrivals(ABC):
 
     @abstractmethod
     def blocks(self, instances: Instances, slots: int, rngs: Rngs) -> Iterator[Block]:
-        """Yield the jobs of one block of `slots` after the other without end, a generator for each replication."""
+        """Yield blocks of `slots` slots without end, drawn with a generator for each replication."""
 
 
 @dataclass(frozen=True)
@@ -121,8 +122,8 @@ class MarkovModulated(Arrivals):
 class Sized(Arrivals):
     """The arrivals of `law`, each job with a geometric number of units of mean one over its class's service rate.
 
-    With service in units this is the same law as geometric service, but jobs bring their length along: two policies meet
-    the same work, and chance favours neither.
+    With service in units this is the same law as geometric service, but the length of a job is fixed when it arrives. So
+    two policies get the same work.
     """
 
     law: Arrivals
@@ -144,13 +145,13 @@ class Recorded(Arrivals):
     Parameters
     ----------
     jobs : iterable of (slot, job class, units), or (M, 3) array
-        Slots count from 0, classes from 0; units is the number of services that a job needs. Any order.
+        Slots and classes count from 0; units is the number of services that a job needs. The order does not matter.
     """
 
     jobs: IntArray
 
     def __init__(self, jobs: Iterable[Sequence[int]] | IntArray) -> None:
-        listed: Any = jobs if isinstance(jobs, np.ndarray) else list(jobs)
+        listed: IntArray | list[Sequence[int]] = jobs if isinstance(jobs, np.ndarray) else list(jobs)
         table = as_floats("jobs", listed) if len(listed) else np.zeros((0, 3))
         if table.ndim != 2 or table.shape[1] != 3:
             raise BadInput(f"jobs must be rows of (slot, job class, units); got shape {table.shape}")
@@ -184,15 +185,15 @@ def _from_counts(counts: Sequence[IntArray]) -> Block:
 
 
 SERVICES = ("geometric", "units")
-"""A service completes a job with probability mu_i ("geometric"), or takes one of its units ("units")."""
+"""A service completes a job with probability mu_i ("geometric"), or removes one of its units ("units")."""
 
 
 class Capacity(ABC):
-    """How many servers of each class are up."""
+    """A law of how many servers of each class are up."""
 
     @abstractmethod
     def blocks(self, instances: Instances, slots: int, rngs: Sequence[np.random.Generator]) -> Iterator[Array]:
-        """Yield the servers that are up (R, slots, J) in one block of slots after the other, without end."""
+        """Yield the servers that are up (R, slots, J) in blocks of slots, without end."""
 
 
 @dataclass(frozen=True)
@@ -229,7 +230,7 @@ class Schedule(Capacity):
 
 @dataclass(frozen=True)
 class Breakdowns(Capacity):
-    """Servers fail and return on their own: up goes down with probability `fail` in a slot, down up with `repair`.
+    """Servers fail and return independently: in each slot with probability `fail` if up, and `repair` if down.
 
     All are up in the first slot.
     """

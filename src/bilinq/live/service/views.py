@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bilinq.learning.health import Health
+from bilinq.learning import Health
 from bilinq.live.metrics import Histogram, Meters
 from bilinq.live.metrics.meters import WAITS
 from bilinq.live.metrics.page import Page, add_process

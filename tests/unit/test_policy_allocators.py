@@ -1,4 +1,4 @@
-"""Allocation by nodes inside a policy: what a slot's rounds give, what they leave behind, and how such a policy is named."""
+"""Allocators inside a policy: the result of a slot's rounds, the memory after them, and how settings name an allocator."""
 
 from copy import deepcopy
 from typing import Any
@@ -79,7 +79,7 @@ def test_one_round_by_hand() -> None:
 @pytest.mark.parametrize("nodes", ["job", "server"])
 @pytest.mark.parametrize("delay", [0, 2, DELAYS])
 @pytest.mark.parametrize("rule", ["scaled", "delayed"])
-def test_slots_go_on_where_they_stopped(nodes: Any, delay: Any, rule: Any) -> None:
+def test_slots_continue_where_they_stopped(nodes: Any, delay: Any, rule: Any) -> None:
     """With unchanged queues three slots of two rounds are one of six: rates and messages are kept."""
     given: dict[str, Any] = {"forward": delay, "backward": 1, "nodes": nodes, "rule": rule}
     (few, state), (many, first) = state_of(Rounds(2, **given)), state_of(Rounds(6, **given))
@@ -95,7 +95,7 @@ def few_first(policy: KnownRewards) -> Any:
 
 
 def test_rounds_are_run_once_a_slot(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`learn` takes what `decide` computed; a restored state computes the same again."""
+    """`learn` uses the result of `decide`; a restored state computes the same again."""
     steps: list[int] = []
     step = Network.step
 
@@ -117,8 +117,8 @@ def test_rounds_are_run_once_a_slot(monkeypatch: pytest.MonkeyPatch) -> None:
     assert policy.decide(state, QUEUE, CAPACITY).max() < 7.0
 
 
-def test_settings_and_queues_are_told_apart() -> None:
-    """What was computed for one policy or queue is not taken for another that starts from the same nodes."""
+def test_results_are_kept_apart_by_settings_and_queues() -> None:
+    """The result for one policy or queue is not used for another that starts from the same nodes."""
     policy, state = state_of(Rounds(3))
     other = KnownRewards(V=V, allocation=Rounds(4))
     answers = [policy.decide(state, QUEUE, CAPACITY), other.decide(state, QUEUE, CAPACITY)]
@@ -151,9 +151,9 @@ def test_a_cap_keeps_rows_within_their_jobs(allocation: Allocator) -> None:
 
 
 @pytest.mark.parametrize(("missing", "word"), [((None, CAPACITY), "queue"), ((QUEUE, None), "capacity")])
-def test_learning_needs_what_was_shown(missing: Any, word: str) -> None:
+def test_learning_needs_queue_and_capacity(missing: Any, word: str) -> None:
     policy, state = state_of(Rounds(3))
-    with pytest.raises(BadInput, match=rf"outcome\.{word} must say what the policy was shown, for Rounds\(k=3"):
+    with pytest.raises(BadInput, match=rf"outcome\.{word} must be what the policy was shown, for Rounds\(k=3"):
         policy.learn(state, outcome(*missing))
     exact, first = state_of(Exact())
     exact.learn(first, outcome(None, None))
@@ -162,27 +162,27 @@ def test_learning_needs_what_was_shown(missing: Any, word: str) -> None:
 def test_special_gains_are_safe_at_every_load_and_index() -> None:
     """Half of Eq. (40) for power 8 and a round trip of 3: 0.5 2 sin(pi / 14) / 9 at all pairs, in every slot."""
     policy, state = state_of(Rounds(1, gain="special", forward=1, backward=2))
-    np.testing.assert_allclose(state.shared._gain, np.sin(np.pi / 14) / 9)
-    assert policy.learn(state, outcome(QUEUE, CAPACITY)).shared._gain is state.shared._gain
+    np.testing.assert_allclose(state.shared.network._gain, np.sin(np.pi / 14) / 9)
+    assert policy.learn(state, outcome(QUEUE, CAPACITY)).shared.network._gain is state.shared.network._gain
     bounded = Rounds(1, Bounded(2.0, 3.0), gain="special")
     stiffest = 1 + 3.0 * 2.0 / (3.0 + 0.2)  # where the index is one, gamma - 1 = 0.2
-    np.testing.assert_allclose(state_of(bounded)[1].shared._gain, 0.5 * 2.0 / stiffest)
+    np.testing.assert_allclose(state_of(bounded)[1].shared.network._gain, 0.5 * 2.0 / stiffest)
 
 
 @pytest.mark.parametrize("nodes", ["job", "server"])
 @pytest.mark.parametrize("penalty", [Power(8.0), Power([2.0, 5.0]), Bounded(3.0, 2.0), Barrier()])
 def test_automatic_gains_settle_at_those_of_the_fixed_point(nodes: Any, penalty: Penalty) -> None:
-    """Eq. (44): once rates rest, half of the stability condition, Eq. (40), is used at every pair that has jobs."""
+    """Eq. (44): after convergence, half of the stability condition, Eq. (40), is used at every pair that has jobs."""
     policy, state = state_of(Rounds(500, penalty, nodes=nodes, forward=1, backward=1))
     for _ in range(8):
         state = policy.learn(state, outcome(QUEUE, CAPACITY))
-    gain = np.maximum(state.shared._step if nodes == "job" else state.shared._step.swapaxes(1, 2), 1e-9)
+    gain = np.maximum(state.shared.network._step if nodes == "job" else state.shared.network._step.swapaxes(1, 2), 1e-9)
     margin = system(penalty, forward=1, backward=1).margin(gain[0], "discrete")
     np.testing.assert_allclose(margin[[0, 2, 3]], 0.5, rtol=1e-3)
 
 
 def test_sabr_with_nodes_keeps_queues_near_the_exact_ones() -> None:
-    """40 slots of warming up aside; without any allocation the queue would be 150."""
+    """After 40 slots of warm-up; without any allocation the queue would be 150."""
     problems = [Problem.synthetic(seed=k) for k in range(8)]
     queue = []
     for allocation in (Exact(), Rounds(20), Rounds(20, nodes="server", forward=2, backward=2)):
@@ -217,7 +217,7 @@ def test_bad_settings_are_named(settings: dict[str, Any], message: str) -> None:
     assert message in str(caught.value)
 
 
-def test_what_is_no_allocator_is_named() -> None:
+def test_a_value_that_is_not_an_allocator_is_named() -> None:
     word: Any = "rounds"
     with pytest.raises(BadInput, match=r"allocation must be an Allocator such as Rounds\(5\); got 'rounds'"):
         Sabr(allocation=word)
@@ -225,7 +225,7 @@ def test_what_is_no_allocator_is_named() -> None:
         FixedPoint(word)
 
 
-def test_a_number_as_gain_serves_any_penalty() -> None:
+def test_a_number_as_gain_works_with_any_penalty() -> None:
     policy, state = state_of(Rounds(5, STEEP, gain=0.1))
     assert policy.decide(state, QUEUE, CAPACITY).sum() > 0.0
 
@@ -256,7 +256,7 @@ def test_bad_plain_settings_are_named(allocation: Any, message: str) -> None:
     assert message in str(caught.value)
 
 
-def test_runs_of_the_lab_tell_allocators_apart() -> None:
+def test_keys_of_lab_runs_differ_by_allocator() -> None:
     allocators = [
         Exact(), Rounds(5), Rounds(6), Rounds(5, Power(8.0)), Rounds(5, Power(4.0)), Rounds(5, Barrier()),
         Rounds(5, forward=1), Rounds(5, nodes="server"), FixedPoint(), FixedPoint(Bounded(2.0, 1.0)),

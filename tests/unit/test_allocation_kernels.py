@@ -1,9 +1,21 @@
-"""Which pairs the steps of an allocation work on."""
+"""Kernels of the allocation: linear algebra against NumPy, and which pairs the steps work on."""
 
 import numpy as np
+import pytest
 
 from bilinq.allocation.interior import U, Y, start_cold
+from bilinq.allocation.linear import gram
 from bilinq.allocation.packing import TRACE, pack, thin
+
+
+@pytest.mark.parametrize(("height", "size"), [(1, 1), (7, 5), (8, 6), (29, 48), (64, 50)])
+def test_the_weighted_product_agrees_with_numpy(height: int, size: int) -> None:
+    rng = np.random.default_rng(size)
+    d, weight, m = rng.uniform(size=(height, size)), rng.uniform(size=height), np.full((size, size), 7.0)
+    gram(d, weight, m)
+    below = np.tril_indices(size, -1)
+    np.testing.assert_allclose(m[below], -(d.T * weight @ d)[below], rtol=1e-13)
+    assert (m[np.triu_indices(size)] == 7.0).all()
 
 
 def test_pairs_that_are_ruled_out_leave() -> None:

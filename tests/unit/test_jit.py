@@ -1,4 +1,4 @@
-"""Kernels compiled from older sources are never used again."""
+"""Kernels that were compiled from older sources are not used."""
 
 import shutil
 import subprocess
@@ -14,11 +14,11 @@ def make(folder: Path, factor: int) -> None:
     """Write a package with one kernel that calls one in another file."""
     package = folder / "small"
     package.mkdir(exist_ok=True)
-    shutil.copy(Path(bilinq.__file__).parent / "compiled.py", package / "compiled.py")
+    shutil.copy(Path(bilinq.__file__).parent / "jit.py", package / "jit.py")
     (package / "inner.py").write_text(
-        f"from small.compiled import kernel\n\n\n@kernel\ndef inner(x):\n    return {factor}.0 * x\n"
+        f"from small.jit import kernel\n\n\n@kernel\ndef inner(x):\n    return {factor}.0 * x\n"
     )
-    imports = "from small.compiled import kernel\nfrom small.inner import inner\n"
+    imports = "from small.jit import kernel\nfrom small.inner import inner\n"
     outer = f"{imports}\n\n@kernel\ndef outer(x):\n    return inner(x)\n"
     if not (package / "__init__.py").exists():
         (package / "__init__.py").write_text(outer)

@@ -1,0 +1,261 @@
+"""How a fair policy computes its allocation in every slot: by the exact program, or by nodes that exchange messages."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bilinq.allocation.allocate import Program, allocate_batch
+from bilinq.arrays import Array, count, non_negative, one_of, positive, require, scalar
+from bilinq.errors import BadInput
+from bilinq.problem.instances import Instances
+
+if TYPE_CHECKING:  # loaded when first needed: most schedulers have no nodes
+    from bilinq.distributed import Network, Penalty, System
+
+STEEP = 8.0
+"""The power of the default penalty: closer to hard capacities than 4, steadier than 16."""
+SPARE = 0.1
+"""The part of a server class that stays idle, as assumed by special gains for the barrier."""
+
+Memory = Any
+"""What an allocator remembers from slot to slot: a value that only the allocator reads; None if there is nothing."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Demand:
+    """What an allocator shares in one slot, for R replications.
+
+    Attributes
+    ----------
+    queue, weight : (R, rows) arrays
+        Waiting jobs and the priority of each row.
+    reward : (R, rows, J) array
+        Rewards to assume.
+    capacity : (R, J) array
+        Servers that are up.
+    V : (R,) array
+        Weight of the rewards against short queues.
+    gamma : float
+        Cost of using a server.
+    capped : bool
+        Whether a row gets at most one server for each of its jobs.
+    """
+
+    queue: Array
+    reward: Array
+    capacity: Array
+    V: Array
+    weight: Array
+    gamma: float
+    capped: bool
+
+    @property
+    def a(self) -> Array:
+        """w_i Q_i / V (R, rows) of Eq. (6)."""
+        return np.asarray(self.weight * self.queue / self.V[:, None])
+
+    @property
+    def c(self) -> Array:
+        """gamma - r_ij (R, rows, J) of Eq. (6)."""
+        return np.asarray(self.gamma - self.reward)
+
+
+class Allocator(ABC):
+    """A way to share servers among job classes. Settings are in the object, memories in the policy's state."""
+
+    def start(self, instances: Instances, gamma: float) -> Memory:
+        """Return the memory before the first slot; default: None."""
+        return None
+
+    @abstractmethod
+    def share(self, memory: Memory, demand: Demand) -> tuple[Array, Memory]:
+        """Return a slot's expected allocation (R, rows, J) and the memory after it, without changing the old one.
+
+        The allocation is a new array that the caller may change. Equal arguments give equal answers.
+        """
+
+
+@dataclass(frozen=True)
+class Exact(Allocator):
+    """The certified solution of Eq. (5), as in the paper's algorithm."""
+
+    def share(self, memory: Memory, demand: Demand) -> tuple[Array, Memory]:
+        """Solve the program."""
+        queue, V = demand.queue, demand.V
+        program = Program(
+            queue=queue,
+            reward=demand.reward,
+            capacity=demand.capacity,
+            V=V,
+            gamma=np.full(len(V), demand.gamma),
+            weight=demand.weight,
+            limit=queue if demand.capped else np.full(queue.shape, np.inf),
+        )
+        return allocate_batch(program).expected, None
+
+
+EXACT = Exact()
+"""The default of fair policies."""
+
+
+class NodesMemory:
+    """The nodes between two slots, with the result of the next slot once it is known.
+
+    `decide` and `learn` ask for the same slot, so its rounds run once. The result follows from the nodes and the demand.
+    It is not part of the state, so it is neither copied nor pickled.
+    """
+
+    def __init__(self, network: Network) -> None:
+        self.network = network
+        self._known: tuple[tuple[object, ...], Array, NodesMemory] | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"network": self.network, "_known": None}
+
+    def advance(self, demand: Demand, rounds: int) -> tuple[Array, NodesMemory]:
+        """Return the allocation after `rounds` rounds for `demand`, and the memory after them."""
+        queue, capacity, a, c = demand.queue, demand.capacity, demand.a, demand.c
+        key = rounds, demand.capped, queue.tobytes(), a.tobytes(), c.tobytes(), capacity.tobytes()
+        if self._known is None or self._known[0] != key:
+            network = self.network.copy()
+            network.aim(a, c, capacity)
+            y = _drawable(network.advance(rounds), demand)
+            self._known = key, y, NodesMemory(network)
+        return self._known[1].copy(), self._known[2]
+
+
+@dataclass(frozen=True)
+class Rounds(Allocator):
+    """Nodes that run k rounds of Eq. (35) or (36) in every slot, from the last slot's rates; Eq. (43).
+
+    Messages in transit at the end of a slot arrive in the next one. Job nodes know their queue and the indices of their
+    pairs at once; only rates and prices travel. Before jobs are drawn, rates are scaled back to the capacity, Eq. (42).
+
+    Parameters
+    ----------
+    k : int
+        Rounds in a slot.
+    penalty : Penalty, optional
+        What a server class charges for its load; default: `Power(8.0)`.
+    gain : "automatic", "special" or float
+        Step sizes: `fraction` of the stability condition, Eq. (40), in each round at the price that nodes receive, Eq. (44);
+        or at the largest stiffness of any load, Eq. (39), which is smaller and never changes; or a number.
+    fraction : float
+        Below one is safe; this is proved for queues that do not change.
+    forward, backward : int or (I, J) array
+        Rounds that a message takes from job node i to server node j, and back.
+    nodes : {"job", "server"}
+        Which nodes compute the rates.
+    rule : {"scaled", "delayed", "printed"}
+        See `distributed.Network`.
+
+    Examples
+    --------
+    >>> from bilinq import Problem, Sabr, simulate
+    >>> policy = Sabr(V=20.0, allocation=Rounds(5, forward=2, backward=2))
+    >>> simulate(Problem.synthetic(seed=7), policy, slots=50, replications=2, seed=1).queue.shape
+    (2, 50, 10)
+    """
+
+    k: int
+    penalty: Penalty | None = None
+    gain: float | Literal["automatic", "special"] = "automatic"
+    fraction: float = 0.5
+    forward: ArrayLike = 0
+    backward: ArrayLike = 0
+    nodes: Literal["job", "server"] = "job"
+    rule: Literal["scaled", "delayed", "printed"] = "scaled"
+
+    def __post_init__(self) -> None:
+        count("k", self.k)
+        _check_penalty(self.penalty)
+        if isinstance(self.gain, str):
+            one_of("gain", self.gain, ("automatic", "special"))
+        else:
+            scalar("gain", self.gain, positive)
+        scalar("fraction", self.fraction, positive)
+        for name in ("forward", "backward"):
+            delay = non_negative(name, getattr(self, name))
+            require(name, delay, lambda x: x == np.rint(x), "whole rounds")
+        one_of("nodes", self.nodes, ("job", "server"))
+        one_of("rule", self.rule, ("scaled", "delayed", "printed"))
+
+    def start(self, instances: Instances, gamma: float) -> NodesMemory:
+        """Return nodes that have no jobs yet."""
+        from bilinq.distributed import Network, System
+
+        shape = instances.mean_reward.shape
+        best = np.ones(shape)  # no index is higher, so no pair is stiffer at a load
+        system = System(np.zeros(shape[:2]), best, instances.servers, 1.0, gamma, None, _penalty(self.penalty),
+                        self.forward, self.backward)  # fmt: skip
+        tuned = self.gain == "automatic"
+        return NodesMemory(Network(system, self._gain(system), tuned=tuned, nodes=self.nodes, rule=self.rule))
+
+    def share(self, memory: NodesMemory, demand: Demand) -> tuple[Array, NodesMemory]:
+        """Run the rounds of a slot."""
+        return memory.advance(demand, self.k)
+
+    def _gain(self, system: System) -> Array:
+        """Return the gains of the network: those for stiffness one if the network tunes them itself."""
+        from bilinq.distributed.system import gain_within
+
+        if not isinstance(self.gain, str):
+            return np.asarray(self.gain)
+        penalty, c, tuned = system.penalty, system.cost, self.gain == "automatic"
+        stiffness = penalty.stiffness_at(0.0 * c, c) if tuned else penalty.stiffness(c, SPARE)
+        if not np.isfinite(stiffness).all():
+            raise BadInput(f"gain must be a number for {penalty}, whose stiffness is not known; got {self.gain!r}")
+        return gain_within(np.ones(c.shape) if tuned else stiffness, system.round_trip, self.fraction, "discrete")
+
+
+@dataclass(frozen=True)
+class FixedPoint(Allocator):
+    """The limit of infinitely many rounds, Eq. (33), scaled back to capacity, Eq. (42); solved in one place, for comparison.
+
+    Parameters
+    ----------
+    penalty : Penalty, optional
+        As in `Rounds`.
+    """
+
+    penalty: Penalty | None = None
+
+    def __post_init__(self) -> None:
+        _check_penalty(self.penalty)
+
+    def share(self, memory: Memory, demand: Demand) -> tuple[Array, Memory]:
+        """Solve the soft program."""
+        from bilinq.distributed.fixed_point import close_rates
+
+        y = close_rates(demand.a, demand.c, demand.capacity, _penalty(self.penalty))
+        return _drawable(y, demand), None
+
+
+def _check_penalty(penalty: Penalty | None) -> None:
+    if penalty is not None:
+        from bilinq.distributed import Penalty as Family
+
+        if not isinstance(penalty, Family):
+            raise BadInput(f"penalty must be a Penalty such as Power(2.0); got {penalty!r}")
+
+
+def _penalty(given: Penalty | None) -> Penalty:
+    from bilinq.distributed import Power
+
+    return Power(STEEP) if given is None else given
+
+
+def _drawable(y: Array, demand: Demand) -> Array:
+    """Return rates (R, I, J) with rows scaled back to their jobs, if there is a cap, and columns to capacity."""
+    from bilinq.distributed import scaled_back
+
+    if demand.capped:
+        served = y.sum(axis=2)
+        over = served > demand.queue
+        y = y * np.where(over, demand.queue / np.where(over, served, 1.0), 1.0)[:, :, None]
+    return scaled_back(y, demand.capacity)
