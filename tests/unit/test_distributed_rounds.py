@@ -40,8 +40,8 @@ def test_long_delays_need_larger_tables(nodes: Any) -> None:
     system = System(**given, forward=far, backward=back)
     start = start_rates(system) * np.linspace(0.2, 2.0, 12).reshape(3, 4)
     network = Network(system, 0.01, nodes=nodes, start=start)
-    assert {table.dtype for table in network._tables[3:6]} == {np.dtype(np.uint32)}
-    assert {table.dtype for table in Network(short, 0.01)._tables[3:6]} == {np.dtype(np.uint16)}
+    assert {table.dtype for table in network._delays[3:6]} == {np.dtype(np.uint32)}
+    assert {table.dtype for table in Network(short, 0.01)._delays[3:6]} == {np.dtype(np.uint16)}
     expected = steps(system, np.full((3, 4), 0.01), 40, nodes, "scaled", start, seed_rate(system))[-1]
     np.testing.assert_allclose(network.advance(40), expected, atol=1e-13)
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from bilinq.arrays import Array
-from bilinq.distributed.network import NOTHING, SEED, kernels
+from bilinq.distributed.network import NOTHING, SEED
 from bilinq.distributed.on_ray.cluster import imported
 from bilinq.distributed.penalties import Penalty
 from bilinq.distributed.system import gain_within, row_gaps
@@ -97,12 +97,14 @@ class Block:
 
     def iterate(self, count: int) -> None:
         """Run local iterations on the columns that something is known of, with the prices that Eq. (46) expects."""
+        from bilinq.distributed import kernels
+
         weight, sums, served = self._weight(), self.sums, self._y.sum(axis=2)
         gain = self._gain(weight, self._expected_price(sums, weight), served)
         for _ in range(count):
             price = self._expected_price(sums, weight)
             far, near = np.zeros(price.shape), np.empty(served.shape)
-            kernels().advance_alike(
+            kernels.advance_alike(
                 self._y, NOTHING, gain, self._c, served / self._a, price, far, near, self._low, np.inf, False, True
             )
             sums, served = far[0], near
