@@ -15,7 +15,7 @@ from bench.scale.regions import REGIONS, homes
 from bench.scale.settling import Optimum, Settling
 from bilinq.arrays import Array
 from bilinq.distributed import System, start_rates
-from bilinq.distributed.on_ray.shards import Block, Rows, ServerShard
+from bilinq.distributed.on_ray.shards import ServerShard, ShardRates, ShardRows
 
 SPARE = 0.1
 """What server classes leave idle; only the barrier asks."""
@@ -28,7 +28,10 @@ class Regions:
         rates = start_rates(system) if start is None else start
         self._rows, self._columns = (_slices(classes) for classes in system.shape)
         n, penalty, a, c = system.capacity, system.penalty, system.demand, system.cost
-        self._blocks = [Block(Rows(a[r], c[r], n, rates[r], penalty, SPARE, REGIONS)) for r in self._rows]
+        self._blocks = [
+            ShardRates(ShardRows(a=a[r], c=c[r], n=n, start=rates[r], penalty=penalty, spare=SPARE, shards=REGIONS))
+            for r in self._rows
+        ]
         self._servers = [ServerShard(c, n, penalty, REGIONS) for c in self._columns]
         self.messages = self.bytes = 0
 
@@ -48,7 +51,7 @@ class Regions:
         for k, block in enumerate(self._blocks):
             for m, (columns, quote) in enumerate(zip(self._columns, quotes[k], strict=True)):
                 assert quote is not None
-                block.hear(columns, said[k][columns], quote, 1.0)
+                block.receive(columns, said[k][columns], quote, 1.0)
                 if k != m and quote.load.size:
                     self.messages += 2
                     self.bytes += said[k][columns].nbytes + quote.load.nbytes + quote.price.nbytes

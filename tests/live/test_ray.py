@@ -1,4 +1,4 @@
-"""Shards and sweeps on a real Ray: actors that are killed, slow or away, addresses that do not answer, private files."""
+"""Shards and sweeps on a real Ray: actors that are killed, slow or silent, addresses that do not answer, private files."""
 
 import json
 import os
@@ -19,7 +19,7 @@ import pytest
 
 from bilinq import experiments as sweep
 from bilinq.distributed import Own, System, gap_bound
-from bilinq.distributed.on_ray import Moment, RayRun, cluster, solve
+from bilinq.distributed.on_ray import RayRun, RunProgress, cluster, solve
 from bilinq.distributed.rounds import distance
 from bilinq.errors import NotSolved, Unreachable
 
@@ -38,17 +38,17 @@ kind = "greedy"
 
 
 class At:
-    """Signals that shards get on the way: (gap at which, name, signal), in order; and what was seen."""
+    """Sends signals to shards: (gap at which, name, signal), in order; keeps the states it has seen."""
 
     def __init__(self, *signals: tuple[float, str, signal.Signals]) -> None:
-        self.left, self.moments, self.hit = list(signals), list[Moment](), list[int]()
+        self.left, self.states, self.hit = list(signals), list[RunProgress](), list[int]()
 
-    def __call__(self, moment: Moment) -> None:
-        self.moments.append(moment)
-        while self.left and moment.gap <= self.left[0][0]:
+    def __call__(self, state: RunProgress) -> None:
+        self.states.append(state)
+        while self.left and state.gap <= self.left[0][0]:
             _, name, sign = self.left.pop(0)
-            os.kill(moment.pids[name], sign)
-            self.hit.append(moment.pids[name])
+            os.kill(state.pids[name], sign)
+            self.hit.append(state.pids[name])
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def ray() -> Iterator[Any]:
 
 
 def right(run: RayRun, system: System, gap: float = 1e-5) -> None:
-    """See that a run has the allocation of the system, by its own certificate and by the convex program."""
+    """Check that a run has the allocation of the system, by its own certificate and by the convex program."""
     assert run.gap <= gap and run.gap == float(gap_bound(system, run.expected))
     assert float(distance(system, run.expected)) < 5e-3
 
@@ -85,32 +85,32 @@ def test_killed_shards_are_replaced(ray: Any, capfd: pytest.CaptureFixture[str])
     at = At((0.5, "job shard 0", signal.SIGKILL), (0.5, "server shard 1", signal.SIGKILL))
     run = solve(SYSTEM, shards=(2, 2), tolerance=1e-5, away=60.0, seconds=120.0, progress=at)
     assert run.restarts == {"job shard 0": 1, "server shard 1": 1} and run.absent == ()
-    assert at.moments[-1].pids["job shard 0"] != at.hit[0]
+    assert at.states[-1].pids["job shard 0"] != at.hit[0]
     right(run, SYSTEM)
     assert capfd.readouterr() == ("", "")
 
 
 def test_a_slow_shard_does_not_stop_the_others(ray: Any) -> None:
-    """A job shard that stands still for a second: the other goes on talking, and in the end all is right."""
+    """A job shard is stopped for a second: the other continues to exchange messages, and the result is right."""
     at = At((0.5, "job shard 1", signal.SIGSTOP))
     began: list[float] = []
 
-    def watch(moment: Moment) -> None:
-        at(moment)
+    def progress(state: RunProgress) -> None:
+        at(state)
         if at.hit and not began:
-            began.append(moment.seconds)
-        if at.hit and len(began) == 1 and moment.seconds > began[0] + 1.0:
+            began.append(state.seconds)
+        if at.hit and len(began) == 1 and state.seconds > began[0] + 1.0:
             os.kill(at.hit[0], signal.SIGCONT)
-            began.append(moment.seconds)
+            began.append(state.seconds)
 
-    run = solve(SYSTEM, shards=(2, 2), tolerance=1e-5, away=60.0, seconds=120.0, progress=watch)
-    meanwhile = [m.messages for m in at.moments if began[0] < m.seconds <= began[1]]
+    run = solve(SYSTEM, shards=(2, 2), tolerance=1e-5, away=60.0, seconds=120.0, progress=progress)
+    meanwhile = [m.messages for m in at.states if began[0] < m.seconds <= began[1]]
     assert meanwhile[-1] - meanwhile[0] > 20
     assert run.restarts == {} and run.absent == ()
     right(run, SYSTEM)
 
 
-def test_what_stays_away_leaves_the_problem(ray: Any) -> None:
+def test_shards_that_stop_answering_leave_the_problem(ray: Any) -> None:
     at = At((0.5, "server shard 1", signal.SIGSTOP), (0.5, "job shard 2", signal.SIGSTOP))
     try:
         run = solve(SYSTEM, shards=(3, 2), tolerance=1e-4, away=1.5, seconds=120.0, progress=at)

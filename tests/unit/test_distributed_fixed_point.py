@@ -56,7 +56,7 @@ def test_idle_pairs_are_exactly_zero() -> None:
 def test_missing_pairs_send_the_search_to_all(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = system("any", Power(2.0)).fixed_point()
     monkeypatch.setattr(fixed_point, "LARGE", 1000)
-    monkeypatch.setattr(fixed_point, "TURNS", 0)
+    monkeypatch.setattr(fixed_point, "ATTEMPTS", 0)
     np.testing.assert_allclose(system("any", Power(2.0)).fixed_point(), whole, atol=1e-12)
 
 

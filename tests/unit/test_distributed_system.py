@@ -110,7 +110,7 @@ def test_special_cases_are_the_papers(penalty: Penalty, product: float) -> None:
 
 def test_own_penalties_have_no_special_case() -> None:
     system = System([2.0], [[0.9]], [1.0], 10.0, penalty=Own(lambda z, n: z / n, lambda z, n: 1 / n + 0 * z))
-    with pytest.raises(BadInput, match="penalty must have a known stiffness; Own has not"):
+    with pytest.raises(BadInput, match="penalty must have a known stiffness; Own has none, use safe_gain"):
         system.special_gain()
 
 

@@ -15,11 +15,9 @@ from typer.testing import CliRunner
 from bilinq.arrays import Array
 from bilinq.commands import app as cli
 from bilinq.distributed import Barrier, Bounded, Own, Penalty, Power, System, gap_bound, iterate, start_rates
-from bilinq.distributed.on_ray import cluster as ray_cluster
-from bilinq.distributed.on_ray import shards as blocks
-from bilinq.distributed.on_ray import solve
-from bilinq.distributed.on_ray.monitor import Name, Watch
-from bilinq.distributed.on_ray.shards import Block, Host, Pace, Report, Rows, ServerShard, stiffness_bound
+from bilinq.distributed.on_ray import joined, solve
+from bilinq.distributed.on_ray.monitor import Monitor, ShardName
+from bilinq.distributed.on_ray.shards import Host, Pace, Report, ServerShard, ShardRates, ShardRows, stiffness_bound
 from bilinq.distributed.rounds import distance
 from bilinq.errors import BadInput, BilinqError, Unreachable
 
@@ -28,7 +26,7 @@ PENALTIES = [Power(2.0), Power([1.0, 8.0, 3.0, 0.5]), Bounded(2.0, 2.0), Barrier
 
 
 class Cast:
-    """Blocks of rows and server shards of one system, and messages by hand."""
+    """ShardRatess of rows and server shards of one system, and messages by hand."""
 
     def __init__(self, system: System, jobs: int, servers: int = 2) -> None:
         rows, columns = system.shape
@@ -37,7 +35,12 @@ class Cast:
         self.columns = [slice(columns * k // servers, columns * (k + 1) // servers) for k in range(servers)]
         n, penalty = system.capacity, system.penalty
         self.blocks = [
-            Block(Rows(system.demand[r], system.cost[r], n, start[r], penalty, 0.1, jobs)) for r in self.rows
+            ShardRates(
+                ShardRows(
+                    a=system.demand[r], c=system.cost[r], n=n, start=start[r], penalty=penalty, spare=0.1, shards=jobs
+                )
+            )
+            for r in self.rows
         ]
         self.servers = [ServerShard(c, n, penalty, jobs) for c in self.columns]
         for k in range(jobs):
@@ -57,10 +60,10 @@ class Cast:
         for block in self.blocks:
             block.iterate(iterations)
 
-    def tell(self, block: Block, k: int, m: int, said: Array, damping: float) -> None:
+    def tell(self, block: ShardRates, k: int, m: int, said: Array, damping: float) -> None:
         quote = self.servers[m].quote(k, said)
         assert quote is not None
-        block.hear(self.columns[m], said, quote, damping)
+        block.receive(self.columns[m], said, quote, damping)
 
     def apart(self, rng: np.random.Generator, iterations: int, damping: float) -> Iterator[Array]:
         """Let one edge after the other, at random, hear an answer that was given a round trip ago; yield the rates."""
@@ -71,7 +74,7 @@ class Cast:
             for k, m in rng.permutation(edges).tolist():
                 block, quote = self.blocks[k], answer[k, m]
                 assert quote is not None
-                block.hear(self.columns[m], said[k, m], quote, damping)
+                block.receive(self.columns[m], said[k, m], quote, damping)
                 block.iterate(iterations)
                 said[k, m] = block.sums[self.columns[m]]
                 answer[k, m] = self.servers[m].quote(k, said[k, m])
@@ -128,7 +131,7 @@ def test_shards_that_expect_nothing_of_each_other_swing(monkeypatch: pytest.Monk
     gaps = {}
     for alone in (False, True):
         if alone:
-            monkeypatch.setattr(blocks.Block, "_weight", lambda self: np.ones(4))
+            monkeypatch.setattr(ShardRates, "_weight", lambda self: np.ones(4))
         track = Cast(system, jobs=6).apart(np.random.default_rng(3), iterations=20, damping=0.9)
         gaps[alone] = [float(gap_bound(system, next(track))) for _ in range(60)][-10:]
     assert max(gaps[False]) < 0.01
@@ -218,28 +221,28 @@ class FakeRay:
 def test_a_shard_is_made_again_only_where_the_actor_is_empty() -> None:
     """An actor that was away for a moment still has its shard; one that Ray made again says that it has none."""
     first, second = Report(7, version("bilinq")), Report(8, version("bilinq"))
-    fake, name = FakeRay(first, Unavailable(), first, None, second), Name("server", 0)
-    watch = Watch(fake, {name: fake}, {name: ()}, away=60.0)
-    watch.start()
+    fake, name = FakeRay(first, Unavailable(), first, None, second), ShardName("server", 0)
+    monitor = Monitor(fake, {name: fake}, {name: ()}, patience=60.0)
+    monitor.start()
     for _ in range(4):
-        watch.look()
+        monitor.poll()
     assert fake.calls == ["begin", "ask", "ask", "ask", "begin"]
-    assert watch.restarts == {"server shard 0": 1} and watch.gone == frozenset()
+    assert monitor.restarts == {"server shard 0": 1} and monitor.gone == frozenset()
 
 
 def test_other_versions_and_silence_are_noticed() -> None:
-    name = Name("server", 0)
+    name = ShardName("server", 0)
     fake = FakeRay(Report(7, "0.0.1"))
     with pytest.raises(
         BilinqError, match=f"server shard 0 runs bilinq 0.0.1; install {version('bilinq')} on every node"
     ):
-        Watch(fake, {name: fake}, {name: ()}, away=60.0).start()
+        Monitor(fake, {name: fake}, {name: ()}, patience=60.0).start()
     fake = FakeRay(Report(7, version("bilinq")), *(Unavailable() for _ in range(9)))
-    watch = Watch(fake, {name: fake}, {name: ()}, away=0.15)
-    watch.start()
+    monitor = Monitor(fake, {name: fake}, {name: ()}, patience=0.15)
+    monitor.start()
     for _ in range(4):
-        watch.look()
-    assert watch.gone == {name} and watch.present("server") == []
+        monitor.poll()
+    assert monitor.gone == {name} and monitor.present("server") == []
 
 
 def test_a_host_becomes_one_shard_and_stays_it() -> None:
@@ -264,7 +267,7 @@ def test_round_trips_set_the_damping(monkeypatch: pytest.MonkeyPatch, trip: floa
     assert np.isnan(pace.round_trip)
     for _ in range(5):
         now[0] += 1.0
-        pace.note(now[0] - trip)
+        pace.record(now[0] - trip)
     assert pace.round_trip == pytest.approx(trip)
     assert pace.damping == pytest.approx(allowed, rel=1e-2)
 
@@ -291,7 +294,7 @@ def test_ray_is_not_needed_until_asked_for(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_dead_address_is_named_at_once() -> None:
     for address, said in (("127.0.0.1:9", "nothing answers there"), ("no-such-host.invalid:6379", "nothing answers")):
         began = time.monotonic()
-        with pytest.raises(Unreachable, match=f"address {address}: {said}"), ray_cluster.joined(address):
+        with pytest.raises(Unreachable, match=f"address {address}: {said}"), joined(address):
             pass
         assert time.monotonic() - began < 10.0
 

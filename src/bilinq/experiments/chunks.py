@@ -76,7 +76,7 @@ def run(
     engine : {"processes", "ray"}
         Where to run: here, or on a Ray cluster. The results are the same, bit for bit.
     address : str, optional
-        Of the Ray cluster, as in `ray_cluster.joined`; a Ray of our own on this machine unless given.
+        Of the Ray cluster, as in `distributed.on_ray.joined`; a Ray of our own on this machine unless given.
 
     Raises
     ------

@@ -27,7 +27,7 @@ def results(
     workers : int, optional
         The most calls at a time; unless given as many as the cluster has cores.
     address : str, optional
-        Of the cluster, as in `ray_cluster.joined`.
+        Of the cluster, as in `distributed.on_ray.joined`.
     """
     if not tasks:
         return
