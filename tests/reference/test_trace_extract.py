@@ -210,7 +210,9 @@ def test_the_joined_sample_is_read(name: str) -> None:
 
 @needs_data
 def test_the_joined_sample_lacks_machines() -> None:
-    with pytest.raises(BadInput, match="must hold a file of machine_events; got 0 of machine_events, 1 of collection"):
+    with pytest.raises(
+        BadInput, match="must contain a file of machine_events; got 0 of machine_events, 1 of collection"
+    ):
         Digest.of(DATA / "samples" / "kaggle_first99_exact_ids.csv", cell="a")
 
 

@@ -1,6 +1,5 @@
 """The table of GPU speeds that ships, and the example that compares schedulers on it at equal waiting time."""
 
-import doctest
 import json
 import runpy
 import subprocess
@@ -13,7 +12,7 @@ import numpy as np
 import pytest
 
 from bilinq import BadInput, FirstCome, Problem, simulate
-from bilinq.traces import gpu_table, gpus
+from bilinq.traces import gpu_table
 from spy import Spy
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "gpu_throughput.py"
@@ -124,8 +123,3 @@ def test_example_says_what_is_missing(tmp_path: Path) -> None:
     command = [sys.executable, str(SCRIPT), str(tmp_path / "none.json")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1 and "none.json is missing: it is simulation_throughputs.json" in done.stderr
-
-
-def test_doctest_runs() -> None:
-    results = doctest.testmod(gpus)
-    assert results.attempted and not results.failed

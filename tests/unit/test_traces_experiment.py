@@ -10,7 +10,7 @@ import pytest
 import bilinq
 from bilinq.errors import BadInput
 from bilinq.traces import Digest
-from bilinq.traces.digest import CollectionPoint, JobClass, MachineClass, Pair
+from bilinq.traces.digest import CollectionPoint, MachineClass, Pair, TraceJobClass
 from bilinq.traces.experiment import observed_block
 
 
@@ -28,7 +28,7 @@ def bilinear_digest(seen: list[tuple[int, int]], theta: np.ndarray[Any, Any]) ->
     return Digest(
         "here", "ours", 100.0, "rows", 0,
         tuple(MachineClass(c, m, 3) for c, m in machines),
-        tuple(JobClass(c, m, 1, 4) for c, m in sizes),
+        tuple(TraceJobClass(c, m, 1, 4) for c, m in sizes),
         tuple(CollectionPoint(10 * i, i, 4, *size) for i, size in enumerate(sizes)),
         tuple(Pair(i, j, 2, float(reward[i, j]), 0.01) for i, j in seen),
         (),
