@@ -12,12 +12,11 @@ from typing import NamedTuple
 
 from bench.report import Report
 from bench.scale import page as pages
-from bench.scale.central import alone, round_seconds, solved
 from bench.scale.exchanges import settle_by_exchanges
+from bench.scale.messages import bandwidth, traffic
 from bench.scale.regions import APART, EXCHANGE, ROUND, SURGE, USUAL, Size, fleet, name
 from bench.scale.settings import elsewhere, settings
-from bench.scale.settling import COARSE, FINE, ROUNDS, Optimum, settle, shown
-from bench.scale.traffic import bandwidth, traffic
+from bench.scale.settling import COARSE, FINE, ROUNDS, Optimum, alone, round_seconds, settle, shown, solved
 from bilinq.arrays import Array
 from bilinq.distributed import System, start_rates
 

@@ -194,9 +194,9 @@ def test_a_damaged_page_is_refused_with_the_row_before_it(tmp_path: Path) -> Non
 def test_unreadable_paths_are_explained(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="nothing: cannot be read; No such file"):
         rows(tmp_path / "nothing")
-    with pytest.raises(BadInput, match="must stand for at least one file; got none"):
+    with pytest.raises(BadInput, match="must match at least one file; got none"):
         rows(tmp_path)
-    with pytest.raises(BadInput, match=r"\*: must stand for at least one file"):
+    with pytest.raises(BadInput, match=r"\*: must match at least one file"):
         rows(tmp_path / "x*")
     with pytest.raises(BadInput, match=r"table must be one of 'machine_events'.*; got 'machines'"):
         next(batches(__file__, "machines"))

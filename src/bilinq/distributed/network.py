@@ -277,7 +277,7 @@ class Network:
 class DelayTables(NamedTuple):
     """Rounds that messages take from computing nodes and back, and their places in the kernels' tables.
 
-    Each is (B or 1, K, L); `alike` tells whether all pairs have the same delays.
+    Each is (B or 1, K, L); `alike` is true if all pairs have the same delays.
     """
 
     send: IntArray

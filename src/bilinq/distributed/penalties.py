@@ -230,6 +230,14 @@ class Own(Penalty):
         return np.full(cost.shape, np.inf)
 
 
+FAMILIES: dict[str, tuple[Callable[..., Penalty], int]] = {
+    "power": (Power, 1),
+    "bounded": (Bounded, 2),
+    "barrier": (Barrier, 0),
+}
+"""Penalties by their name in sweeps and on the command line, each with the number of its parameters."""
+
+
 def _shown(value: Array) -> str:
     """Return one number as text, several as a list."""
     return f"{value:g}" if not value.ndim else str(value.tolist())

@@ -20,7 +20,7 @@ class Linear:
     """The linearised rules over the P used pairs of one system.
 
     A deviation x obeys x_k' = - sum_m same_row[k, m] row[k] x_m(t - row_delay[k, m]) and the like for columns; in discrete
-    time x_k(r + 1) - x_k(r) stands on the left.
+    time the left side is x_k(r + 1) - x_k(r).
 
     Attributes
     ----------
@@ -260,7 +260,7 @@ def _differentiate(nodes: Array, weights: Array) -> Array:
 def boundary(
     system: System, gain: ArrayLike, *, nodes: Nodes = "job", rule: Rule = "scaled", time: Time = "continuous"
 ) -> Array:
-    """Return the multiple (...) of `gain` at which the growth rate turns positive; infinite if it does not up to 1000."""
+    """Return the multiple (...) of `gain` at which the growth rate becomes positive; infinite if it does not up to 1000."""
     members = _linearised(system, gain, nodes, rule, time)
     return np.array([_crossing(member) for member in members]).reshape(system.batch)
 

@@ -69,7 +69,7 @@ def read(file: Path, table: str) -> Iterator[pa.RecordBatch]:
 
 
 def shards(path: str | PathLike[str]) -> list[Path]:
-    """Return the files that `path` stands for, in order of their names."""
+    """Return the files that `path` matches, in order of their names."""
     name = str(path)
     if Path(name).is_dir():
         found = files_below(Path(name))
@@ -78,7 +78,7 @@ def shards(path: str | PathLike[str]) -> list[Path]:
     else:
         return [Path(name)]
     if not found:
-        raise BadInput(f"{name}: must stand for at least one file; got none")
+        raise BadInput(f"{name}: must match at least one file; got none")
     check_distinct(found)
     return found
 
