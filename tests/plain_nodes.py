@@ -1,4 +1,4 @@
-"""The nodes' rules written down a second time, as slowly and plainly as the equations read; what tests compare with."""
+"""The rules of the nodes written a second time, slowly and plainly like the equations, for tests to compare with."""
 
 import numpy as np
 

@@ -34,7 +34,7 @@ class Region:
         self.away = deque([self._sums()[1]] * (2 * delay))
 
     def letters(self) -> dict[int, bytes]:
-        """What goes to the others now: sums of rates for their classes, then the answers of our own."""
+        """The message to the other regions: sums of rates for their classes, then the answers of our own."""
         sums = self.y.sum(axis=0)
         others = (g for g in range(REGIONS) if g != self.place)
         return {g: np.concatenate([sums[self.homes[g]], self.told[self.asked]]).tobytes() for g in others}
@@ -62,7 +62,7 @@ class Region:
         self.y = np.maximum(self.y + self.step * np.maximum(self.y, self.low) * (1.0 - used), 0.0)
 
     def _sums(self) -> tuple[Array, Array]:
-        """Rates within the region and away from it."""
+        """Rates within the region and outside it."""
         near = self.y[:, self.asked].sum(axis=1)
         return near, self.y.sum(axis=1) - near
 

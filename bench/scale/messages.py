@@ -62,7 +62,7 @@ def exchange(columns: int) -> Traffic:
 
 
 def one_place(expected: Array) -> Traffic:
-    """Return a decision made in one region: queues go there, the used pairs of the allocation (I, J) come back."""
+    """Return a decision made in one region: queues go there, the used pairs of the allocation (I, J) are returned."""
     rows = len(expected)
     used = np.bincount(homes(rows), np.count_nonzero(expected, axis=1), REGIONS)
     there, back = NUMBER * _counts(rows)[1:], PAIR * used[1:].astype(np.int64)
@@ -110,5 +110,5 @@ def bandwidth(size: Size) -> Report:
 
 
 def _kilobytes(way: Traffic) -> float | int:
-    """Return kilobytes on the wire; without digits that say nothing."""
+    """Return kilobytes on the wire; without meaningless digits."""
     return round(way.wire / 1e3) if way.wire >= 1e5 else way.wire / 1e3

@@ -68,7 +68,7 @@ class Settling:
     losses: dict[int, float] = field(default_factory=dict)
 
     def within(self, level: float) -> int | None:
-        """Return the round that was looked at from which on the gap stays within `level`; nothing if it does not."""
+        """Return the first checked round from which on the gap stays within `level`; None if there is none."""
         late = [k for k, gap in enumerate(self.gaps) if not gap <= level]
         first = late[-1] + 1 if late else 0
         return self.rounds[first] if first < len(self.rounds) else None
@@ -86,7 +86,7 @@ def settle(
     level: float,
     rounds: int,
     exact: Optimum | None = None,
-    looks: Sequence[int] = (),
+    checks: Sequence[int] = (),
     gain: ArrayLike | None = None,
     tuned: bool = False,
     start: Array | None = None,
@@ -95,8 +95,8 @@ def settle(
 ) -> Settling:
     """Run the nodes until the gap to `soft` has stayed within `level` for a while, or for so many rounds.
 
-    Gains are nine tenths of what is proved to be stable without knowing the fixed point, unless given. Gaps are looked at
-    in every round at first, later at steps of `spacing` times the round; losses against `exact` in rounds `looks`, all of
+    The default gains are nine tenths of what is proved to be stable without knowing the fixed point. Gaps are computed in
+    every round at first, later at steps of `spacing` times the round; losses against `exact` in rounds `checks`, all of
     which are run.
     """
     safe = system.special_gain(0.9, "discrete") if gain is None else gain
@@ -104,15 +104,15 @@ def settle(
     trip, due, seen = int(system.round_trip.max()), 0, Settling()
     while True:
         now = network.round
-        if soft is not None and (now >= due or now in looks):
+        if soft is not None and (now >= due or now in checks):
             seen.rounds.append(now)
             seen.gaps.append(soft.gap(system, network.expected))
             due = now + max(1, int(spacing * now))
-        if exact is not None and now in looks:
+        if exact is not None and now in checks:
             seen.losses[now] = exact.gap(system, network.expected)
         reached = seen.within(level) if now in seen.rounds[-1:] else None
         settled = soft is None or (reached is not None and now >= 1.1 * reached + 2 * trip)
-        if now >= rounds or (settled and now >= max(looks, default=0)):
+        if now >= rounds or (settled and now >= max(checks, default=0)):
             return seen
         network.step()
 

@@ -50,7 +50,7 @@ def test_bad_systems_are_explained(changes: dict[str, Any], parts: list[str]) ->
     assert all(part in str(caught.value) for part in parts), str(caught.value)
 
 
-def test_arrays_are_read_only_and_the_callers_stay_free() -> None:
+def test_arrays_are_read_only_copies() -> None:
     queue = np.array([3.0, 1.0])
     system = System(**(GIVEN | {"queue": queue}))
     queue[0] = 4.0
@@ -86,7 +86,7 @@ def test_safe_gain_has_the_margin_asked_for(time: Any) -> None:
     assert system.margin(system.safe_gain(0.7, time), time) == pytest.approx(np.full((2, 2), 0.7))
 
 
-def test_without_delay_the_bound_of_rounds_is_taken() -> None:
+def test_without_delay_the_bound_of_rounds_is_used() -> None:
     system = System(**(GIVEN | {"forward": 0.0, "backward": 0.0}))
     np.testing.assert_allclose(system.safe_gain(0.5), system.safe_gain(0.5, "discrete"))
     assert system.margin(system.safe_gain(0.5)).tolist() == [[0.0, 0.0], [0.0, 0.0]]

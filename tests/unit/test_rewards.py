@@ -174,8 +174,8 @@ def test_unseen_pairs_are_named_or_predicted(tmp_path: Path) -> None:
     assert known.min() < found.problem.noise[found.counts == 0].min() < known.max()
 
 
-def test_predictions_stay_within_the_rewards_seen(tmp_path: Path) -> None:
-    """A line through (1, 0.9) and (2, 1.0) on "x" would give 1.1 at 3."""
+def test_predictions_stay_within_the_observed_rewards(tmp_path: Path) -> None:
+    """A line through (1, 0.9) and (2, 1.0) on "x" would predict 1.1 at 3."""
     text = "job,server,reward,one,size\na,x,0.9,1,1\nb,x,1,1,2\na,y,0.5,1,1\nb,y,0.5,1,2\nc,y,0.5,1,3\n"
     found = table(tmp_path, text, job_features=["one", "size"], unseen="predicted", noise=0.1)
     assert found.problem.mean_reward.tolist() == [[0.9, 0.5], [1.0, 0.5], [1.0, 0.5]]

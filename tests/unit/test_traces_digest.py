@@ -154,7 +154,7 @@ def test_figures_are_those_worked_out_by_hand(tmp_path: Path, write: Any) -> Non
     assert left_out(digest) == LEFT_OUT
 
 
-def test_unique_instances_take_the_place_of_rows(trace: Path) -> None:
+def test_unique_instances_replace_rows(trace: Path) -> None:
     digest = small(trace, units="instances")
     assert [(c.second, c.units) for c in digest.collections] == [(650, 2), (800, 1), (900, 1)]
     assert digest.collections[0].cpus == pytest.approx(0.2)
@@ -328,7 +328,7 @@ def test_classes_must_be_known_to_collections() -> None:
         Digest("s", "l", 10.0, "rows", 0, (MachineClass(1.0, 1.0, 1),), (kind,), (point,), (), ())
 
 
-def test_the_shipped_digest_names_its_source_and_holds_no_ids() -> None:
+def test_the_shipped_digest_names_its_source_and_contains_no_ids() -> None:
     digest = Digest.shipped()
     assert "cluster-data-2019" in digest.source
     assert digest.source.endswith("cell a")

@@ -64,7 +64,7 @@ def test_arrivals_are_the_collections(shipped: Digest) -> None:
     assert shipped.slots(10.0) == 550
 
 
-def test_a_collection_at_the_very_end_comes_in_the_last_slot(shipped: Digest) -> None:
+def test_a_collection_at_the_very_end_arrives_in_the_last_slot(shipped: Digest) -> None:
     late = dataclasses.replace(shipped.collections[-1], second=5500)
     digest = dataclasses.replace(shipped, collections=(*shipped.collections[:-1], late))
     assert digest.arrivals().jobs[-1, 0] == 1099
@@ -85,7 +85,7 @@ def test_scaled_rewards_are_bounded(shipped: Digest) -> None:
     assert raw.mean_reward * scaled.noise == pytest.approx(scaled.mean_reward * raw.noise)
 
 
-def test_predicted_rewards_stay_within_what_was_seen(shipped: Digest) -> None:
+def test_predicted_rewards_stay_within_the_observed_range(shipped: Digest) -> None:
     zero, predicted = shipped.problem(), shipped.problem(unseen="predicted")
     seen = zero.mean_reward > 0
     assert np.array_equal(predicted.mean_reward[seen], zero.mean_reward[seen])

@@ -1,4 +1,4 @@
-"""Shards: every format gives the same batches, and a file that is wrong is refused with its name and the row."""
+"""Shards: every format yields the same batches, and errors of a bad file name it and the row."""
 
 import doctest
 import gzip
@@ -19,7 +19,7 @@ from bilinq.errors import BadInput
 from bilinq.traces import batches, digest, formats, json_lines, passes, shards
 
 BIG = 2**60 + 1
-"""An id that a float cannot hold."""
+"""An id that a float cannot represent."""
 ROWS: list[dict[str, Any]] = [
     {"time": 0, "machine_id": BIG, "type": 1, "cpus": 0.5, "memory": 0.25},
     {"time": 2**63 - 1, "machine_id": -1, "type": 2, "cpus": None, "memory": None},
@@ -83,8 +83,8 @@ FORMATS = [flat_csv, dictionary_csv, bigquery_lines, numbered_lines, mixed_lines
 
 @pytest.mark.parametrize("write", FORMATS)
 @pytest.mark.parametrize("wrap", [bytes, gzip.compress, lambda data: b"\xef\xbb\xbf" + data], ids=["", "gzip", "mark"])
-def test_every_format_gives_the_same_rows(tmp_path: Path, write: Any, wrap: Any) -> None:
-    """The name says nothing: content does. Whole numbers come out exact, beyond what floats hold."""
+def test_every_format_yields_the_same_rows(tmp_path: Path, write: Any, wrap: Any) -> None:
+    """The content decides, not the name. Whole numbers are exact, beyond the precision of floats."""
     if write is parquet and wrap is not bytes:
         wrap = bytes
     path = tmp_path / "shard.parquet.gz"
@@ -93,7 +93,7 @@ def test_every_format_gives_the_same_rows(tmp_path: Path, write: Any, wrap: Any)
 
 
 @pytest.mark.parametrize("write", FORMATS)
-def test_small_blocks_give_the_same_rows(tmp_path: Path, write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_blocks_yield_the_same_rows(tmp_path: Path, write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(formats, "BLOCK", 120)
     monkeypatch.setattr(json_lines, "BLOCK", 7)
     monkeypatch.setattr(formats, "PARQUET_ROWS", 1)
