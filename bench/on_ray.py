@@ -7,9 +7,8 @@ import numpy as np
 
 from bench.report import Report
 from bilinq.distributed import System
-from bilinq.distributed.on_ray import cluster as ray_cluster
+from bilinq.distributed.on_ray import joined, solve
 from bilinq.distributed.on_ray import run as compare
-from bilinq.distributed.on_ray import solve
 from bilinq.distributed.rounds import distance
 
 SIZE, SHARDS, GAP = (1000, 100), 8, 0.01
@@ -26,7 +25,7 @@ class Echo:
 def run() -> list[Report]:
     """Measure shards, and what a message costs."""
     began = time.perf_counter()
-    with ray_cluster.joined() as ray:
+    with joined() as ray:
         started = time.perf_counter() - began
         return [shards(), messages(ray, started)]
 

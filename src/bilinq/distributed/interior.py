@@ -1,4 +1,4 @@
-"""An interior point method over the used pairs of a large system, and exact rates from its answer."""
+"""An interior point method for Eq. (33), over all pairs or some, and exact rates from its answer."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -10,15 +10,15 @@ from bilinq.distributed.penalties import Penalty
 
 
 class Pairs(ABC):
-    """How values of pairs (B, I, K) meet those of server classes (B, J)."""
+    """The pairs of a program: values of pairs are (B, I, K), those of server classes (B, J)."""
 
     @abstractmethod
     def loads(self, value: Array) -> Array:
-        """Return the sums of `value` (B, I, K) over what belongs to each server class, (B, J)."""
+        """Return the sums of `value` (B, I, K) over the pairs of each server class, (B, J)."""
 
     @abstractmethod
     def spread(self, price: Array) -> Array:
-        """Return for every pair what `price` (B, J) says of its server class; broadcasts to (B, I, K)."""
+        """Return for every pair the `price` (B, J) of its server class; broadcasts to (B, I, K)."""
 
     @abstractmethod
     def gram(self, value: Array, scale: Array) -> Array:
@@ -68,11 +68,11 @@ class SomePairs(Pairs):
         return np.bincount(self.chosen.ravel(), value.ravel(), self.columns)[None].astype(np.float64, copy=False)
 
     def spread(self, price: Array) -> Array:
-        """Return prices looked up."""
+        """Return prices by index."""
         return np.asarray(price[:, self.chosen])
 
     def gram(self, value: Array, scale: Array) -> Array:
-        """Return a sparse matrix product, filled up."""
+        """Return a sparse matrix product as a dense array."""
         from scipy.sparse import csr_array
 
         rows, width = self.chosen.shape
@@ -88,13 +88,13 @@ class SomePairs(Pairs):
 
 
 EXACT = 1e-13
-"""The residual at which rounding begins."""
+"""The residual at which rounding errors dominate."""
 AIM = 1e-14
-"""The relative gap at which the search stops: beyond, steep penalties only blow up rounding."""
+"""The relative gap at which the search stops: below it, steep penalties only amplify rounding errors."""
 PATIENCE = 3
-"""Steps without a better residual, once the gap is closed, after which rounding has the last word."""
+"""Steps without a better residual, once the gap is closed, after which the search stops."""
 SAFETY = 0.99
-"""How far towards the boundary one step may go."""
+"""Part of the way to the boundary that one step may go."""
 TINY = 1e-300
 
 
@@ -163,20 +163,21 @@ def start(pairs: Pairs, a: Array, c: Array, n: Array, penalty: Penalty) -> Progr
     y = (a / marginal)[:, :, None] * share
     slack = pairs.spread(penalty.price(pairs.loads(y), open_n)) + c - marginal[:, :, None]
     zeta = np.where(live, np.maximum(slack, 0.5 * marginal[:, :, None]), 1.0)
-    return Program(pairs, a, c, open_n, penalty, live, a[:, :, None] * share, y, zeta)
+    weight = a[:, :, None] * share
+    return Program(pairs=pairs, a=a, c=c, n=open_n, penalty=penalty, live=live, weight=weight, y=y, zeta=zeta)
 
 
 def search(program: Program, limit: int, aim: float = AIM, enough: float = EXACT) -> int:
-    """Take steps until every residual is `enough` or gets no better; return how many. What is done stands still."""
+    """Take steps until every residual is `enough` or gets no better; return their number. Solved members do not move."""
     best, y, zeta = np.full(len(program.a), np.inf), program.y, program.zeta
-    in_vain = np.zeros(len(program.a), np.int64)
+    stalled = np.zeros(len(program.a), np.int64)
     for step in range(limit + 1):
         left, gap = program.residual, program.gap
         better = (gap > 2.0 * aim) | (left < best)
         best = np.where(better, left, best)
         y, zeta = (np.where(better[:, None, None], new, old) for new, old in ((program.y, y), (program.zeta, zeta)))
-        in_vain = np.where(better, 0, in_vain + 1)
-        moving = (in_vain < PATIENCE) & (left > enough)
+        stalled = np.where(better, 0, stalled + 1)
+        moving = (stalled < PATIENCE) & (left > enough)
         if step == limit or not moving.any():
             break
         _advance(program, moving, aim)
@@ -204,7 +205,7 @@ def _advance(program: Program, moving: BoolArray, aim: float) -> None:
 
 
 class _Newton:
-    """The linear system of one step, and how far a direction may be followed."""
+    """The linear system of one step, and the length to which a direction may be followed."""
 
     def __init__(self, program: Program) -> None:
         pairs, self.program, self.z = program.pairs, program, program.pairs.loads(program.y)
@@ -236,7 +237,7 @@ class _Newton:
         return dy, dzeta
 
     def length(self, dy: Array, dzeta: Array, safety: float) -> Array:
-        """Return the multiple of a step, at most one, that keeps all positive, and prices near their tangents."""
+        """Return the multiple of a step, at most one, that keeps all values positive and prices near their tangents."""
         p, dz = self.program, self.program.pairs.loads(dy)
         room = p.penalty.most(p.n) - self.z
         worst = np.maximum((-dy / filled(p.y)).max(axis=(1, 2)), (-dzeta / p.zeta).max(axis=(1, 2)))
@@ -254,17 +255,17 @@ class _Newton:
 
 
 TIDY, POLISH, RIDGE = 1e-11, 20, 1e-10
-"""A polished answer is taken if its residual is below the first or the search's; the number of its steps; and a part of
-the diagonal that is added, since ties leave the split of a row open."""
+"""A polished answer is accepted if its residual is below TIDY or the search's; POLISH is the number of its steps, and RIDGE
+a part of the diagonal that is added, since ties leave the split of a row open."""
 UNCLEAR = 1e-3
 """A pair is idle if its share of the row is below this part of its relative slack."""
 DENSE, TIED = 300, 2
-"""More used pairs than the first are solved for as a sparse system, since they form a forest or nearly so; with more than
-the second for each row and column they are tied, and the search's answer stays."""
+"""More than DENSE used pairs are solved for as a sparse system, since they form a forest or nearly so; more than TIED for
+each row and column are tied, and the search's answer is kept."""
 
 
 def polished(program: Program, b: int) -> Array:
-    """Return member b (I, K) with idle pairs at zero and the rest by Newton's method on their own, if that is better."""
+    """Return member b (I, K) with idle pairs at zero and the others solved by Newton's method, if that is better."""
     p = program
     share = p.y[b] / np.maximum(p.y[b].sum(axis=1, keepdims=True), TINY)
     y = np.where(p.live[b] & (share > UNCLEAR * p.zeta[b] / filled(p.marginal[b])[:, None]), p.y[b], 0.0)
@@ -288,7 +289,7 @@ def _residual(p: Program, b: int, y: Array) -> float:
 
 
 def _newton(p: Program, b: int, y: Array) -> Array:
-    """Return one Newton step on the used pairs of y (I, K), as far as all stay positive; the first at zero leaves them."""
+    """Return y (I, K) after a Newton step on its used pairs, as far as all stay positive; those at zero become idle."""
     i, k = np.nonzero(y)
     j, n = p.pairs.server(i, k), p.n[b]
     served, z = y.sum(axis=1)[i], p.pairs.loads(y[None])[0]

@@ -1,4 +1,4 @@
-"""Kernels of the rounds and of the flow: histories of rates, and one round over all pairs."""
+"""Kernels of the nodes: rates and sums at past times of a flow, and one round over all pairs."""
 
 from typing import Any, TypeAlias
 
@@ -8,12 +8,26 @@ from numpy.typing import NDArray
 from bilinq.arrays import Array, IntArray
 from bilinq.jit import fast_kernel, inlined_kernel, kernel
 
+Places: TypeAlias = NDArray[np.unsignedinteger[Any]]
+"""Indices without a sign, so that compiled code has no branch for negative ones."""
+
+# Continuous time: values are recorded with their slopes at increasing times, and interpolated by cubics in between.
+
 
 @inlined_kernel
 def place(times: Array, count: int, when: float) -> int:
     """Return the last entry that can start the interval of `when`."""
     found = int(np.searchsorted(times[:count], when, side="right")) - 1
     return min(max(found, 0), count - 2)
+
+
+@inlined_kernel
+def cubic(x: float, h: float, first: float, last: float, first_slope: float, last_slope: float) -> float:
+    """Return the Hermite cubic at part x of an interval of length h, from values and slopes at its two ends."""
+    rise = last - first
+    left = h * first_slope - rise
+    right = rise - h * last_slope
+    return first + x * (rise + (1.0 - x) * ((1.0 - x) * left + x * right))
 
 
 @kernel
@@ -33,10 +47,9 @@ def rates_ago(
                     k = place(times, count, when)
                     h = times[k + 1] - times[k]
                     x = (when - times[k]) / h if h > 0.0 else 0.0
-                    rise = value[k + 1, b, i, j] - value[k, b, i, j]
-                    left = h * slope[k, b, i, j] - rise
-                    right = rise - h * slope[k + 1, b, i, j]
-                    out[b, i, j] = value[k, b, i, j] + x * (rise + (1.0 - x) * ((1.0 - x) * left + x * right))
+                    out[b, i, j] = cubic(
+                        x, h, value[k, b, i, j], value[k + 1, b, i, j], slope[k, b, i, j], slope[k + 1, b, i, j]
+                    )
 
 
 @kernel
@@ -91,14 +104,12 @@ def sums_ago(
                     k = place(times, count, when)
                     h = times[k + 1] - times[k]
                     x = (when - times[k]) / h if h > 0.0 else 0.0
-                    rise = value[k + 1, b, node] - value[k, b, node]
-                    left = h * slope[k, b, node] - rise
-                    right = rise - h * slope[k + 1, b, node]
-                    out[b, i, j] = value[k, b, node] + x * (rise + (1.0 - x) * ((1.0 - x) * left + x * right))
+                    out[b, i, j] = cubic(
+                        x, h, value[k, b, node], value[k + 1, b, node], slope[k, b, node], slope[k + 1, b, node]
+                    )
 
 
-Places: TypeAlias = NDArray[np.unsignedinteger[Any]]
-"""Indices without a sign, which the compiler need not check for one."""
+# Rounds: a message that takes d rounds is added to the slot of the round in which it arrives.
 
 
 @fast_kernel
@@ -109,13 +120,13 @@ def advance(
     c: Array,
     own: Array,
     heard: Array,
-    heard_from: int,
+    heard_from: np.uint64,
     hear_at: Places,
     far: Array,
-    far_from: int,
+    far_from: np.uint64,
     send_at: Places,
     near: Array,
-    near_from: int,
+    near_from: np.uint64,
     back_in: Places,
     known: Array,
     low: Array,
@@ -123,11 +134,11 @@ def advance(
     delayed: bool,
     by_job: bool,
 ) -> None:
-    """Replace y (R, K, L) by the next rates and send them; pairs of any delays.
+    """Replace y (R, K, L) by the next rates and send them; each pair has its own delays.
 
     own (R, K) is s_i / a_i of a job node or the price of a server node, `heard` the other of the two. The step is scaled
-    by the rate, or by `late` (R, K, L) if `delayed`, clipped to [low, high]; low (R,). The sums of the next round that the
-    nodes know, (R, K), are left in `known`.
+    by the rate, or by `late` (R, K, L) if `delayed`, clipped to [low, high]; low (R,). `known` (R, K) gets the sums that
+    the nodes know in the next round.
     """
     rows, columns = y.shape[1:]
     lap = np.uint64(near.shape[2] // 2)
@@ -135,10 +146,10 @@ def advance(
         g = r if hear_at.shape[0] > 1 else 0
         least = low[r]
         for k in range(rows):
-            mine = own[r, k]
+            own_k = own[r, k]
             for l in range(columns):
-                told = heard[r, heard_from + hear_at[g, k, l]]
-                used = (told + c[r, k, l]) * mine if by_job else (mine + c[r, k, l]) * told
+                answer = heard[r, heard_from + hear_at[g, k, l]]
+                used = (answer + c[r, k, l]) * own_k if by_job else (own_k + c[r, k, l]) * answer
                 old = y[r, k, l]
                 scale = min(max(late[r, k, l] if delayed else old, least), high)
                 new = max(old + gain[r, k, l] * scale * (1.0 - used), 0.0)
@@ -166,16 +177,16 @@ def advance_alike(
     delayed: bool,
     by_job: bool,
 ) -> None:
-    """Do the same where all pairs have the same delays: heard and far are (R, L), near (R, K), for these delays."""
+    """Do the same as `advance` where all pairs have the same delays: heard and far are (R, L), near (R, K)."""
     rows, columns = y.shape[1:]
     for r in range(y.shape[0]):
         least = low[r]
         for k in range(rows):
-            mine = own[r, k]
+            own_k = own[r, k]
             total = 0.0
             for l in range(columns):
-                told = heard[r, l]
-                used = (told + c[r, k, l]) * mine if by_job else (mine + c[r, k, l]) * told
+                answer = heard[r, l]
+                used = (answer + c[r, k, l]) * own_k if by_job else (own_k + c[r, k, l]) * answer
                 old = y[r, k, l]
                 scale = min(max(late[r, k, l] if delayed else old, least), high)
                 new = max(old + gain[r, k, l] * scale * (1.0 - used), 0.0)
@@ -200,7 +211,7 @@ def look_back(past: Array, now: int, lag: IntArray, late: Array) -> None:
 def post(y: Array, far: Array, send: IntArray, near: Array, back: IntArray) -> None:
     """Fill the tables as if the rates y (R, K, L) had been sent in every round up to now, round 0.
 
-    What takes d rounds fills the slots of rounds 0 to d; `send` and `back` (R or 1, K, L) are these delays.
+    A message that takes d rounds fills the slots of rounds 0 to d; `send` and `back` (R or 1, K, L) are these delays.
     """
     columns = y.shape[2]
     for r in range(y.shape[0]):

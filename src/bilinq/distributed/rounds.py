@@ -1,4 +1,4 @@
-"""Run the nodes' rules as difference equations, with checks on the way and distances to the fixed point at the end."""
+"""The rules of the nodes run as difference equations, with checks on the way and distances to the fixed point."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from bilinq.distributed.system import Nodes, Rule, System, Time
 from bilinq.errors import BadInput, Diverged, UnsafeGain
 
 SWING, KEPT = 0.02, 0.95
-"""Rates do not settle if they swing by more than the first part of themselves and the second of what they did."""
+"""Rates do not settle if they swing by more than SWING of themselves and by KEPT of what they swung before."""
 WINDOW = 12
-"""Length of the windows in which swings are measured, in longest round trips and one round."""
+"""Length of the windows in which swings are measured, in units of the longest round trip plus one round."""
 
 
 @dataclass(frozen=True, eq=False)
 class Track:
-    """Rates over time, and how far they were from the fixed point.
+    """Rates over time, and their distance from the fixed point.
 
     Attributes
     ----------
     system : System
-        What was computed.
+        The system that was run.
     time : (T,) array
         When the rates were recorded: rounds, or units of time.
     expected : (T, ..., I, J) array
@@ -42,12 +42,12 @@ class Track:
 
     @cached_property
     def distance(self) -> Array:
-        """How far row sums and loads are from the fixed point, (T, ...): largest |s_i / s_i* - 1| or |z_j - z_j*| / n_j."""
+        """Distance of row sums and loads from the fixed point, (T, ...): largest |s_i / s_i* - 1| or |z_j - z_j*| / n_j."""
         return distance(self.system, self.expected)
 
     @cached_property
     def gap(self) -> Array:
-        """What Eq. (33) falls short of its optimum by, over the sum of all a_i, (T, ...): 0.01 is as if all got 1 % less."""
+        """Shortfall of Eq. (33) from its optimum over the sum of all a_i, (T, ...); 0.01 is as if all got 1 % less."""
         best = self.system.objective(self.system.equilibrium.expected)
         total = np.maximum(self.system.demand.sum(axis=-1), 1e-300)
         return np.asarray((best - self.system.objective(self.expected)) / total)
@@ -72,7 +72,7 @@ class Run(Track):
 
 
 def distance(system: System, expected: Array) -> Array:
-    """Return how far allocations (..., I, J) are from the fixed point in row sums and loads, which are unique."""
+    """Return the distance of allocations (..., I, J) from the fixed point in row sums and loads, which are unique."""
     best, n = system.equilibrium.expected, system.capacity
     served, wanted = expected.sum(axis=-1), best.sum(axis=-1)
     rows = np.where(wanted > 0.0, np.abs(served / np.where(wanted > 0.0, wanted, 1.0) - 1.0), served)
@@ -100,22 +100,22 @@ def iterate(
     gain : float or (..., I, J) array
         Positive step sizes, such as `system.safe_gain(0.5, "discrete")`.
     rounds : int
-        How many.
+        Number of rounds.
     nodes : {"job", "server"}
-        Who computes the rates.
+        Which nodes compute the rates.
     rule : {"scaled", "delayed", "printed"}
         Steps scaled by the rate itself, by the rate a round trip ago (Kelly and Voice), or not at all (as printed).
     start : (..., I, J) array, optional
-        Rates in round 0 and before; `start_rates(system)` unless given.
+        Rates in round 0 and before; default: `start_rates(system)`.
     record : "all", "last" or int
-        Keep every round, the last one, or every so many.
+        Keep every round, the last one, or one in so many.
     check : bool
-        Warn where the gain is beyond what is proved, and stop if rates do not settle.
+        Warn if the gain is beyond what is proved to be stable, and stop if rates do not settle.
 
     Raises
     ------
     Diverged
-        If rates explode; with `check` also if they swing without end.
+        If rates explode; with `check` also if they keep oscillating.
 
     Examples
     --------
@@ -131,8 +131,8 @@ def iterate(
     if check:
         warn_unsafe(margin, "discrete")
     length = WINDOW * (1.0 + float(system.round_trip.max(initial=0.0)))
-    watch = Swings(length, worst, rule) if check and (worst > 1.0 or rule == "printed") else None
-    kept, when = _play(network, number, every, watch)
+    swings = Swings(length, worst, rule) if check and (worst > 1.0 or rule == "printed") else None
+    kept, when = _record(network, number, every, swings)
     return Run(system, np.array(when, dtype=np.float64), kept, worst)
 
 
@@ -145,8 +145,8 @@ def _every(record: int | str) -> int:
     return count("record", record)
 
 
-def _play(network: Network, rounds: int, every: int, watch: Swings | None) -> tuple[Array, list[int]]:
-    """Run all rounds; return what was kept, and the rounds it belongs to."""
+def _record(network: Network, rounds: int, every: int, swings: Swings | None) -> tuple[Array, list[int]]:
+    """Run all rounds; return the rates that are kept, and their rounds."""
     when = [rounds] if not every else [*range(0, rounds, every), rounds]
     kept = np.empty((len(when), *network.system.reward.shape))
     place = 0
@@ -156,13 +156,13 @@ def _play(network: Network, rounds: int, every: int, watch: Swings | None) -> tu
             place += 1
         if now < rounds:
             known = network.step()
-            if watch is not None:
-                watch(float(now), known)
+            if swings is not None:
+                swings(float(now), known)
     return kept, when
 
 
 def warn_unsafe(margin: Array, time: Time) -> None:
-    """Warn if a margin (..., I, J) is beyond one."""
+    """Warn if a margin (..., I, J) is above one."""
     worst = float(margin.max(initial=0.0))
     if worst > 1.0 + 1e-12:
         where = tuple(int(k) for k in np.unravel_index(int(margin.argmax()), margin.shape))
@@ -171,9 +171,9 @@ def warn_unsafe(margin: Array, time: Time) -> None:
 
 
 class Swings:
-    """Notices rates that swing without end: they go a longer way in a window of time than from its first to its last value.
+    """Detects rates that keep oscillating: within a window they travel further than from its first to its last value.
 
-    It raises when in three of four windows they swing as much as two windows before.
+    It raises `Diverged` when in three of four windows they swing as much as two windows before.
     """
 
     def __init__(self, length: float, margin: float, rule: str) -> None:
@@ -182,20 +182,20 @@ class Swings:
         self._hits: deque[bool] = deque(maxlen=4)
 
     def __call__(self, now: float, sums: Array) -> None:
-        """Look at the sums (B, nodes) of the rates now."""
+        """Take the sums (B, nodes) of the rates at this time; raise if they do not settle."""
         if now >= self._end:
             if np.isfinite(self._end):
-                self._judge(now, sums)
+                self._check_window(now, sums)
             self._end = now + self._length
             self._first, self._last, self._high, self._low = sums.copy(), sums.copy(), sums.copy(), sums.copy()
-            self._way = np.zeros_like(sums)
-        self._way += np.abs(sums - self._last)
+            self._travelled = np.zeros_like(sums)
+        self._travelled += np.abs(sums - self._last)
         self._last[:] = sums
         np.maximum(self._high, sums, out=self._high)
         np.minimum(self._low, sums, out=self._low)
 
-    def _judge(self, now: float, sums: Array) -> None:
-        back_and_forth = np.minimum(self._high - self._low, self._way - np.abs(sums - self._first))
+    def _check_window(self, now: float, sums: Array) -> None:
+        back_and_forth = np.minimum(self._high - self._low, self._travelled - np.abs(sums - self._first))
         swing = float((back_and_forth / np.maximum(self._high + self._low, 1e-300)).max(initial=0.0))
         self._hits.append(swing > SWING and swing >= KEPT * self._before[0])
         self._before = [self._before[1], swing]

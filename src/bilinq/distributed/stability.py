@@ -20,7 +20,7 @@ class Linear:
     """The linearised rules over the P used pairs of one system.
 
     A deviation x obeys x_k' = - sum_m same_row[k, m] row[k] x_m(t - row_delay[k, m]) and the like for columns; in discrete
-    time x_k(r + 1) - x_k(r) stands on the left.
+    time the left side is x_k(r + 1) - x_k(r).
 
     Attributes
     ----------
@@ -29,7 +29,7 @@ class Linear:
     same_row, same_column : (P, P) arrays
         Which pairs share a job class, a server class.
     row_delay, column_delay : (P, P) arrays
-        How old the deviation of pair m is when it acts on pair k.
+        Age of the deviation of pair m when it acts on pair k.
     time : {"continuous", "discrete"}
         Differential or difference equation.
     """
@@ -49,7 +49,7 @@ class Linear:
 
     @property
     def open_ends(self) -> int:
-        """Directions in which the split of rows over tied server classes is free; they are no modes of rows and loads."""
+        """Directions in which the split of rows over tied server classes is free; they do not change row sums and loads."""
         links = self.same_row.astype(float) + self.same_column.astype(float)
         return self.size - int(np.linalg.matrix_rank(links, hermitian=True))
 
@@ -67,7 +67,7 @@ class Linear:
         return matrix + own * np.eye(self.size), change + slope * np.eye(self.size)
 
     def refined(self, root: complex, steps: int = 12) -> complex | None:
-        """Return the root of Eq. (41) near `root` by Newton's method, or nothing if it goes astray."""
+        """Return the root of Eq. (41) near `root` by Newton's method, or None if it does not converge nearby."""
         matrix, _ = self.characteristic(root)
         vector = np.linalg.svd(matrix)[2][-1].conj()
         fixed = vector.conj()
@@ -94,21 +94,23 @@ def linearise(system: System, gain: Array, nodes: Nodes, rule: Rule, time: Time)
         z = np.where(y[b].sum(axis=0) > 0.0, y[b].sum(axis=0), 1.0)
         slope = system.penalty.slope(z, np.where(n[b] > 0.0, n[b], 1.0))
         strength = gain[b, i, j] * (1.0 if rule == "printed" else y[b, i, j])
+        row_delay, column_delay = delays(forward[b, i, j], backward[b, i, j], nodes)
         members.append(
             Linear(
-                strength / y[b].sum(axis=1)[i],
-                strength * slope[j] / (price[b, j] + c[b, i, j]),
-                i[:, None] == i,
-                j[:, None] == j,
-                *delays(forward[b, i, j], backward[b, i, j], nodes),
-                time,
+                row=strength / y[b].sum(axis=1)[i],
+                column=strength * slope[j] / (price[b, j] + c[b, i, j]),
+                same_row=i[:, None] == i,
+                same_column=j[:, None] == j,
+                row_delay=row_delay,
+                column_delay=column_delay,
+                time=time,
             )
         )
     return members
 
 
 def delays(forward: Array, backward: Array, nodes: Nodes) -> tuple[Array, Array]:
-    """Return how old pair m's rate is when pair k hears of it in its row and in its column, (P, P) each."""
+    """Return the age of pair m's rate when it reaches pair k through its row and through its column, (P, P) each."""
     loop = np.broadcast_to(forward + backward, (len(forward), len(forward)))
     if nodes == "job":
         return loop, backward[:, None] + forward
@@ -116,7 +118,7 @@ def delays(forward: Array, backward: Array, nodes: Nodes) -> tuple[Array, Array]
 
 
 POINTS = (8, 12, 18, 27, 40, 60)
-"""Chebyshev points to try, in turn."""
+"""Numbers of Chebyshev points to try, in this order."""
 LARGEST = 3000
 """Order of the largest matrix whose eigenvalues are computed."""
 CANDIDATES = 12
@@ -129,7 +131,7 @@ def growth_rate(
     """Return the growth rate (...) of small deviations from the fixed point, per unit of time; negative is stable.
 
     It is the largest real part of the roots of Eq. (41) over the used pairs. In discrete time, deviations grow by exp(rate)
-    a round. Idle pairs do not matter to it: in either rule they fall to zero and stay there.
+    a round. Idle pairs do not matter: in either rule they fall to zero and stay there.
     """
     members = _linearised(system, gain, nodes, rule, time)
     return np.array([rightmost(member).real for member in members]).reshape(system.batch)
@@ -200,7 +202,7 @@ def companion(linear: Linear) -> Array:
 def generator(linear: Linear, points: int) -> Array:
     """Return the matrix whose rightmost eigenvalues approximate the roots of Eq. (41), in continuous time.
 
-    Pair m is held at `points` + 1 Chebyshev points of its own past, as long as anybody looks back on it.
+    Pair m is represented at `points` + 1 Chebyshev points of its history, as long as the longest delay at which it acts.
     """
     size = linear.size
     _fits(size * (points + 1))
@@ -258,7 +260,7 @@ def _differentiate(nodes: Array, weights: Array) -> Array:
 def boundary(
     system: System, gain: ArrayLike, *, nodes: Nodes = "job", rule: Rule = "scaled", time: Time = "continuous"
 ) -> Array:
-    """Return the multiple (...) of `gain` at which the growth rate turns positive; infinite if it does not up to 1000."""
+    """Return the multiple (...) of `gain` at which the growth rate becomes positive; infinite if it does not up to 1000."""
     members = _linearised(system, gain, nodes, rule, time)
     return np.array([_crossing(member) for member in members]).reshape(system.batch)
 
@@ -284,20 +286,20 @@ def _crossing(linear: Linear) -> float:
 def automatic_gain(
     system: System, round_trips: ArrayLike, fraction: float = 0.5, time: Time = "discrete", *, spare: float = 0.1
 ) -> Array:
-    """Return gains (..., I, J) from measured round trips; the delays of `system` itself are not looked at.
+    """Return gains (..., I, J) from measured round trips; the delays of `system` itself are ignored.
 
     Parameters
     ----------
     system : System
         Costs and penalty. Where the penalty's special case, Eq. (39), bounds the stiffness, nothing is solved; for a
-        penalty of the user's own it is taken at the fixed point.
+        penalty of the user's own the stiffness is that at the fixed point.
     round_trips : (samples, ..., I, J) array
-        Measurements, at least zero; NaN where there is none. The longest of each pair counts, since a gain must suit the
-        worst delay; a pair without any gets the longest of all.
+        Measurements, at least zero; NaN where there is none. The longest of each pair is used, since a gain must suit the
+        worst delay; for a pair without any, the longest of all.
     fraction : float
         Part of the stability condition to use.
     time : {"discrete", "continuous"}
-        The clock of the nodes: rounds, or none.
+        Whether the nodes work in rounds or continuously.
     spare : float
         Part of its capacity that every server class leaves idle; only the barrier needs it.
 

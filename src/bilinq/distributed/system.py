@@ -1,4 +1,4 @@
-"""A system of job nodes and server nodes: rewards, delays, penalties, its fixed point, and how far rates are from it."""
+"""A system of job nodes and server nodes: its numbers and delays, fixed point, safe gains, and bounds on the gap."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Time = Literal["continuous", "discrete"]
 
 
 def allowance(delay: Array, time: Time) -> Array:
-    """Return what gain times stiffness may be at most: pi / (2 tau), or 2 sin(pi / (4 tau + 2)) in rounds."""
+    """Return the largest stable gain times stiffness: pi / (2 tau), or 2 sin(pi / (4 tau + 2)) in rounds."""
     one_of("time", time, ("continuous", "discrete"))
     if time == "discrete":
         return np.asarray(2.0 * np.sin(0.5 * np.pi / (2.0 * delay + 1.0)))
@@ -35,7 +35,7 @@ def allowance(delay: Array, time: Time) -> Array:
 
 
 def gain_within(stiffness: Array, delay: Array, fraction: float, time: Time) -> Array:
-    """Return the gains that use up `fraction` of what is allowed; without delay, of what a round allows."""
+    """Return the gains that use `fraction` of what is allowed; without delay, of what a round allows."""
     most = allowance(delay, time)
     return np.asarray(scalar("fraction", fraction, positive) * np.where(np.isinf(most), 2.0, most) / stiffness)
 
@@ -52,7 +52,7 @@ class Flat(NamedTuple):
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
 class System:
-    """Job nodes and server nodes that share servers by Eq. (33), with what a message takes between them; read-only.
+    """Job nodes and server nodes that share servers by Eq. (33), with the delays between them; read-only.
 
     Parameters
     ----------
@@ -65,11 +65,11 @@ class System:
     V, gamma : float or (...) array
         As in `bilinq.allocate`.
     weight : (..., I) array, optional
-        Positive; ones unless given.
+        Positive; default: ones.
     penalty : Penalty, optional
-        What a server class charges for its load in place of a hard capacity; `Power(2.0)` unless given.
+        The price that a server class charges for its load, in place of a hard capacity; default: `Power(2.0)`.
     forward, backward : float or (..., I, J) array
-        Delay from job node i to server node j, and back; at least zero.
+        Delay of messages from job node i to server node j, and back; at least zero.
 
     Examples
     --------
@@ -136,7 +136,7 @@ class System:
     ) -> Self:
         """Return a random system: queues of 1 to 19 jobs, rewards in [0, 1], half as many servers as job classes or more.
 
-        Every delay is drawn between the two of `delay`, both included; whole numbers unless `whole` is false.
+        Every delay is drawn between the two of `delay`, both included; whole numbers if `whole`.
         """
         rng = np.random.default_rng([count("seed", seed, 0), 4])
         shape = count("job_classes", job_classes), count("server_classes", server_classes)
@@ -145,7 +145,7 @@ class System:
         drawn = rng.integers(int(low), int(high), size, endpoint=True) if whole else rng.uniform(low, high, size)
         capacity = np.full(shape[1], max(1.0, round(0.5 * shape[0] / shape[1])))
         queue, reward = rng.integers(1, 20, shape[0]), rng.uniform(0.0, 1.0, shape)
-        return cls(queue, reward, capacity, V, gamma, None, penalty, drawn[0], drawn[1])
+        return cls(queue, reward, capacity, V, gamma, penalty=penalty, forward=drawn[0], backward=drawn[1])
 
     @property
     def batch(self) -> tuple[int, ...]:
@@ -189,7 +189,7 @@ class System:
         return Equilibrium(y, price, found.residual.reshape(self.batch), found.steps)
 
     def fixed_point(self) -> Array:
-        """Return the allocation (..., I, J) at which the nodes' rules rest; the optimum of Eq. (33)."""
+        """Return the allocation (..., I, J) at which the rules of the nodes are at rest; the optimum of Eq. (33)."""
         return self.equilibrium.expected.copy()
 
     def objective(self, expected: ArrayLike) -> Array:
@@ -211,29 +211,31 @@ class System:
         return np.asarray(1.0 + (z * slope)[..., None, :] / (self.equilibrium.price[..., None, :] + self.cost))
 
     def margin(self, gain: ArrayLike, time: Time = "continuous") -> Array:
-        """Return how much of the stability condition each pair uses up, (..., I, J): below one everywhere is safe.
+        """Return the part of the stability condition that each pair uses, (..., I, J): below one everywhere is safe.
 
         With "continuous" time it is the theorem's left side over pi / 2, Eq. (38); with "discrete" time it is the
-        condition for rounds, Eq. (40), which asks for more. Classes without jobs have margin zero.
+        condition for rounds, Eq. (40), which is stricter. Classes without jobs have margin zero.
         """
         used = self.checked_gain(gain) * self.stiffness() / allowance(self.round_trip, time)
         return np.where(self.demand[..., None] > 0.0, used, 0.0)
 
     def safe_gain(self, fraction: float = 0.5, time: Time = "continuous") -> Array:
-        """Return the gains (..., I, J) whose margin is `fraction` at every pair, by the fixed point.
+        """Return the gains (..., I, J) whose margin is `fraction` at every pair, computed at the fixed point.
 
-        In continuous time a pair without delay could have any gain; it gets that of a round without delay.
+        In continuous time a pair without delay could have any gain; it gets the gain of a round without delay.
         """
         return gain_within(self.stiffness(), self.round_trip, fraction, time)
 
     def special_gain(self, fraction: float = 0.5, time: Time = "continuous", *, spare: float = 0.1) -> Array:
-        """Return safe gains (..., I, J) that need no fixed point, by the penalty's special case; Eq. (39).
+        """Return safe gains (..., I, J) without computing the fixed point, by the penalty's special case; Eq. (39).
 
         `spare` is the part of its capacity that every server class leaves idle; only the barrier needs it.
         """
         bound = self.penalty.stiffness(self.cost, spare)
         if not np.isfinite(bound).all():
-            raise BadInput(f"penalty must have a known stiffness; {type(self.penalty).__name__} has not, use safe_gain")
+            raise BadInput(
+                f"penalty must have a known stiffness; {type(self.penalty).__name__} has none, use safe_gain"
+            )
         return gain_within(bound, self.round_trip, fraction, time)
 
     def checked_gain(self, gain: ArrayLike) -> Array:
@@ -242,8 +244,8 @@ class System:
 
     def with_delays(self, forward: ArrayLike, backward: ArrayLike) -> Self:
         """Return the same system with other delays."""
-        given = (self.queue, self.reward, self.capacity, self.V, self.gamma, self.weight, self.penalty)
-        return type(self)(*given, forward, backward)
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        return type(self)(**given | {"forward": forward, "backward": backward})
 
 
 def _checked(given: dict[str, Array]) -> tuple[int, ...]:
@@ -264,9 +266,9 @@ def _checked(given: dict[str, Array]) -> tuple[int, ...]:
 
 
 def gap_bound(system: System, expected: ArrayLike) -> Array:
-    """Return what Eq. (33) can fall short of its optimum by at most, over the sum of all a_i, (...).
+    """Return a bound on what Eq. (33) falls short of its optimum by, over the sum of all a_i, (...); Eq. (45).
 
-    It is at least `Track.gap`, and zero at the optimum; infinite if a class with jobs gets nothing.
+    It is at least `Track.gap`, and zero at the optimum; infinite if a class with jobs is not served.
 
     Examples
     --------
@@ -295,7 +297,7 @@ def row_gaps(y: Array, a: Array, c: Array, price: Array, live: BoolArray) -> Arr
 
 
 def scaled_back(expected: ArrayLike, capacity: ArrayLike) -> Array:
-    """Return the allocation (..., I, J) with every server class that is asked for too much scaled back to its capacity.
+    """Return the allocation (..., I, J) with the load of every overloaded server class scaled back to its capacity.
 
     Examples
     --------
@@ -310,10 +312,10 @@ def scaled_back(expected: ArrayLike, capacity: ArrayLike) -> Array:
 
 
 def shortfall(system: System, expected: ArrayLike | None = None) -> Array:
-    """Return what an allocation, scaled back, loses against the exact program, over the sum of all a_i, (...).
+    """Return what a scaled-back allocation loses against the exact program, over the sum of all a_i, (...).
 
-    0.01 is as if every class got 1 % less service than at the optimum of Eq. (6). The fixed point unless `expected`
-    (..., I, J) is given; infinite if a class with jobs gets nothing.
+    0.01 is as if every class got 1 % less service than at the optimum of Eq. (6). `expected` (..., I, J) is by default the
+    fixed point. The result is infinite if a class with jobs is not served.
     """
     y = scaled_back(system.equilibrium.expected if expected is None else expected, system.capacity)
     best = allocate(system.queue, system.reward, system.capacity, system.V, system.gamma, weight=system.weight)
@@ -322,7 +324,7 @@ def shortfall(system: System, expected: ArrayLike | None = None) -> Array:
 
 
 def _value(system: System, y: Array) -> Array:
-    """Return the value of Eq. (6); minus infinity if a class with jobs gets nothing."""
+    """Return the value of Eq. (6); minus infinity if a class with jobs is not served."""
     a, served = system.demand, y.sum(axis=-1)
     fair = np.where(a > 0.0, a * np.log(np.where(served > 0.0, served, 1.0)), 0.0)
     fair = np.where((a > 0.0) & (served <= 0.0), -np.inf, fair)

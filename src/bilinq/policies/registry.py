@@ -73,15 +73,13 @@ def make_allocator(given: Any) -> Allocator:
 
 def make_penalty(given: str | Penalty) -> Penalty:
     """Return the penalty that "power:2", "bounded:2,1" or "barrier" names; return a penalty as it is."""
-    from bilinq.distributed import Barrier, Bounded, Power
+    from bilinq.distributed.penalties import FAMILIES
 
     if not isinstance(given, str):
         return given
     kind, _, rest = given.partition(":")
-    one_of("penalty", kind, ("power", "bounded", "barrier"))
-    if kind == "barrier":
-        return Barrier()
-    return Power(*parse_numbers("penalty", rest, 1)) if kind == "power" else Bounded(*parse_numbers("penalty", rest, 2))
+    family, parameters = FAMILIES[one_of("penalty", kind, tuple(FAMILIES))]
+    return family(*(parse_numbers("penalty", rest, parameters) if parameters else ()))
 
 
 def parse_numbers(name: str, text: str, size: int | None = None) -> list[float]:

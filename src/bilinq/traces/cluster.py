@@ -1,4 +1,4 @@
-"""The cluster trace: its classes of machines and jobs, and the digest that is made of its tables."""
+"""The digest of a cluster trace: its classes of machines and jobs, found in its tables."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import numpy as np
 from bilinq.arrays import Array, IntArray, count, one_of, positive, scalar
 from bilinq.errors import BadInput
 from bilinq.traces import passes
-from bilinq.traces.digest import CollectionPoint, Digest, JobClass, LeftOut, MachineClass, Pair, Progress, Units
-from bilinq.traces.folder import find
-from bilinq.traces.passes import CELLS, Labels, Moments, Queued, Requests, Rows, rows
+from bilinq.traces.digest import CollectionPoint, Digest, LeftOut, MachineClass, Pair, Progress, TraceJobClass, Units
+from bilinq.traces.passes import CELLS, Labels, Moments, QueuedCollections, Requests, TraceRows, rows
+from bilinq.traces.shards import find_tables
 
 RESTARTS = 100
 """Starts of k-means, of which the best result is kept."""
 STEPS = 30
-"""Steps of each; on the shipped extract it stands still after about twenty."""
+"""Steps of each start; on the shipped extract it converges after about twenty."""
 
 
 def machine_classes(capacity: Array) -> tuple[Array, IntArray]:
@@ -32,7 +32,7 @@ def job_classes(request: Array, weight: Array, classes: int, seed: int) -> IntAr
     """Return the class of each collection (C,), by k-means on its mean request (C, 2) of CPU and memory.
 
     The class with the most collections comes first, the others by falling CPU request, averaged with `weight` (C,): the
-    order in which the paper's authors have them, as far as sizes tell.
+    order of the paper's authors, as far as sizes show it.
     """
     k = count("classes", classes)
     distinct = len(np.unique(request, axis=0))
@@ -68,18 +68,18 @@ def _k_means(points: Array, k: int, seed: int) -> IntArray:
 
 MICROSECONDS = 1_000_000
 LATEST = 2**63 // MICROSECONDS - 1
-"""Second after which the trace has no times."""
+"""The last second of which the trace can have times."""
 
 
-class Tables:
-    """The tables of a folder, to be read once each; counts what is left out on the way."""
+class TraceTables:
+    """The tables of a folder, to be read once each; counts the rows that are left out."""
 
     def __init__(self, path: str | PathLike[str], cell: str | None, progress: Progress | None) -> None:
-        self._folder, self._cell, self._progress = find(path), cell, progress
+        self._folder, self._cell, self._progress = find_tables(path), cell, progress
         self._done = 0
         self.left_out: Counter[str] = Counter({"files that belong to no table": self._folder.others})
 
-    def rows(self, table: str) -> Iterator[Rows]:
+    def rows(self, table: str) -> Iterator[TraceRows]:
         """Yield the rows of a table."""
         cells: set[int] = set()
         for file in self._folder.files[table]:
@@ -104,7 +104,7 @@ def aggregate(
     """Return the digest of the trace in a folder; see `Digest.of`."""
     _check(classes, units, seed, cell)
     end = int(min(scalar("until", until, positive), LATEST) * MICROSECONDS)
-    tables = Tables(path, cell, progress)
+    tables = TraceTables(path, cell, progress)
     machines = passes.machines(tables.rows("machine_events"), tables.left_out)
     if not machines.ids.size:
         raise BadInput(f"{path}: machine_events must add a machine with a capacity at time 0; got none")
@@ -139,13 +139,16 @@ def _check(classes: int, units: str, seed: int, cell: str | None) -> None:
         one_of("cell", cell, tuple(CELLS))
 
 
-def _with_instances(queued: Queued, requests: Requests, left_out: Counter[str]) -> tuple[Queued, Requests]:
-    """Return the collections of which there are instances."""
+def _with_instances(
+    queued: QueuedCollections, requests: Requests, left_out: Counter[str]
+) -> tuple[QueuedCollections, Requests]:
+    """Return the collections that have instances."""
     kept = requests.units > 0
     left_out["queued collections without instances"] += int(kept.size - np.count_nonzero(kept))
     if not kept.any():
         raise BadInput(f"instance_events must have instances of queued collections; got none of {kept.size}")
-    return Queued(queued.ids[kept], queued.time[kept]), Requests(requests.units[kept], requests.mean[kept])
+    left = QueuedCollections(queued.ids[kept], queued.time[kept])
+    return left, Requests(requests.units[kept], requests.mean[kept])
 
 
 def _machine_classes(kinds: Array, label: IntArray) -> tuple[MachineClass, ...]:
@@ -153,15 +156,15 @@ def _machine_classes(kinds: Array, label: IntArray) -> tuple[MachineClass, ...]:
     return tuple(MachineClass(cpus, memory, n) for (cpus, memory), n in zip(kinds.tolist(), number, strict=True))
 
 
-def _job_classes(label: IntArray, requests: Requests) -> tuple[JobClass, ...]:
+def _job_classes(label: IntArray, requests: Requests) -> tuple[TraceJobClass, ...]:
     """Return the classes, their requests averaged over units, not over collections."""
     units = np.bincount(label, requests.units)
     means = np.column_stack([np.bincount(label, requests.units * column) / units for column in requests.mean.T])
     rows = zip(means.tolist(), np.bincount(label).tolist(), units.astype(np.int64).tolist(), strict=True)
-    return tuple(JobClass(cpus, memory, number, total) for (cpus, memory), number, total in rows)
+    return tuple(TraceJobClass(cpus, memory, number, total) for (cpus, memory), number, total in rows)
 
 
-def _points(queued: Queued, requests: Requests, label: IntArray) -> tuple[CollectionPoint, ...]:
+def _points(queued: QueuedCollections, requests: Requests, label: IntArray) -> tuple[CollectionPoint, ...]:
     """Return the collections in order of arrival."""
     order = np.lexsort((queued.ids, queued.time))
     seconds, units, means = queued.time // MICROSECONDS, requests.units, requests.mean

@@ -1,4 +1,4 @@
-"""From counted rewards to a problem: means, features and scale."""
+"""Counted rewards as a problem: features, predictions for unseen pairs, scale, noise and arrivals."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from bilinq.problem import Problem
 from bilinq.simulation import Arrivals, Poisson, Recorded
 
 if TYPE_CHECKING:
-    from bilinq.traces.reward_rows import Side, Tally
-
+    from bilinq.traces.reward_rows import FileClasses, Tally
 
 SPANNED = 1e-8
 """A pair is predictable if its features are a combination of observed ones up to this part of their length."""
@@ -26,7 +25,7 @@ SPANNED = 1e-8
 def scaled_features(raw: ArrayLike) -> Array:
     """Return features (classes, d): each column divided by its largest entry, then all by the length of the longest.
 
-    The theory asks for vectors of length at most one; what a bilinear model can express stays the same.
+    The theory requires vectors of length at most one; what a bilinear model can express stays the same.
 
     Examples
     --------
@@ -47,7 +46,7 @@ def fill_unseen(mean: Array, count: IntArray, u: Array, v: Array, names: Sequenc
     Parameters
     ----------
     mean : (I, J) array
-        Mean rewards of the observed pairs; what stands elsewhere does not matter.
+        Mean rewards of the observed pairs; other entries are ignored.
     count : (I, J) int array
         Observations of each pair: least squares weighs means by them.
     u, v : (I, d1) and (J, d2) arrays
@@ -83,7 +82,7 @@ PerClass = float | Mapping[str, float]
 
 
 class Terms(NamedTuple):
-    """What a problem needs besides observations; the arguments of `reward_table` of the same names."""
+    """What a problem needs in addition to observations; the arguments of `reward_table` of the same names."""
 
     servers: int | Mapping[str, int]
     arrival_rate: PerClass | None
@@ -132,7 +131,7 @@ class RewardTable:
     scale : Scale
         From the file's units to those of the problem and back.
     left_out : dict
-        Rows that were left out because `arrival_rate` or `servers` does not name their class, by class.
+        Number of rows, by class, that were left out because `arrival_rate` or `servers` does not name their class.
     """
 
     problem: Problem
@@ -166,7 +165,7 @@ def build(tally: Tally, file: Path, terms: Terms) -> RewardTable:
 
 
 def _scale(tally: Tally) -> Scale:
-    """Return the scale that the range asks for, or the rewards."""
+    """Return the scale of the given range, or of the observed rewards."""
     if tally.bounds is not None:
         return Scale(*tally.bounds)
     if tally.low >= -1.0 and tally.high <= 1.0:
@@ -174,19 +173,19 @@ def _scale(tally: Tally) -> Scale:
     return Scale(tally.low, tally.high if tally.high > tally.low else tally.low + 1.0)
 
 
-def _features(side: Side) -> Array:
+def _features(side: FileClasses) -> Array:
     """Return the features (classes, d): one-hot, or the file's, scaled."""
     return scaled_features(side.vectors) if side.features else np.eye(len(side.number))
 
 
 def _filled(tally: Tally, file: Path, counts: IntArray, mean: Array, unseen: str) -> Array:
-    """Return the means with predictions where nothing was seen, or name the first such pair."""
+    """Return the means with predictions for unseen pairs; raise an error that names the first if these are not wanted."""
     job, server = tally.job, tally.server
     names = (list(job.number), list(server.number))
     if unseen == "error":
         i, j = np.argwhere(counts == 0)[0]
         pair = f"{job.column} {names[0][i]!r} on {server.column} {names[1][j]!r}"
-        raise BadInput(f"{file}: must hold a row of {pair}, or unseen = 'predicted' be given; got none")
+        raise BadInput(f"{file}: must contain a row of {pair}, or set unseen = 'predicted'; got none")
     if not job.features and not server.features:
         raise BadInput("unseen = 'predicted' needs job_features or server_features; got neither")
     low, high = tally.bounds or (tally.low, tally.high)
@@ -199,7 +198,7 @@ def _noise(file: Path, counts: IntArray, spread: Array, noise: float | None) -> 
         return np.full(counts.shape, scalar("noise", noise, non_negative))
     free = np.maximum(counts - 1, 0)
     if not free.any():
-        raise BadInput(f"{file}: must hold some pair twice, or noise be given; got every pair at most once")
+        raise BadInput(f"{file}: must contain some pair twice, or set noise; got every pair at most once")
     pooled = np.sqrt(spread.sum() / free.sum())
     return np.where(free > 0, np.sqrt(spread / np.maximum(free, 1)), pooled)
 
@@ -215,7 +214,7 @@ def _each(name: str, value: PerClass | Mapping[str, int], classes: Sequence[str]
 
 
 def _arrivals(tally: Tally, terms: Terms) -> tuple[Array, Arrivals]:
-    """Return the arrival rates (I,) and the law."""
+    """Return the arrival rates (I,) and the arrival process."""
     classes = list(tally.job.number)
     if terms.arrival_rate is not None:
         given = _each("arrival_rate", terms.arrival_rate, classes)

@@ -18,14 +18,14 @@ import pyarrow.parquet
 from bilinq.arrays import Array, IntArray, short
 from bilinq.errors import BadInput
 from bilinq.traces.passes import Moments
+from bilinq.traces.tables import GZIP, PARQUET
 
-GZIP = b"\x1f\x8b"
 BLOCK = 2**20
-"""Bytes of a CSV file, or rows of a Parquet file times sixteen, that are held at a time."""
+"""Bytes of a CSV file, or rows of a Parquet file times sixteen, that are read at a time."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Chunk:
+class RowChunk:
     """Some rows of a file.
 
     Attributes
@@ -49,10 +49,10 @@ class Chunk:
         return _fault(self.file, self.row + k, message)
 
 
-def chunks(file: Path, text: Sequence[str], numbers: Sequence[str]) -> Iterator[Chunk]:
+def chunks(file: Path, text: Sequence[str], numbers: Sequence[str]) -> Iterator[RowChunk]:
     """Yield the rows of `file` with its columns `text` and `numbers`.
 
-    What cannot be read raises `BadInput` that names the file and, where there is one, the row and the value.
+    A file that cannot be read raises `BadInput`, which names the file and, where there is one, the row and the value.
     """
     row = 1
     with _readable(file):
@@ -65,10 +65,10 @@ def _open(file: Path, columns: list[str]) -> Iterator[Any]:
     """Return the batches with the given columns."""
     with file.open("rb") as stream:
         head = stream.read(4096)
-    if head.startswith(b"PAR1") or file.suffix == ".parquet":
+    if head.startswith(PARQUET) or file.suffix == ".parquet":
         return _parquet(file, columns)
     if not head:
-        raise BadInput(f"{file}: must hold a header and rows; got an empty file")
+        raise BadInput(f"{file}: must contain a header and rows; got an empty file")
     if b"\0" in head and not head.startswith(GZIP):
         raise BadInput(f"{file}: must be UTF-8 text or Parquet; got {head[:12]!r}...")
     return _csv(file, columns)
@@ -100,8 +100,8 @@ def _check_columns(file: Path, columns: list[str], found: list[str]) -> None:
             raise BadInput(f"{file}: must have one column {column!r}; got {many}")
 
 
-def _chunk(file: Path, row: int, batch: Any, text: Sequence[str], numbers: Sequence[str]) -> Chunk:
-    return Chunk(
+def _chunk(file: Path, row: int, batch: Any, text: Sequence[str], numbers: Sequence[str]) -> RowChunk:
+    return RowChunk(
         file, row,
         {column: _names(file, row, column, batch.column(column)) for column in text},
         {column: _numbers(file, row, column, batch.column(column)) for column in numbers},
@@ -112,7 +112,7 @@ def _names(file: Path, row: int, column: str, values: Any) -> tuple[list[str], I
     """Return the distinct names of a column, and which of them each row has."""
     kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_integer(kind)):
-        raise BadInput(f"{file}: {column} must hold text or whole numbers; got {kind}")
+        raise BadInput(f"{file}: {column} must contain text or whole numbers; got {kind}")
     coded = values.cast(pa.string()).dictionary_encode()
     if coded.null_count:
         k = int(np.flatnonzero(coded.is_null().to_numpy(zero_copy_only=False))[0])
@@ -128,7 +128,7 @@ def _names(file: Path, row: int, column: str, values: Any) -> tuple[list[str], I
 def _numbers(file: Path, row: int, column: str, values: Any) -> Array:
     """Return a column of finite numbers."""
     if pa.types.is_boolean(values.type) or pa.types.is_nested(values.type):
-        raise BadInput(f"{file}: {column} must hold numbers; got {values.type}")
+        raise BadInput(f"{file}: {column} must contain numbers; got {values.type}")
     try:
         array = np.asarray(values.cast(pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float64)
     except pa.ArrowException:
@@ -140,7 +140,7 @@ def _numbers(file: Path, row: int, column: str, values: Any) -> Array:
 
 
 def _number(value: Any) -> float:
-    """Return one value as a number, NaN where it is none: found only where a whole column could not be read at once."""
+    """Return one value as a number, NaN where it is none: used only if a whole column could not be read at once."""
     try:
         return float(pa.scalar(value).cast(pa.float64()).as_py())
     except (pa.ArrowException, TypeError):
@@ -153,7 +153,7 @@ def _fault(file: Path, row: int, message: str) -> BadInput:
 
 @contextmanager
 def _readable(file: Path) -> Iterator[None]:
-    """Turn what the file system and PyArrow raise into one clear error."""
+    """Turn errors of the file system and of PyArrow into one clear error."""
     try:
         yield
     except UnicodeDecodeError as error:
@@ -163,20 +163,20 @@ def _readable(file: Path) -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
-    """Return what an error of the file system or of PyArrow means; PyArrow counts the header of a CSV file as row 1."""
-    said = getattr(error, "strerror", None) or str(error).splitlines()[0]
-    place = re.search(r"Row #(\d+): (?:Expected (\d+) columns, got (\d+))?", said)
-    if "Empty CSV file" in said:
-        return "must hold a header and rows; got no rows"
+    """Return the meaning of an error of the file system or of PyArrow, which counts the header of a CSV file as row 1."""
+    text = getattr(error, "strerror", None) or str(error).splitlines()[0]
+    place = re.search(r"Row #(\d+): (?:Expected (\d+) columns, got (\d+))?", text)
+    if "Empty CSV file" in text:
+        return "must contain a header and rows; got no rows"
     if place is None:
-        return f"cannot be read; {said}"
+        return f"cannot be read; {text}"
     fields, found = place.group(2, 3)
     rule = f"must have {fields} fields; got {found}" if fields else "must be UTF-8 text; got other bytes"
     return f"row {int(place[1]) - 1}: {rule}"
 
 
 @dataclass(eq=False)
-class Side:
+class FileClasses:
     """The job classes, or the server classes, of a file.
 
     Attributes
@@ -186,13 +186,13 @@ class Side:
     features : sequence of str
         The columns with their features, constant within a class.
     only : sequence of str, optional
-        The classes to take in, in their order; all, in order of appearance, unless given.
+        The classes to use, in this order; default: all, in order of appearance.
     number : dict
         Number of each class by name.
     vectors : (classes, features) array
-        What the feature columns say of each class, NaN before its first row.
+        The features of each class, NaN before its first row.
     left_out : Counter
-        Rows of classes that are not taken in, by name.
+        Number of rows of classes that are not used, by name.
     """
 
     column: str
@@ -205,8 +205,8 @@ class Side:
     def __post_init__(self) -> None:
         self.number.update((name, k) for k, name in enumerate(self.only or ()))
 
-    def select(self, chunk: Chunk, rows: IntArray) -> IntArray:
-        """Return those of `rows` whose class is taken in, and count the others."""
+    def select(self, chunk: RowChunk, rows: IntArray) -> IntArray:
+        """Return those of `rows` whose class is used, and count the others."""
         if self.only is None:
             return rows
         names, code = chunk.text[self.column]
@@ -214,7 +214,7 @@ class Side:
         self.left_out.update(names[k] for k in code[rows[~wanted]].tolist())
         return rows[wanted]
 
-    def classes(self, chunk: Chunk, rows: IntArray) -> IntArray:
+    def classes(self, chunk: RowChunk, rows: IntArray) -> IntArray:
         """Return the number of the class of each of `rows`; new classes get the next numbers in order of appearance."""
         names, code = chunk.text[self.column]
         present, first, of = np.unique(code[rows], return_index=True, return_inverse=True)
@@ -222,8 +222,8 @@ class Side:
             self.number.setdefault(names[k], len(self.number))
         return np.array([self.number[names[k]] for k in present.tolist()], np.int64)[of]
 
-    def take_features(self, chunk: Chunk, rows: IntArray, of: IntArray) -> None:
-        """Note the features of the classes `of` the `rows`, or raise where a class has two values."""
+    def add_features(self, chunk: RowChunk, rows: IntArray, of: IntArray) -> None:
+        """Store the features of the classes `of` the `rows`; raise if a class has two values."""
         if not self.features:
             return
         values = np.stack([chunk.numbers[column][rows] for column in self.features], axis=1)
@@ -234,13 +234,13 @@ class Side:
         for k, column in np.argwhere(values != self.vectors[of]).tolist():
             name = list(self.number)[of[k]]
             rule = f"{self.features[column]} must be the same in all rows of {self.column} {name!r}"
-            held = f"{self.vectors[of[k], column]:.12g} so far"
-            raise chunk.fault(int(rows[k]), f"{rule}, {held}; got {values[k, column]:.12g}")
+            known = f"{self.vectors[of[k], column]:.12g} so far"
+            raise chunk.fault(int(rows[k]), f"{rule}, {known}; got {values[k, column]:.12g}")
 
 
 @dataclass(eq=False)
 class Tally:
-    """What a file's observations come to.
+    """The observations of a file, counted by pair.
 
     Attributes
     ----------
@@ -251,11 +251,11 @@ class Tally:
     low, high : float
         The smallest and the largest reward.
     times : list of (rows,) arrays
-        Of each chunk the time of its rows, where they are wanted; `jobs` has their classes.
+        Times of the rows of each chunk, if they are wanted; `jobs` has their classes.
     """
 
-    job: Side
-    server: Side
+    job: FileClasses
+    server: FileClasses
     reward: str
     time: str | None = None
     bounds: tuple[float, float] | None = None
@@ -266,21 +266,21 @@ class Tally:
     times: list[Array] = field(default_factory=list)
     jobs: list[IntArray] = field(default_factory=list)
 
-    def take(self, chunk: Chunk) -> None:
-        """Take in a chunk of rows."""
+    def add(self, chunk: RowChunk) -> None:
+        """Count a chunk of rows."""
         rows = self.server.select(chunk, self.job.select(chunk, np.arange(len(chunk.numbers[self.reward]))))
         if not rows.size:
             return
         i, j = self.job.classes(chunk, rows), self.server.classes(chunk, rows)
-        self.job.take_features(chunk, rows, i)
-        self.server.take_features(chunk, rows, j)
+        self.job.add_features(chunk, rows, i)
+        self.server.add_features(chunk, rows, j)
         self._check_bounds(chunk, rows)
         self._add(i, j, chunk.numbers[self.reward][rows])
         if self.time is not None:
             self.times.append(chunk.numbers[self.time][rows])
             self.jobs.append(i)
 
-    def _check_bounds(self, chunk: Chunk, rows: IntArray) -> None:
+    def _check_bounds(self, chunk: RowChunk, rows: IntArray) -> None:
         if self.bounds is None:
             return
         rewards, (low, high) = chunk.numbers[self.reward], self.bounds
@@ -293,16 +293,16 @@ class Tally:
         codes, of = np.unique(i * width + j, return_inverse=True)
         places = [self.pairs.setdefault(divmod(code, width), len(self.pairs)) for code in codes.tolist()]
         if len(self.pairs) > self.moments.count.size:
-            self.moments = _roomier(self.moments, 2 * len(self.pairs))
+            self.moments = _enlarged(self.moments, 2 * len(self.pairs))
         self.moments.add(np.array(places)[of], rewards)
 
     def left_out(self) -> dict[str, int]:
-        """Return the rows that were left out, by the class because of which they were."""
+        """Return the number of rows that were left out, by the class that is not used."""
         sides = (self.job, self.server)
         return {f"{side.column} {name!r}": rows for side in sides for name, rows in side.left_out.items()}
 
     def tables(self) -> tuple[IntArray, Array, Array]:
-        """Return numbers, means and sums of squared deviations, each (I, J), zero where nothing was seen."""
+        """Return counts, means and sums of squared deviations, each (I, J), zero for unseen pairs."""
         shape = (len(self.job.number), len(self.server.number))
         count, mean, spread = np.zeros(shape, np.int64), np.zeros(shape), np.zeros(shape)
         i, j = np.array(list(self.pairs)).T
@@ -311,17 +311,17 @@ class Tally:
         return count, mean, spread
 
     def check_seen(self, file: object) -> None:
-        """Raise if a class that was asked for, or any at all, has no row."""
+        """Raise if a wanted class has no row, or if there is no row at all."""
         if not self.pairs:
-            raise BadInput(f"{file}: must hold at least one row of the classes asked for; got none")
+            raise BadInput(f"{file}: must contain at least one row of the wanted classes; got none")
         for side, axis in ((self.job, 0), (self.server, 1)):
             seen = {pair[axis] for pair in self.pairs}
             for name, k in side.number.items():
                 if k not in seen:
-                    raise BadInput(f"{file}: must hold a row of {side.column} {name!r}; got none")
+                    raise BadInput(f"{file}: must contain a row of {side.column} {name!r}; got none")
 
 
-def _roomier(moments: Moments, groups: int) -> Moments:
+def _enlarged(moments: Moments, groups: int) -> Moments:
     """Return the same with room for more groups."""
     wide = Moments(groups)
     for name in ("count", "mean", "deviation"):

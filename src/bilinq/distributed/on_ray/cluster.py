@@ -1,4 +1,4 @@
-"""A Ray cluster to work on: one that runs already, or one of our own, private to the user, that ends with us."""
+"""A Ray cluster to work on: one that is running already, or a private one that starts and ends with the work."""
 
 from __future__ import annotations
 
@@ -22,40 +22,42 @@ from typing import Any
 
 from bilinq.errors import BadInput, BilinqError, Unreachable
 
-ANSWER = 4.0
-"""Seconds that a cluster may take to answer at all: to a connection, and then to a greeting."""
-PATIENCE = 30.0
-"""Seconds that a cluster which answers may take to let us in; Ray itself tries for minutes."""
-HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
-SETTINGS = b"\x04"
-"""How a client greets in HTTP/2, with empty settings; the kind of frame that the server must then send first."""
-REFUSED = "InvalidAuthToken"
-"""What Ray writes again and again while a cluster does not accept our token."""
-STORE = 2**28
-"""Bytes of shared memory for the objects of a Ray of our own."""
-ROOM = 30
-"""The longest name of a temporary folder that leaves room for Ray's sockets, whose names have 107 bytes at most."""
-SCRIPT = "import ray, sys; ray.init(address=sys.argv[1], log_to_driver=False, configure_logging=False)"
+CONNECT_SECONDS = 4
+"""Seconds that an address may take to accept a connection, and then to answer as Ray does."""
+JOIN_SECONDS = 30.0
+"""Seconds that a cluster which answers may take to accept a new process; Ray itself tries for minutes."""
+OTHER_TOKEN = "the Ray cluster there expects another token; set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH"
+REFUSALS = {
+    "Failed to connect to GCS": "what answers there is not Ray",
+    "InvalidAuthToken": OTHER_TOKEN,
+    "AuthenticationError": OTHER_TOKEN,
+}
+"""What Ray writes while it tries in vain to join, and what that means."""
+OBJECT_STORE_BYTES = 2**28
+"""Bytes of shared memory for the objects of a private Ray."""
+LONGEST_FOLDER = 30
+"""The longest name of a temporary folder that leaves room for Ray's sockets, whose names have at most 107 bytes."""
+JOIN_SCRIPT = "import ray, sys; ray.init(address=sys.argv[1], log_to_driver=False, configure_logging=False)"
 LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-"""With this set to 0 Ray keeps to the loopback address instead of looking for one that other machines can reach."""
+"""With this set to 0 Ray uses the loopback address instead of one that other machines can reach."""
 
 
 @contextmanager
 def joined(address: str | None = None, cpus: int | None = None) -> Iterator[Any]:
-    """Give the module `ray`, connected; what was begun here ends with the block, what was there before stays.
+    """Yield the module `ray`, connected; what was started here ends with the block, what was running before stays.
 
     Parameters
     ----------
     address : str, optional
-        Where a cluster runs, as host:port, or "auto" for the one that `ray start` began or RAY_ADDRESS names. A Ray of our
-        own unless given: on this machine alone, its files in a folder that only the user can open.
+        Of a running cluster, as host:port, or "auto" for the one that `ray start` started or RAY_ADDRESS names.
+        Default: a private Ray on this machine, with its files in a folder that only the user can open.
     cpus : int, optional
-        Cores that a Ray of our own uses; all unless given.
+        Cores that a private Ray uses; default: all.
 
     Raises
     ------
     Unreachable
-        If no cluster answers there, within ten seconds.
+        If no cluster answers at the address; within ten seconds if nothing does or it is not Ray.
     BilinqError
         If Ray is not installed.
 
@@ -72,7 +74,7 @@ def joined(address: str | None = None, cpus: int | None = None) -> Iterator[Any]
 
 
 def imported() -> Any:
-    """Return the module `ray`, or say what to install."""
+    """Return the module `ray`; raise an error that names what to install if it is missing."""
     try:
         return import_module("ray")
     except ImportError as error:
@@ -81,18 +83,20 @@ def imported() -> Any:
 
 @contextmanager
 def _started(ray: Any, cpus: int | None) -> Iterator[None]:
-    """Start a Ray on this machine, reachable from this machine alone, with a token of its own."""
-    folder = Path(tempfile.mkdtemp(prefix="bilinq-", dir=None if len(tempfile.gettempdir()) < ROOM else "/tmp"))
+    """Start a private Ray, reachable from this machine only, with its own token."""
+    parent = None if len(tempfile.gettempdir()) < LONGEST_FOLDER else "/tmp"
+    folder = Path(tempfile.mkdtemp(prefix="bilinq-", dir=parent))
     token = folder / "token"
     token.touch(mode=0o600)
     token.write_text(secrets.token_hex(32))
-    path = os.pathsep.join(filter(None, (str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH"))))
+    source = str(Path(__file__).parents[3])
+    path = os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH"))))
     settings = {"RAY_AUTH_TOKEN_PATH": str(token), "RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": path}
     try:
         with _credentials(), _environment(settings), _loopback(wanted=True), _ended(ray):
             try:
                 ray.init(
-                    address="local", num_cpus=cpus, object_store_memory=STORE, include_dashboard=False,
+                    address="local", num_cpus=cpus, object_store_memory=OBJECT_STORE_BYTES, include_dashboard=False,
                     log_to_driver=False, configure_logging=False, _temp_dir=str(folder / "ray"),
                 )  # fmt: skip
             except (RuntimeError, OSError) as error:
@@ -102,9 +106,12 @@ def _started(ray: Any, cpus: int | None) -> Iterator[None]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+# A running cluster is tried out first: `ray.init` on a wrong address takes minutes, cannot be stopped and prints.
+
+
 @contextmanager
 def _connected(ray: Any, address: str) -> Iterator[None]:
-    """Join a cluster that runs already."""
+    """Join a running cluster."""
     local = probe(address)
     with _loopback(wanted=local), _ended(ray):
         try:
@@ -114,36 +121,29 @@ def _connected(ray: Any, address: str) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def _ended(ray: Any) -> Iterator[None]:
-    """Leave the cluster at the end of the block, also if joining it was interrupted; one of our own ends by that."""
-    try:
-        yield
-    finally:
-        ray.shutdown()
-
-
 def probe(address: str) -> bool:
-    """Raise `Unreachable` unless a cluster lets us in; return whether the address is this machine's own loopback.
+    """Raise `Unreachable` unless a cluster can be joined; return whether the address is on this machine's loopback.
 
-    Another process tries, since an attempt of Ray's own cannot be stopped, takes minutes and writes to the terminal.
+    Another process tries to join, and is stopped as soon as Ray writes why it cannot.
     """
-    local = _answers(*_parts(address), address)
-    command = [sys.executable, "-c", SCRIPT, address]
-    environment = os.environ | ({LOOPBACK: "0"} if local else {})
-    with tempfile.TemporaryFile() as file:
-        attempt = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=environment)
+    local = _listens(*_parts(address), address)
+    environment = {"RAY_gcs_rpc_server_connect_timeout_s": str(CONNECT_SECONDS)} | os.environ
+    if local:
+        environment[LOOPBACK] = "0"
+    with tempfile.TemporaryFile() as output:
+        command = [sys.executable, "-c", JOIN_SCRIPT, address]
+        attempt = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
         try:
-            told, until = "", time.monotonic() + PATIENCE
-            while attempt.poll() is None and time.monotonic() < until and REFUSED not in told:
+            deadline, written = time.monotonic() + JOIN_SECONDS, ""
+            while attempt.poll() is None and time.monotonic() < deadline and not _refusal(written):
                 time.sleep(0.02)
-                told = os.pread(file.fileno(), 2**16, 0).decode(errors="replace")
+                written = _read(output.fileno())
         finally:
             attempt.kill()
             attempt.wait()
-        told = os.pread(file.fileno(), 2**16, 0).decode(errors="replace")
+        written = _read(output.fileno())
     if attempt.returncode:
-        raise Unreachable(f"address {address}: no Ray cluster let us in{_reason(told)}")
+        raise Unreachable(f"address {address}: {_refusal(written) or _last_line(written)}")
     return local
 
 
@@ -161,32 +161,48 @@ def _parts(address: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def _answers(host: str, port: int, address: str) -> bool:
-    """Raise `Unreachable` if nothing there answers as Ray would, in HTTP/2; return whether it is on the loopback."""
+def _listens(host: str, port: int, address: str) -> bool:
+    """Raise `Unreachable` if nothing accepts a connection; return whether the address is on the loopback."""
     try:
-        with socket.create_connection((host.strip("[]"), port), timeout=ANSWER) as connection:
-            if os.environ.get("RAY_USE_TLS") != "1":
-                connection.sendall(HELLO)
-                if connection.recv(9)[3:4] != SETTINGS:
-                    raise Unreachable(f"address {address}: what answers there is not Ray")
+        with socket.create_connection((host.strip("[]"), port), timeout=CONNECT_SECONDS) as connection:
             return ipaddress.ip_address(connection.getpeername()[0]).is_loopback
     except TimeoutError:
-        raise Unreachable(f"address {address}: nothing answers there within {ANSWER:g} s") from None
+        raise Unreachable(f"address {address}: nothing answers there within {CONNECT_SECONDS} s") from None
     except OSError as error:
         raise Unreachable(f"address {address}: nothing answers there ({error})") from None
 
 
-def _reason(told: str) -> str:
-    """Return what is known of a failed attempt, from what Ray wrote."""
-    if REFUSED in told or "AuthenticationError" in told:
-        return ": its token is another (set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH)"
-    last = told.strip().rpartition("\n")[2].rpartition("] ")[2]
-    return f" ({last[-200:]})" if last else ""
+def _read(descriptor: int) -> str:
+    """Return what was written to a file so far, up to 64 KiB."""
+    return os.pread(descriptor, 2**16, 0).decode(errors="replace")
+
+
+def _refusal(written: str) -> str:
+    """Return why Ray cannot join, if it wrote so; else an empty text."""
+    return next((reason for sign, reason in REFUSALS.items() if sign in written), "")
+
+
+def _last_line(written: str) -> str:
+    """Return what is known of an attempt that failed for another reason: the last line that Ray wrote."""
+    last = written.strip().rpartition("\n")[2].rpartition("] ")[2]
+    return "could not join the Ray cluster there" + (f" ({last[-200:]})" if last else "")
+
+
+# Ray changes this process: environment, credentials, log level, signal handlers. Each is set back afterwards.
+
+
+@contextmanager
+def _ended(ray: Any) -> Iterator[None]:
+    """Disconnect at the end of the block, also if joining was interrupted; this ends a private Ray."""
+    try:
+        yield
+    finally:
+        ray.shutdown()
 
 
 @contextmanager
 def _environment(settings: Mapping[str, str]) -> Iterator[None]:
-    """Set variables for us and for what we start; afterwards they are as before, also those that Ray sets itself."""
+    """Set environment variables within the block; afterwards restore them, and those that Ray sets itself."""
     ours = {name: value for name, value in os.environ.items() if name in settings or name.startswith("RAY_")}
     os.environ.update(settings)
     try:
@@ -199,7 +215,7 @@ def _environment(settings: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _replaced(module: str, name: str, value: Any) -> Iterator[None]:
-    """Give another value to a name of a module, for as long as the block takes."""
+    """Replace a name of a module within the block."""
     found = import_module(module)
     before = getattr(found, name)
     setattr(found, name, value)
@@ -210,7 +226,7 @@ def _replaced(module: str, name: str, value: Any) -> Iterator[None]:
 
 
 def _loopback(wanted: bool) -> AbstractContextManager[None]:
-    """Keep to the loopback address if `wanted`; Ray reads its own variable for that only when it is imported."""
+    """Use the loopback address if `wanted`; Ray reads the environment variable for this only at import."""
     if not wanted:
         return nullcontext()
     return _replaced("ray._private.ray_constants", "ENABLE_RAY_CLUSTER", False)
@@ -218,7 +234,7 @@ def _loopback(wanted: bool) -> AbstractContextManager[None]:
 
 @contextmanager
 def _credentials() -> Iterator[None]:
-    """Make Ray forget mode and token afterwards; else it would bring them to the next session of this process."""
+    """Make Ray forget authentication mode and token afterwards; otherwise this process's next session has them."""
     raylet = import_module("ray._raylet")
     try:
         yield
@@ -229,7 +245,7 @@ def _credentials() -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep Ray's notices off the terminal (it prints them as output), and give signals back afterwards."""
+    """Keep Ray's notices out of the output, and restore the signal handler afterwards."""
     logger, handler = logging.getLogger("ray"), signal.getsignal(signal.SIGTERM)
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -14,17 +14,17 @@ import pyarrow.json as arrow_json
 
 from bilinq.arrays import short
 from bilinq.errors import BadInput
-from bilinq.traces.streams import BLOCK, cut_off, open_bytes, without_mark
-from bilinq.traces.tables import Column, arrow_type
+from bilinq.traces.formats import BLOCK, arrow_type, cut_off, open_bytes
+from bilinq.traces.tables import BYTE_ORDER_MARK, Column
 
 INT64 = range(-(2**63), 2**63)
 
 
 def read(file: Path, wanted: Collection[Column]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a file of JSON lines."""
-    seen, styles = set(), [pa.string(), pa.int64()]
+    seen, types = set(), [pa.string(), pa.int64()]
     for first, block in _blocks(file):
-        for batch in _parsed(block, wanted, styles) or [_slowly(block, first, wanted, file)]:
+        for batch in _parsed(block, wanted, types) or [_line_by_line(block, first, wanted, file)]:
             seen |= {name for name in batch.schema.names if batch.column(name).null_count < batch.num_rows}
             yield batch
     for column in wanted:
@@ -38,7 +38,10 @@ def _blocks(file: Path) -> Iterator[tuple[int, bytes]]:
     try:
         with open_bytes(file) as stream:
             while fresh := stream.read(BLOCK):
-                text, newline, rest = (rest + (fresh if line > 1 or rest else without_mark(fresh))).rpartition(b"\n")
+                first = line == 1 and not rest
+                text, newline, rest = (rest + (fresh.removeprefix(BYTE_ORDER_MARK) if first else fresh)).rpartition(
+                    b"\n"
+                )
                 if newline:
                     yield line, text + newline
                     line += text.count(b"\n") + 1
@@ -48,16 +51,16 @@ def _blocks(file: Path) -> Iterator[tuple[int, bytes]]:
         yield line, rest
 
 
-def _parsed(block: bytes, wanted: Collection[Column], styles: list[Any]) -> list[pa.RecordBatch]:
-    """Return the rows of a block, or nothing if a line does not fit; the style of numbers that fits moves to the front."""
-    for style in tuple(styles):
-        options = arrow_json.ParseOptions(explicit_schema=_schema(wanted, style), unexpected_field_behavior="ignore")
+def _parsed(block: bytes, wanted: Collection[Column], types: list[Any]) -> list[pa.RecordBatch]:
+    """Return the rows of a block, or none if a line does not fit; the type of numbers that fits moves to the front."""
+    for whole in tuple(types):
+        options = arrow_json.ParseOptions(explicit_schema=_schema(wanted, whole), unexpected_field_behavior="ignore")
         try:
             table = arrow_json.read_json(io.BytesIO(block), parse_options=options)
             batches = [_canonical(raw, wanted) for raw in table.to_batches()]
         except pa.ArrowInvalid:
             continue
-        styles.sort(key=lambda other: other != style)
+        types.sort(key=lambda other: other != whole)
         return batches
     return []
 
@@ -87,8 +90,8 @@ def _canonical(raw: Any, wanted: Collection[Column]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, names=[column.name for column in wanted])
 
 
-def _slowly(block: bytes, first: int, wanted: Collection[Column], file: Path) -> pa.RecordBatch:
-    """Return the rows of a block parsed line by line, or name the one that is wrong."""
+def _line_by_line(block: bytes, first: int, wanted: Collection[Column], file: Path) -> pa.RecordBatch:
+    """Return the rows of a block, parsed one by one; raise an error that names the first bad one."""
     rows = []
     for number, line in enumerate(block.splitlines(), first):
         if not line.strip():
