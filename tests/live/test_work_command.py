@@ -81,7 +81,7 @@ def test_a_command_may_leave_its_input_unread_and_write_a_lot(capfd: pytest.Capt
         (("false",), "exit code 1"),
     ],
 )
-def test_a_bad_end_is_a_failure_that_says_why(words: tuple[str, ...], text: str) -> None:
+def test_a_failure_has_a_reason(words: tuple[str, ...], text: str) -> None:
     with pytest.raises(ChildProcessError) as caught:
         serve(*words)
     assert str(caught.value) == text
@@ -94,13 +94,13 @@ def test_a_command_is_ended_at_its_limit() -> None:
     assert time.monotonic() - start < 2.0
 
 
-def test_one_that_does_not_listen_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_that_ignores_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bilinq.client.guard.GRACE", 0.2)
     with pytest.raises(ChildProcessError, match=r"limit"):
         serve("sh", "-c", "trap '' TERM; while :; do sleep 0.05; done", limit=0.2)
 
 
-def test_what_a_command_leaves_behind_is_ended(tmp_path: Path) -> None:
+def test_processes_left_by_a_command_are_ended(tmp_path: Path) -> None:
     start = time.monotonic()
     serve("sh", "-c", f"sleep 30 & echo $! > {tmp_path}/pid")
     assert time.monotonic() - start < 3.0
@@ -108,7 +108,7 @@ def test_what_a_command_leaves_behind_is_ended(tmp_path: Path) -> None:
     until(lambda: not alive(child))
 
 
-def test_a_program_that_is_not_there_is_noticed_before_jobs_are_taken() -> None:
+def test_a_missing_program_is_an_error_before_jobs_are_accepted() -> None:
     for words in (["no-such-program"], []):
         with pytest.raises(BadInput, match="command must be a program"):
             Command(words, ExitReward(1.0))
@@ -142,7 +142,7 @@ def test_bad_rules_are_refused(values: Any, text: str) -> None:
         reward_of(*values)
 
 
-def test_the_guard_knows_what_has_not_ended() -> None:
+def test_the_guard_knows_which_commands_run() -> None:
     assert watch(["+12\n", "+34\n", "-12\n", "-56\n"]) == {34}
 
 
@@ -183,7 +183,9 @@ def test_work_runs_a_command_for_each_job(live: Faulty, client: Client) -> None:
     assert live.service.all_servers == {}
 
 
-def test_a_signal_lets_the_command_end_and_a_second_one_does_not(live: Faulty, client: Client, tmp_path: Path) -> None:
+def test_a_signal_lets_the_command_finish_and_a_second_one_stops_it(
+    live: Faulty, client: Client, tmp_path: Path
+) -> None:
     first = client.submit("short", 0.4)
     with at_work(live, "gpu", "--", "sh", "-c", f"touch {tmp_path}/begun; sleep $(cat)") as process:
         until((tmp_path / "begun").exists, 30.0)
@@ -221,7 +223,7 @@ def test_a_command_that_kills_its_worker_at_once_is_ended_too(live: Faulty, clie
         until(lambda: not alive(int((tmp_path / "pid").read_text())))
 
 
-def test_a_worker_does_without_a_guard_that_was_killed() -> None:
+def test_a_worker_continues_without_a_killed_guard() -> None:
     with Command(["cat"], LastLineReward()) as command:
         command._guard.kill()
         command._guard.wait()
@@ -262,7 +264,7 @@ def test_submit_once_submits_once(live: Faulty) -> None:
 
 
 @pytest.mark.usefixtures("environment")
-def test_submit_takes_many_jobs_in_parts(live: Faulty, tmp_path: Path) -> None:
+def test_submit_sends_many_jobs_in_batches(live: Faulty, tmp_path: Path) -> None:
     assert run("submit", "short", "--count", "2500").exit_code == 0
     assert live.asked("/v1/jobs") == 3
     (tmp_path / "lines").write_text("\n".join(json.dumps("x" * 300_000) for _ in range(7)))
@@ -284,7 +286,7 @@ def test_submit_says_how_to_continue_after_an_error(live: Faulty) -> None:
 
 
 @pytest.mark.usefixtures("environment")
-def test_submit_says_soon_that_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_submit_soon_says_that_the_service_does_not_respond(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bilinq.commands.submit.SLOW", 0.05)
     result = run("submit", "short", "--url", "http://127.0.0.1:1", "--timeout", "0.5")
     fails(result, "cannot reach http://127.0.0.1:1")
@@ -304,7 +306,7 @@ def test_submit_waits_for_the_end(live: Faulty, client: Client) -> None:
 
 
 @pytest.mark.usefixtures("environment")
-def test_what_is_wrong_is_one_clear_line(live: Faulty, tmp_path: Path) -> None:
+def test_an_error_is_one_clear_line(live: Faulty, tmp_path: Path) -> None:
     fails(run("submit", "long"), "class must be one of")
     fails(run("submit", "short", "--payload", "{"), "payload must be JSON")
     fails(run("submit", "short", "--payload", "NaN"), "payload must be JSON")

@@ -1,4 +1,4 @@
-"""What `import bilinq` offers, and that it comes only when it is asked for."""
+"""What `import bilinq` offers, and that it is imported only when it is used."""
 
 import subprocess
 import sys
@@ -22,7 +22,7 @@ def test_all_names_are_there_without_the_web_stack_ray_or_plots() -> None:
     in_a_new_process(code + "assert not {'httpx', 'httptools', 'ray', 'matplotlib'} & set(sys.modules)")
 
 
-def test_names_come_from_where_they_are_said_to_be() -> None:
+def test_names_come_from_their_modules() -> None:
     assert set(bilinq.__all__) == set(bilinq._HOME)
     for name in bilinq.__all__:
         value = getattr(bilinq, name)

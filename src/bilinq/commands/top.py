@@ -22,7 +22,9 @@ def top(
     ] = None,
     once: Annotated[
         bool,
-        typer.Option("--once", help="Print the state as plain text and exit; the default if output is no terminal."),
+        typer.Option(
+            "--once", help="Print the state as plain text and exit; the default if the output is not a terminal."
+        ),
     ] = False,
     json: Annotated[
         bool, typer.Option("--json", help="Print the layout and the newest sample as JSON and exit.")
