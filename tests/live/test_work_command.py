@@ -17,7 +17,7 @@ from faulty import Faulty, until
 from typer.testing import CliRunner, Result
 
 from bilinq.client import Client, Done, HeldJob, NewJob
-from bilinq.client.command import Command, CommandEnd, DurationReward, ExitReward, LastLineReward, reward_of
+from bilinq.client.command import Command, CommandEnd, last_line_reward, reward_rule
 from bilinq.client.guard import watch
 from bilinq.commands import app as cli
 from bilinq.errors import BadInput
@@ -35,6 +35,9 @@ def client(live: Faulty) -> Iterator[Client]:
         yield client
 
 
+EXIT = reward_rule("exit", 0.0, 1.0, 1.0)
+
+
 @pytest.fixture
 def environment(live: Faulty, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BILINQ_URL", live.url)
@@ -43,7 +46,7 @@ def environment(live: Faulty, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def serve(*words: str, rule: Any = None, limit: float | None = None, held: HeldJob = HELD) -> Done:
     """Run a command for a job."""
-    with Command(words, rule or ExitReward(1.0), limit) as command:
+    with Command(words, rule or EXIT, limit) as command:
         return asyncio.run(command(held))
 
 
@@ -57,7 +60,7 @@ def test_the_command_gets_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
         "import json, os, sys; e = os.environ; print('first'); print(json.dumps({'reward': 0.5, 'result': "
         "[json.load(sys.stdin), {k: e[k] for k in sorted(e) if k.startswith('BILINQ_')}]})); print()"
     )
-    done = serve(*python(code), rule=LastLineReward())
+    done = serve(*python(code), rule=last_line_reward)
     assert done.reward == 0.5
     assert done.result == [
         {"a": [1, "ü"]},
@@ -69,7 +72,7 @@ def test_the_command_gets_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_command_may_leave_its_input_unread_and_write_a_lot(capfd: pytest.CaptureFixture[str]) -> None:
     held = HeldJob(Lease("l1", 1, "s1", 0.0, 30.0, LeasedJob("j1", "short", "x" * 500_000, 1, 0)))
     code = "print('y' * 1_000_000); print(0.25)"
-    assert serve(*python(code), rule=LastLineReward(), held=held).reward == 0.25
+    assert serve(*python(code), rule=last_line_reward, held=held).reward == 0.25
     assert len(capfd.readouterr().out) > 1_000_000
 
 
@@ -111,16 +114,16 @@ def test_processes_left_by_a_command_are_ended(tmp_path: Path) -> None:
 def test_a_missing_program_is_an_error_before_jobs_are_accepted() -> None:
     for words in (["no-such-program"], []):
         with pytest.raises(BadInput, match="command must be a program"):
-            Command(words, ExitReward(1.0))
+            Command(words, EXIT)
     with pytest.raises(BadInput, match="limit must be"):
-        Command(["true"], ExitReward(1.0), 0.0)
+        Command(["true"], EXIT, 0.0)
 
 
 def test_rewards() -> None:
-    assert ExitReward(5.0)(CommandEnd(1.0, "")).reward == 5.0
-    duration = DurationReward(-1.0, 3.0, half=10.0)
+    assert reward_rule("exit", 0.0, 5.0, 1.0)(CommandEnd(1.0, "")).reward == 5.0
+    duration = reward_rule("duration", -1.0, 3.0, half=10.0)
     assert [duration(CommandEnd(seconds, "")).reward for seconds in (0.0, 10.0, 1e9)] == [3.0, 1.0, -1.0]
-    last = LastLineReward()
+    last = reward_rule("last-line", 0.0, 1.0, 1.0)
     assert last(CommandEnd(1.0, "0.5")) == last(CommandEnd(1.0, '{"reward": 0.5}')) == Done(0.5)
     assert last(CommandEnd(1.0, '{"done": false, "result": [1]}')) == Done(None, False, [1])
     for line in ("", "good", "NaN", "[1]", '{"rewards": 1}', '"0.5"', "null"):
@@ -139,7 +142,7 @@ def test_rewards() -> None:
 )
 def test_bad_rules_are_refused(values: Any, text: str) -> None:
     with pytest.raises(BadInput, match=text):
-        reward_of(*values)
+        reward_rule(*values)
 
 
 def test_the_guard_knows_which_commands_run() -> None:
@@ -224,7 +227,7 @@ def test_a_command_that_kills_its_worker_at_once_is_ended_too(live: Faulty, clie
 
 
 def test_a_worker_continues_without_a_killed_guard() -> None:
-    with Command(["cat"], LastLineReward()) as command:
+    with Command(["cat"], last_line_reward) as command:
         command._guard.kill()
         command._guard.wait()
         held = HeldJob(Lease("l1", 1, "s1", 0.0, 30.0, LeasedJob("j1", "short", 0.5, 1, 0)))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from bilinq.commands.shared import Database
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def backup(
-    out: Annotated[Path, typer.Option(help="New file for the backup; only its owner may read it.")],
+    out: Annotated[Path, Option(help="New file for the backup; only its owner may read it.")],
     database: Database = None,
 ) -> None:
     """Copy a SQLite database, also while a service uses it.
@@ -28,9 +29,9 @@ def backup(
 
 
 def restore(
-    file: Annotated[Path | None, typer.Argument(help="A backup; omit it for PostgreSQL, after pg_restore.")] = None,
+    file: Annotated[Path | None, Argument(help="A backup; omit it for PostgreSQL, after pg_restore.")] = None,
     database: Database = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a database that exists.")] = False,
+    force: Annotated[bool, Option("--force", help="Replace a database that exists.")] = False,
 ) -> None:
     """Replace the database by a backup, while no service uses it.
 
