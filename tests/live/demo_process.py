@@ -81,7 +81,7 @@ def reach(page: re.Match[str]) -> httpx.Client:
 
 
 def is_locked(file: Path) -> bool:
-    """Tell whether somebody holds the lock of a database."""
+    """Return whether a process has the lock of a database."""
     lock_file = file.with_name(f"{file.name}.lock")
     if not lock_file.exists():
         return False
@@ -100,13 +100,13 @@ def processor_seconds(pid: int) -> float:
 
 
 def watch(client: httpx.Client, found: Any, seconds: float = 60.0) -> Any:
-    """Return the state of the service as soon as it is as wanted."""
+    """Return the state of the service as soon as `found` accepts it."""
 
-    def look() -> Any:
+    def check() -> Any:
         state = client.get("/v1/state").raise_for_status().json()
         return state if found(state) else None
 
-    return wait_for(look, seconds)
+    return wait_for(check, seconds)
 
 
 def _stats() -> list[list[str]]:

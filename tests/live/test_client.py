@@ -144,7 +144,7 @@ def test_a_lost_answer_never_counts_twice(client: Client, live: Faulty) -> None:
     assert len(live.service.failed) == 1
 
 
-def test_a_job_whose_lease_was_lost_on_the_way_comes_again(client: Client, live: Faulty) -> None:
+def test_a_job_whose_lease_response_was_lost_is_leased_again(client: Client, live: Faulty) -> None:
     client.submit("short")
     server = client.register("gpu")
     live.fault("lose", "/lease")
@@ -165,7 +165,7 @@ def test_not_found_after_a_lost_answer_means_removed(client: Client, live: Fault
     assert live.service.all_servers == {}
 
 
-def test_what_was_done_before_is_done(client: Client, live: Faulty) -> None:
+def test_cancelling_and_revoking_twice_is_no_error(client: Client, live: Faulty) -> None:
     live.fault("lose", "/v1/jobs/")
     assert client.cancel(client.submit("short").id).state == "cancelled"
     ended = client.submit("short").id
@@ -180,7 +180,7 @@ def test_what_was_done_before_is_done(client: Client, live: Faulty) -> None:
         client.revoke_key("nobody")
 
 
-def test_what_must_not_be_repeated_is_not(client: Client, live: Faulty) -> None:
+def test_creating_a_key_is_not_retried_after_a_lost_answer(client: Client, live: Faulty) -> None:
     live.fault("lose", "/v1/keys")
     with pytest.raises(Unavailable, match="no response from"):
         client.create_key(NewKey(["read"]))
@@ -207,7 +207,7 @@ def test_it_waits_as_long_as_the_service_asks(client: Client, live: Faulty) -> N
     assert time.monotonic() - start >= 0.3
 
 
-def test_it_does_not_wait_for_longer_than_it_may(client: Client, live: Faulty) -> None:
+def test_it_does_not_wait_longer_than_its_timeout(client: Client, live: Faulty) -> None:
     live.fault("refuse", "/v1/jobs", status=429, retry_after="60")
     start = time.monotonic()
     with pytest.raises(Busy) as caught:
@@ -220,14 +220,14 @@ def test_it_does_not_wait_for_longer_than_it_may(client: Client, live: Faulty) -
     assert gone.value.retry_after > 1e9
 
 
-def test_a_full_backlog_is_pressure_and_then_an_error() -> None:
+def test_a_full_backlog_is_retried_and_then_an_error() -> None:
     with Faulty(PlainService(backlog=2)) as live, Client(live.url, live.key, timeout=1.2) as client:
         client.submit_all([NewJob("short")] * 2)
         with pytest.raises(Busy, match=r"backlog is full"):
             client.submit("short")
 
 
-def test_a_slow_answer_is_asked_for_again(client: Client, live: Faulty) -> None:
+def test_a_slow_answer_is_retried(client: Client, live: Faulty) -> None:
     live.fault("slow", "/v1/jobs", seconds=1.0)
     start = time.monotonic()
     client.submit("short")
@@ -260,21 +260,21 @@ def test_an_unreachable_service_is_named_with_its_address(kind: Any) -> None:
             asyncio.run(outcome) if inspect.iscoroutine(outcome) else None
 
 
-def test_it_is_there_again_after_a_restart(client: Client, live: Faulty) -> None:
+def test_it_continues_after_a_restart(client: Client, live: Faulty) -> None:
     client.submit("short")
     live.restart()
     client.submit("short")
     assert len(live.service.all_jobs) == 2
 
 
-def test_errors_of_the_service_come_back_as_what_they_were(client: Client, live: Faulty) -> None:
+def test_errors_of_the_service_keep_their_types(client: Client, live: Faulty) -> None:
     with pytest.raises(BadInput, match="class must be one of"):
         client.submit("long")
     client.submit("short", 1, key="k")
     assert client.submit("short", 1, key="k").id == "j1"
-    with pytest.raises(Conflict, match="'k'") as clash:
+    with pytest.raises(Conflict, match="'k'") as conflict:
         client.submit("short", 2, key="k")
-    assert not isinstance(clash.value, Stale)
+    assert not isinstance(conflict.value, Stale)
     with pytest.raises(NotFound, match="j9"):
         client.job("j9")
     lease = client.lease(client.register("gpu").id)
@@ -289,7 +289,7 @@ def test_errors_of_the_service_come_back_as_what_they_were(client: Client, live:
         client.submit("short", "x" * 1_100_000)
 
 
-def test_an_error_in_the_service_is_neither_hidden_nor_asked_for_again(client: Client, live: Faulty) -> None:
+def test_an_internal_error_is_raised_and_not_retried(client: Client, live: Faulty) -> None:
     with pytest.raises(Refused, match=r"request \w+"):
         client.submit("short", "explode")
     assert live.asked("/v1/jobs") == 1
@@ -322,7 +322,7 @@ def test_what_is_no_json_is_not_sent(value: Any, client: Client, live: Faulty) -
     assert not live.requests
 
 
-def test_ids_cannot_lead_elsewhere(client: Client, live: Faulty) -> None:
+def test_ids_cannot_change_the_path(client: Client, live: Faulty) -> None:
     with pytest.raises(Refused):
         client.job("../state")
     with pytest.raises(BadInput, match="id must not be empty"):
@@ -371,7 +371,7 @@ def test_secrets_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
         Client(attempt=-1.0)
 
 
-def test_waiting_for_a_job_ends_when_it_does(client: Client, live: Faulty) -> None:
+def test_waiting_for_a_job_ends_with_the_job(client: Client, live: Faulty) -> None:
     ref = client.submit("short")
     start = time.monotonic()
     assert client.wait(ref.id, 0.2).state == "queued"
@@ -399,7 +399,7 @@ def test_coroutines_do_the_same(live: Faulty) -> None:
     asyncio.run(use())
 
 
-def test_pauses_grow_are_spread_and_end() -> None:
+def test_pauses_grow_up_to_a_limit_and_are_randomised() -> None:
     first, fifth, last = ([transport.backoff(tries) for _ in range(50)] for tries in (1, 5, 1000))
     assert all(max(pauses) > min(pauses) for pauses in (first, fifth, last))
     assert max(first) < min(fifth) < max(last) <= transport.LONGEST_PAUSE

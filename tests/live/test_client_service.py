@@ -1,4 +1,4 @@
-"""Client and worker with the real service in a process of its own: kills, frozen workers; nothing lost, nothing double."""
+"""Client and worker with a real service process: kills and frozen workers lose nothing and count nothing twice."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""The demo as a user meets it: something to watch, a clean end however it ends, and a second start that goes on."""
+"""The demo as a user sees it: something to watch, a clean end in all cases, and a second start that continues."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ from demo_process import PAGE, DemoProcess, is_locked, processor_seconds, reach,
 from process import wait_for
 
 START = 4.0
-"""Processor seconds of the service until the first leases. On a machine with nothing else to do they are seconds."""
+"""Processor seconds of the service until the first leases; on an idle machine they are seconds."""
 END = 10.0
 """Seconds to end while other tests keep the machine busy; alone it takes about two."""
 
@@ -21,15 +21,15 @@ def has_learnt(state: dict[str, Any]) -> bool:
 
 
 def refused(demo: DemoProcess) -> str:
-    """Return what a demo says that does not start."""
+    """Return the output of a demo that does not start."""
     with demo:
-        said, _ = demo.child.communicate(timeout=60.0)
-        assert demo.child.returncode == 2, said
-        return str(said)
+        output, _ = demo.child.communicate(timeout=60.0)
+        assert demo.child.returncode == 2, output
+        return str(output)
 
 
 def ends(demo: DemoProcess, number: int, *, group: bool) -> None:
-    """End a demo in order: soon, with exit code 0, and neither a process nor a lock is left."""
+    """End a demo cleanly: soon, with exit code 0, and without processes or locks left behind."""
     code, seconds = demo.end(number, group=group)
     assert code == 0 and seconds < END, f"exit code {code} after {seconds:.1f} s\n{demo.log()}"
     assert len(demo.pids) == 4 and not demo.left()
@@ -85,12 +85,12 @@ def test_ctrl_c_while_it_starts(tmp_path: Path) -> None:
         ends(demo, signal.SIGINT, group=True)
 
 
-def test_a_baseline_meets_the_same_jobs_and_is_shown_beside(tmp_path: Path) -> None:
+def test_a_baseline_gets_the_same_jobs_and_is_shown(tmp_path: Path) -> None:
     with DemoProcess(tmp_path, "--port", "0", "--fleet", "paper", "--baseline") as demo, demo.open() as client:
         baseline = PAGE.search(demo.lines[-1])
         assert baseline is not None and demo.lines[-1].startswith("Baseline, first come, first served: http")
-        moment = wait_for(lambda: shown_beside(client), 60.0)
-        assert moment["rival"]["name"] == "first-come" and moment["rival"]["wait_p50"] >= 0.0
+        sample = wait_for(lambda: with_baseline(client), 60.0)
+        assert sample["rival"]["name"] == "first-come" and sample["rival"]["wait_p50"] >= 0.0
         watch(client, lambda state: state["counters"].get("submitted", 0) > 10)
         with reach(baseline) as other:
             assert other.get("/v1/knobs").json()["policy"] == "first-come"
@@ -102,11 +102,11 @@ def test_a_baseline_meets_the_same_jobs_and_is_shown_beside(tmp_path: Path) -> N
         assert not is_locked(tmp_path / "demo.db") and not is_locked(tmp_path / "demo-baseline.db")
 
 
-def shown_beside(client: httpx.Client) -> Any:
-    """Return the last moment if it shows a baseline whose jobs have been served."""
-    moments = client.get("/v1/history?limit=1").raise_for_status().json()["moments"]
-    found = moments and moments[-1]["rival"]
-    return moments[-1] if found and found["wait_p50"] is not None else None
+def with_baseline(client: httpx.Client) -> Any:
+    """Return the newest sample if it has a baseline whose jobs have been served."""
+    samples = client.get("/v1/history?limit=1").raise_for_status().json()["moments"]
+    found = samples and samples[-1]["rival"]
+    return samples[-1] if found and found["wait_p50"] is not None else None
 
 
 def newest_jobs(client: httpx.Client) -> dict[int, Any]:

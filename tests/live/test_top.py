@@ -1,4 +1,4 @@
-"""`bilinq top`: what it draws, and a real terminal with a real service that goes away and comes back."""
+"""`bilinq top`: what it draws, and a real terminal with a real service that stops and starts again."""
 
 import fcntl
 import io
@@ -69,7 +69,7 @@ def drawn(
     return out.getvalue()
 
 
-def test_small_pictures() -> None:
+def test_sparklines_bars_and_numbers() -> None:
     assert sparkline([0, 1, 2, 4, 8], 4, plain=False) == "▂▃▅█"
     assert sparkline([0.0, 0.0], 9, plain=True) == "__"
     assert sparkline([5.0], 0, plain=False) == ""
@@ -81,7 +81,7 @@ def test_small_pictures() -> None:
     assert str(cell(1.0, 1.0, 1.0, "x").style) == str(cell(0.5, 0.0, 1.0, "x").style)
 
 
-def test_everything_is_in_the_picture() -> None:
+def test_everything_is_on_the_screen() -> None:
     text = drawn(view_of(3, 2), 130, 40)
     for part in (
         "http://127.0.0.1:8000",
@@ -154,7 +154,7 @@ def test_lines_are_parsed_as_the_standard_says() -> None:
     assert list(parse(lines)) == [ServerEvent("moment", "{}", "a-1"), ServerEvent("x", "y: z", None)]
 
 
-def test_it_says_what_is_wrong() -> None:
+def test_errors_are_explained() -> None:
     with Faulty() as live:
         link = Link.to(live.url, live.key, 5.0, 1.0, True)
         assert [one.event for one in follow(link, 5, seconds=0.0) if isinstance(one, ServerEvent)] == ["layout"]
@@ -214,7 +214,7 @@ class Terminal:
 
 
 def test_in_a_terminal(tmp_path: Path) -> None:
-    """It draws, fits another size, says that the service is away, goes on when it is back, and ends by Ctrl-C."""
+    """It draws, adapts to a new size, shows that the service is unavailable, continues afterwards, and ends by Ctrl-C."""
     database = f"sqlite:///{tmp_path}/live.db"
     key = make_key(database, "admin")
     with Process(tmp_path, database, "--sample", "0.1") as process, process.client(key) as client:

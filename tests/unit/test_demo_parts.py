@@ -68,8 +68,8 @@ def test_every_fleet_is_a_service_that_knows_no_reward(fleet: Fleet) -> None:
     assert fleet.settings({"V": 30.0}).target_wait is None
 
 
-def test_no_setting_of_another_service_gets_in(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BILINQ_DATABASE", "sqlite:///earnest.db")
+def test_settings_of_another_service_are_ignored(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BILINQ_DATABASE", "sqlite:///production.db")
     monkeypatch.setenv("BILINQ_HOST", "0.0.0.0")
     settings = fleet.settings({})
     assert settings.database == "sqlite:///bilinq.db" and settings.host == "127.0.0.1"
@@ -103,7 +103,7 @@ def test_the_load_is_below_capacity_and_worth_watching(fleet: Fleet) -> None:
 
 
 def test_jobs_arrive_as_a_poisson_process(fleet: Fleet) -> None:
-    """Numbers of each class within five standard errors, gaps as spread as they are long; lengths and luck as said."""
+    """Numbers of each class within five standard errors, gaps as in an exponential law; durations and luck as specified."""
     came = list(islice(arrivals(fleet, np.random.default_rng(5)), 4000))
     at = np.array([one.at for one in came])
     gaps = np.diff(at, prepend=0.0)
@@ -212,7 +212,7 @@ def test_the_database_of_another_fleet_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_database_of_a_real_service_is_refused_and_not_changed(tmp_path: Path) -> None:
-    file = tmp_path / "earnest.db"
+    file = tmp_path / "production.db"
 
     change(file, lambda tx: create_key(tx, LOCAL, NewKey(["admin"], "demo: not"), 0.0))
     with pytest.raises(BadInput, match="belongs to a service that is no demo"):

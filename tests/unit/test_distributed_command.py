@@ -1,4 +1,4 @@
-"""`bilinq distributed`: what it prints, what it draws, and one clear line for whatever is wrong."""
+"""`bilinq distributed`: what it prints, what it draws, and one clear line for every error."""
 
 import json
 from pathlib import Path

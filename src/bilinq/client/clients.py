@@ -9,7 +9,7 @@ from typing import Self, TypeVar
 import httpx
 
 from bilinq.client.calls import ApiCalls
-from bilinq.client.transport import Attempt, Link, Pause, Reply, Steps, answer_of, no_answer
+from bilinq.client.transport import Attempt, Link, Pause, Reply, Steps, no_answer
 
 T = TypeVar("T")
 
@@ -72,7 +72,7 @@ class Client(ApiCalls):
 
     def _attempt(self, attempt: Attempt) -> Reply:
         try:
-            return answer_of(self._http.request(**self.link.request(attempt)))
+            return self._http.request(**self.link.request(attempt))
         except httpx.RequestError as error:
             return no_answer(error, attempt.seconds)
 
@@ -113,6 +113,6 @@ class AsyncClient(ApiCalls):
 
     async def _attempt(self, attempt: Attempt) -> Reply:
         try:
-            return answer_of(await self._http.request(**self.link.request(attempt)))
+            return await self._http.request(**self.link.request(attempt))
         except httpx.RequestError as error:
             return no_answer(error, attempt.seconds)

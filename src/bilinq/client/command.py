@@ -7,14 +7,12 @@ import signal
 import subprocess
 import sys
 import time
-from abc import ABC, abstractmethod
 from asyncio.subprocess import Process
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, BinaryIO, NamedTuple, Self
+from typing import Any, BinaryIO, NamedTuple, Self, TypeAlias
 
 import msgspec
 
@@ -32,36 +30,8 @@ class CommandEnd(NamedTuple):
     last_line: str
 
 
-class RewardRule(ABC):
-    """A rule for the reward of a command."""
-
-    @abstractmethod
-    def __call__(self, ended: CommandEnd) -> Done:
-        """Return the result of the job."""
-
-
-@dataclass(frozen=True)
-class ExitReward(RewardRule):
-    """The highest reward for each command that exits with 0."""
-
-    high: float
-
-    def __call__(self, ended: CommandEnd) -> Done:
-        """Return the highest reward."""
-        return Done(self.high)
-
-
-@dataclass(frozen=True)
-class DurationReward(RewardRule):
-    """More reward for less time: close to `high` for none, the middle of the range for `half` seconds, above `low`."""
-
-    low: float
-    high: float
-    half: float
-
-    def __call__(self, ended: CommandEnd) -> Done:
-        """Return low + (high - low) 2^(-seconds / half)."""
-        return Done(self.low + (self.high - self.low) * 2.0 ** (-ended.seconds / self.half))
+RewardRule: TypeAlias = Callable[[CommandEnd], Done]
+"""A function that returns the result of a job for the end of its command, if that exited with 0."""
 
 
 class _Line(msgspec.Struct, forbid_unknown_fields=True):
@@ -70,30 +40,35 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
     result: Any = None
 
 
-class LastLineReward(RewardRule):
-    """The reward in the last line of output: a number, or an object with "reward", "done" and "result"."""
-
-    def __call__(self, ended: CommandEnd) -> Done:
-        """Decode the line."""
-        try:
-            line = msgspec.json.decode(ended.last_line, type=_Line | float)
-        except ValueError as error:
-            raise BadInput(
-                f'the last line must be a number or an object with "reward", "done" and "result"; '
-                f"got {ended.last_line[:200]!r} ({error})"
-            ) from None
-        return Done(line) if isinstance(line, float) else Done(line.reward, line.done, line.result)
+def last_line_reward(end: CommandEnd) -> Done:
+    """Return the result in the last line of output: a number, or an object with "reward", "done" and "result"."""
+    try:
+        line = msgspec.json.decode(end.last_line, type=_Line | float)
+    except ValueError as error:
+        raise BadInput(
+            f'the last line must be a number or an object with "reward", "done" and "result"; '
+            f"got {end.last_line[:200]!r} ({error})"
+        ) from None
+    return Done(line) if isinstance(line, float) else Done(line.reward, line.done, line.result)
 
 
-def reward_of(rule: str, low: float, high: float, half: float) -> RewardRule:
-    """Return the rule of that name."""
-    if rule not in RULES:
-        raise BadInput(f"reward must be one of {', '.join(RULES)}; got {rule!r}")
+def reward_rule(name: str, low: float, high: float, half: float) -> RewardRule:
+    """Return a rule by name.
+
+    `exit` is always `high`; `duration` is more for less time, low + (high - low) 2^(-seconds / half); `last-line` is
+    `last_line_reward`.
+    """
+    if name not in RULES:
+        raise BadInput(f"reward must be one of {', '.join(RULES)}; got {name!r}")
     if not -float("inf") < low < high < float("inf"):
         raise BadInput(f"low must be below high, both finite; got {low} and {high}")
     if not 0 < half < float("inf"):
         raise BadInput(f"half must be a positive number of seconds; got {half}")
-    return {"exit": ExitReward(high), "duration": DurationReward(low, high, half), "last-line": LastLineReward()}[rule]
+    if name == "exit":
+        return lambda end: Done(high)
+    if name == "duration":
+        return lambda end: Done(low + (high - low) * 2.0 ** (-end.seconds / half))
+    return last_line_reward
 
 
 TAIL = 1 << 18
@@ -247,7 +222,6 @@ def _signal(process: Process, number: signal.Signals) -> None:
 
 
 def _environment(held: HeldJob) -> dict[str, str]:
-    """Return the environment of the command."""
     about = {
         "BILINQ_JOB_ID": held.id, "BILINQ_JOB_CLASS": held.job_class, "BILINQ_UNITS_LEFT": str(held.units_left),
         "BILINQ_ATTEMPTS": str(held.attempts), "BILINQ_FENCE": str(held.fence),

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import httpx
 
-from bilinq.client.transport import Link, answer_of, backoff, no_answer, refusal
+from bilinq.client.transport import Link, backoff, no_answer, refusal
 from bilinq.errors import BilinqError, Busy, Unavailable
 
 SILENCE = 40.0
@@ -82,7 +82,7 @@ def _stream(
         with http.stream("GET", "/v1/events", params=query, headers=headers, timeout=times) as answer:
             if answer.status_code != 200:
                 answer.read()
-                error = refusal(answer_of(answer), link.url)
+                error = refusal(answer, link.url)
                 raise error or Unavailable(f"{link.url} answered {answer.status_code}")
             yield from parse(answer.iter_lines())
     except httpx.RequestError as error:

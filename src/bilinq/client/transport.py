@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
-from http import HTTPStatus
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
 import msgspec
+from httpx import Response, codes
 
 from bilinq.errors import (
     BadInput,
@@ -27,7 +27,7 @@ from bilinq.errors import (
     Refused,
     Stale,
     Unavailable,
-)
+)  # fmt: skip
 from bilinq.live.wire.messages import ProblemDetails
 
 ERRORS: dict[int, type[BilinqError]] = {
@@ -36,59 +36,38 @@ ERRORS: dict[int, type[BilinqError]] = {
 """The error for each status; others are `Refused`."""
 UNAVAILABLE = (408, 502, 503, 504)
 """Statuses of a service that is unavailable, or of a proxy that does not reach it."""
-KINDS: dict[str, type[BilinqError]] = {"stale": Stale, "no-such-path": Refused}
+KINDS: dict[str, type[BilinqError]] = {"urn:bilinq:stale": Stale, "urn:bilinq:no-such-path": Refused}
 """The error for each type of a problem, where the status is not precise enough."""
 
 
-class Answer(NamedTuple):
-    """A response: status, headers with names in lower case, and body."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-
-def refusal(answer: Answer, url: str) -> BilinqError | None:
+def refusal(response: Response, url: str) -> BilinqError | None:
     """Return the error that a response of the service at `url` means, or None for success."""
-    if 200 <= answer.status < 300:
+    if response.is_success:
         return None
-    problem = _problem(answer)
-    text = problem.detail if problem else f"{url} answered {_words(answer.status)}"
-    if problem and problem.request and answer.status >= 500:
+    problem, status = _problem(response), response.status_code
+    text = problem.detail if problem else f"{url} answered {status} {codes.get_reason_phrase(status)}".rstrip()
+    if problem and problem.request and status >= 500:
         text += f" (request {problem.request})"
-    if answer.status == 429:
-        return Busy(text, _retry_after(answer))
-    if answer.status in UNAVAILABLE:
-        return Unavailable(text, _retry_after(answer))
+    if status == 429:
+        return Busy(text, _retry_after(response))
+    if status in UNAVAILABLE:
+        return Unavailable(text, _retry_after(response))
     if problem is None:
         return Refused(f"{text}; is it a bilinq service?")
-    return KINDS.get(_kind(problem), ERRORS.get(answer.status, Refused))(text)
+    return KINDS.get(problem.type, ERRORS.get(status, Refused))(text)
 
 
-def _problem(answer: Answer) -> ProblemDetails | None:
+def _problem(response: Response) -> ProblemDetails | None:
     """Return the problem details of a response, or None if it has none and may be from another service."""
     try:
-        return msgspec.json.decode(answer.body, type=ProblemDetails)
+        return msgspec.json.decode(response.content, type=ProblemDetails)
     except ValueError:
         return None
 
 
-def _kind(problem: ProblemDetails) -> str:
-    """Return the type of a problem without the common prefix."""
-    return problem.type.removeprefix("urn:bilinq:")
-
-
-def _words(status: int) -> str:
-    """Return a status with its phrase."""
-    try:
-        return f"{status} {HTTPStatus(status).phrase}"
-    except ValueError:
-        return str(status)
-
-
-def _retry_after(answer: Answer) -> float:
+def _retry_after(response: Response) -> float:
     """Return the seconds of Retry-After, given as a number or a date; zero if it is missing or unreadable."""
-    text = answer.headers.get("retry-after", "").strip()
+    text = response.headers.get("retry-after", "").strip()
     try:
         seconds = float(text) if text[:1].isdigit() else parsedate_to_datetime(text).timestamp() - time.time()
     except ValueError:
@@ -143,7 +122,7 @@ class NoAnswer(NamedTuple):
     sent: bool
 
 
-Reply: TypeAlias = Answer | NoAnswer | None
+Reply: TypeAlias = Response | NoAnswer | None
 Steps: TypeAlias = Generator[Attempt | Pause, Reply, T]
 
 
@@ -159,14 +138,14 @@ def exchange(link: "Link", request: ApiRequest[T]) -> Steps[T]:
         tries += 1
         error = _error_of(link, reply)
         removed = request.removes and uncertain and isinstance(error, NotFound)
-        if isinstance(reply, Answer) and (error is None or removed):
+        if isinstance(reply, Response) and (error is None or removed):
             return _read(link, request, reply)
         assert error is not None
         if not _worth_a_retry(request, reply, error):
             raise error
         uncertain = uncertain or isinstance(error, Unavailable)
-        pause = _pause(error, tries) if isinstance(reply, Answer) else backoff(tries)
-        answered = error if isinstance(reply, Answer) else answered
+        pause = _pause(error, tries) if isinstance(reply, Response) else backoff(tries)
+        answered = error if isinstance(reply, Response) else answered
         if time.monotonic() + pause >= end:
             cut_short = left < link.attempt + request.wait  # then an earlier response says more than this timeout
             raise _given_up(answered or error if cut_short else error, tries, time.monotonic() - start)
@@ -180,7 +159,7 @@ def backoff(tries: int) -> float:
 
 def _error_of(link: "Link", reply: Reply) -> BilinqError | None:
     """Return the error that a reply means, or None for success."""
-    if isinstance(reply, Answer):
+    if isinstance(reply, Response):
         return refusal(reply, link.url)
     assert isinstance(reply, NoAnswer)
     return Unavailable(f"{'no response from' if reply.sent else 'cannot reach'} {link.url}: {reply.why}")
@@ -207,15 +186,13 @@ def _given_up(error: BilinqError, tries: int, seconds: float) -> BilinqError:
     return error
 
 
-def _read(link: "Link", request: ApiRequest[T], answer: Answer) -> T:
+def _read(link: "Link", request: ApiRequest[T], response: Response) -> T:
     """Return the decoded body, or raise if this is not a bilinq service."""
     try:
-        return request.read(answer.body)
+        return request.read(response.content)
     except ValueError as error:
-        raise Refused(
-            f"{link.url} answered {request.method} {request.path} with {answer.status} and something unexpected ({error}); "
-            f"is it a bilinq service?"
-        ) from None
+        answered = f"{link.url} answered {request.method} {request.path} with {response.status_code}"
+        raise Refused(f"{answered} and something unexpected ({error}); is it a bilinq service?") from None
 
 
 DEFAULT_URL = "http://127.0.0.1:8000"
@@ -265,11 +242,6 @@ class Link:
             "method": one.method, "url": one.path, "content": one.body, "params": dict(one.query) or None,
             "headers": headers, "timeout": timeout,
         }  # fmt: skip
-
-
-def answer_of(response: httpx.Response) -> Answer:
-    """Return a response whose body was read."""
-    return Answer(response.status_code, response.headers, response.content)
 
 
 def no_answer(error: httpx.RequestError, seconds: float) -> NoAnswer:

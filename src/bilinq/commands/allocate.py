@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument
 
 from bilinq.commands.shared import Json, print_json, read_text, source_name
 from bilinq.errors import BadInput
@@ -26,7 +26,7 @@ OPTIONAL = ("weight", "limit")
 
 
 def allocate(
-    file: Annotated[str, typer.Argument(help="A JSON file, or - for standard input.")],
+    file: Annotated[str, Argument(help="A JSON file, or - for standard input.")],
     json: Json = False,
 ) -> None:
     """Share the servers of one slot among the waiting jobs.

@@ -4,6 +4,7 @@ import warnings
 from typing import Annotated, Any
 
 import typer
+from typer import Option
 from typer.core import TyperGroup
 
 from bilinq.commands import keys, trace
@@ -60,7 +61,7 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def main(
     show_version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+        bool, Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """A scheduler that learns which kind of job pays best on which kind of server while every queue stays short."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from bilinq.commands.shared import Database
 
@@ -15,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def backup(
-    out: Annotated[Path, typer.Option(help="New file for the backup; only its owner may read it.")],
+    out: Annotated[Path, Option(help="New file for the backup; only its owner may read it.")],
     database: Database = None,
 ) -> None:
-    """Copy a SQLite database to a new file; a service may run.
+    """Copy a SQLite database, also while a service uses it.
 
     The backup is the state of the database at one point in time. It is checked before it gets its name. For PostgreSQL
     use pg_dump.
@@ -28,11 +29,11 @@ def backup(
 
 
 def restore(
-    file: Annotated[Path | None, typer.Argument(help="A backup; omit it for PostgreSQL, after pg_restore.")] = None,
+    file: Annotated[Path | None, Argument(help="A backup; omit it for PostgreSQL, after pg_restore.")] = None,
     database: Database = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a database that exists.")] = False,
+    force: Annotated[bool, Option("--force", help="Replace a database that exists.")] = False,
 ) -> None:
-    """Replace the database by a backup; no service may run.
+    """Replace the database by a backup, while no service uses it.
 
     The backup is checked first. New jobs, leases and servers get numbers that were never used, so that the service refuses
     workers whose leases are newer than the backup. With PostgreSQL run pg_restore first and then this command, without a

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from bilinq.commands.shared import Json
 from bilinq.errors import BadInput
@@ -14,8 +15,8 @@ from bilinq.errors import BadInput
 
 def bench(
     context: typer.Context,
-    out: Annotated[Path | None, typer.Option(help="JSON file for the results.")] = None,
-    only: Annotated[list[str] | None, typer.Option(help="Name of a benchmark to run; repeatable.")] = None,
+    out: Annotated[Path | None, Option(help="JSON file for the results.")] = None,
+    only: Annotated[list[str] | None, Option(help="Name of a benchmark to run; repeatable.")] = None,
     json: Json = False,
 ) -> None:
     """Measure speed against other tools (needs the source tree).

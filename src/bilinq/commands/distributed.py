@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
+from typer import Option
 
 from bilinq.commands.shared import Json, print_json, whole_numbers
 from bilinq.errors import BadInput
@@ -22,35 +23,33 @@ if TYPE_CHECKING:
 
 
 def distributed(
-    job_classes: Annotated[int, typer.Option(help="Number of job classes of the random system.")] = 4,
-    server_classes: Annotated[int, typer.Option(help="Number of server classes of the random system.")] = 3,
+    job_classes: Annotated[int, Option(help="Number of job classes of the random system.")] = 4,
+    server_classes: Annotated[int, Option(help="Number of server classes of the random system.")] = 3,
     penalty: Annotated[
-        str, typer.Option(help="What a server class charges for its load: power:BETA, bounded:BETA,CEILING or barrier.")
+        str, Option(help="What a server class charges for its load: power:BETA, bounded:BETA,CEILING or barrier.")
     ] = "power:2",
-    delay: Annotated[str, typer.Option(help="Smallest and largest one-way delay, in rounds.")] = "1,5",
+    delay: Annotated[str, Option(help="Smallest and largest one-way delay, in rounds.")] = "1,5",
     fraction: Annotated[
-        str, typer.Option(help="Gains to try, as fractions of the gain that is proved stable for rounds.")
+        str, Option(help="Gains to try, as fractions of the gain that is proved stable for rounds.")
     ] = "0.25,0.5,0.9,1,1.5",
-    nodes: Annotated[str, typer.Option(help="Nodes that compute the rates: job or server.")] = "job",
-    rule: Annotated[
-        str, typer.Option(help="scaled, delayed or printed, or several separated by commas.")
-    ] = "scaled,printed",
-    rounds: Annotated[int, typer.Option(help="Maximum number of rounds.")] = 4000,
-    V: Annotated[float, typer.Option("--V", help="Weight of rewards against queues.")] = 10.0,
-    seed: Annotated[int, typer.Option(help="Seed of the random system.")] = 0,
-    plot: Annotated[Path | None, typer.Option(help="PNG file for the stability map; takes about ten seconds.")] = None,
+    nodes: Annotated[str, Option(help="Nodes that compute the rates: job or server.")] = "job",
+    rule: Annotated[str, Option(help="scaled, delayed or printed, or several separated by commas.")] = "scaled,printed",
+    rounds: Annotated[int, Option(help="Maximum number of rounds.")] = 4000,
+    V: Annotated[float, Option("--V", help="Weight of rewards against queues.")] = 10.0,
+    seed: Annotated[int, Option(help="Seed of the random system.")] = 0,
+    plot: Annotated[Path | None, Option(help="PNG file for the stability map; takes about ten seconds.")] = None,
     engine: Annotated[
-        str, typer.Option(help="in-process: a survey of gains; ray: actors that exchange messages, without set delays.")
+        str, Option(help="in-process: a survey of gains; ray: actors that exchange messages, without set delays.")
     ] = "in-process",
     shards: Annotated[
-        str, typer.Option(help="With ray: number of actors in total, or for job nodes and for server nodes: 8 or 6,2.")
+        str, Option(help="With ray: number of actors in total, or for job nodes and for server nodes: 8 or 6,2.")
     ] = "8",
     tolerance: Annotated[
-        float, typer.Option(help="With ray: the gap to reach; 0.01 is the same as 1 % less for all.")
+        float, Option(help="With ray: the gap to reach; 0.01 is the same as 1 % less for all.")
     ] = 0.01,
     address: Annotated[
         str | None,
-        typer.Option(help="Address of a Ray cluster, host:port or auto. [default: start Ray on this machine]"),
+        Option(help="Address of a Ray cluster, host:port or auto. [default: start Ray on this machine]"),
     ] = None,
     json: Json = False,
 ) -> None:

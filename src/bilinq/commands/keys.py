@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
+from typer import Argument, Option
 
 from bilinq.commands.shared import Database, Json, print_structs
 from bilinq.errors import BadInput, Unavailable
@@ -21,9 +22,9 @@ T = TypeVar("T")
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
-Url = Annotated[str | None, typer.Option(help="Address of a running service, instead of --database.")]
-Key = Annotated[str | None, typer.Option(help="Key with scope admin, for --url. [default: BILINQ_KEY]")]
-Prefix = Annotated[str, typer.Argument(help="The eight characters of the key after bq_.")]
+Url = Annotated[str | None, Option(help="Address of a running service, instead of --database.")]
+Key = Annotated[str | None, Option(help="Key with scope admin, for --url. [default: BILINQ_KEY]")]
+Prefix = Annotated[str, Argument(help="The eight characters of the key after bq_.")]
 
 
 @app.callback()
@@ -33,10 +34,10 @@ def main() -> None:
 
 @app.command()
 def create(
-    scope: Annotated[list[str], typer.Option(help="submit, work, read or admin; repeatable.")],
-    namespace: Annotated[str, typer.Option(help="Namespace of the jobs that the key can see.")] = "default",
-    name: Annotated[str, typer.Option(help="Name of the key, to recognise it later.")] = "",
-    days: Annotated[float | None, typer.Option(help="Days until the key expires. [default: never]")] = None,
+    scope: Annotated[list[str], Option(help="submit, work, read or admin; repeatable.")],
+    namespace: Annotated[str, Option(help="Namespace of the jobs that the key can see.")] = "default",
+    name: Annotated[str, Option(help="Name of the key, to recognise it later.")] = "",
+    days: Annotated[float | None, Option(help="Days until the key expires. [default: never]")] = None,
     database: Database = None,
     url: Url = None,
     key: Key = None,
@@ -105,7 +106,7 @@ def revoke(
 @app.command()
 def rotate(
     prefix: Prefix,
-    grace: Annotated[float, typer.Option(help="Hours for which the old key stays valid.")] = 24.0,
+    grace: Annotated[float, Option(help="Hours for which the old key stays valid.")] = 24.0,
     database: Database = None,
     url: Url = None,
     key: Key = None,

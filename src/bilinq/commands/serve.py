@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import typer
+from typer import Option
 
 from bilinq.errors import BadInput
 from bilinq.live.settings import SETTINGS
@@ -22,20 +23,20 @@ OPPOSITE = {"work_conserving": "may-idle"}
 
 
 def serve(
-    config: Annotated[Path | None, typer.Option(help="TOML file with settings and classes.")] = None,
+    config: Annotated[Path | None, Option(help="TOML file with settings and classes.")] = None,
     demo: Annotated[
-        bool, typer.Option("--demo", help="Simulate jobs and workers to watch the service; on this computer only.")
+        bool, Option("--demo", help="Simulate jobs and workers to watch the service; on this computer only.")
     ] = False,
     fleet: Annotated[
-        str | None, typer.Option(help="Fleet of the demo: gpus, paper, or trace for Google's. [default: gpus]")
+        str | None, Option(help="Fleet of the demo: gpus, paper, or trace for Google's. [default: gpus]")
     ] = None,
     baseline: Annotated[
         bool | None,
-        typer.Option("--baseline/--no-baseline", help="In the demo, also run first come, first served as a baseline."),
+        Option("--baseline/--no-baseline", help="In the demo, also run first come, first served as a baseline."),
     ] = None,
-    rival: Annotated[bool | None, typer.Option("--rival/--no-rival", hidden=True)] = None,
-    rival_url: Annotated[str | None, typer.Option(hidden=True)] = None,
-    rival_key: Annotated[str | None, typer.Option(hidden=True)] = None,
+    rival: Annotated[bool | None, Option("--rival/--no-rival", hidden=True)] = None,
+    rival_url: Annotated[str | None, Option(hidden=True)] = None,
+    rival_key: Annotated[str | None, Option(hidden=True)] = None,
     **settings: Any,
 ) -> None:
     """Run the live scheduler, an HTTP service for jobs and workers.
@@ -73,9 +74,7 @@ def _setting_options() -> Iterator[Parameter]:
         while get_origin(kind) is not Literal and get_args(kind):  # without rules and None
             kind = get_args(kind)[0]
         choice = get_args(kind)
-        option = typer.Option(
-            _flag(name, kind), help=_help(setting), metavar=f"[{'|'.join(choice)}]" if choice else None
-        )
+        option = Option(_flag(name, kind), help=_help(setting), metavar=f"[{'|'.join(choice)}]" if choice else None)
         annotation: Any = Annotated[(str if choice else kind) | None, option]
         yield Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=annotation)
 
@@ -92,13 +91,8 @@ def _help(setting: Setting) -> str:
     return f"{setting.description} [default: {shown}]"
 
 
-def _with_settings(own: Signature) -> Signature:
-    """Return the signature of `serve` with the options of all settings instead of `**settings`."""
-    config, *others = (one for one in own.parameters.values() if one.kind is not Parameter.VAR_KEYWORD)
-    return own.replace(parameters=[config, *_setting_options(), *others])
-
-
-serve.__signature__ = _with_settings(signature(serve, eval_str=True))  # type: ignore[attr-defined]
+_config, *_others, _ = signature(serve, eval_str=True).parameters.values()
+serve.__signature__ = Signature([_config, *_setting_options(), *_others])  # type: ignore[attr-defined]
 
 
 def _run_demo(fleet: str, options: dict[str, Any], *, baseline: bool) -> None:

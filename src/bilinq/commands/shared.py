@@ -5,20 +5,19 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Option
 
 from bilinq.errors import BadInput, BilinqError
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, the same as in shells."""
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+Json = Annotated[bool, Option("--json", help="Print JSON instead of text.")]
 Database = Annotated[
     str | None,
-    typer.Option(help="sqlite:///FILE or postgresql://... [default: BILINQ_DATABASE, or sqlite:///bilinq.db]"),
+    Option(help="sqlite:///FILE or postgresql://... [default: BILINQ_DATABASE, or sqlite:///bilinq.db]"),
 ]
-Url = Annotated[
-    str | None, typer.Option(help="Address of the service. [default: BILINQ_URL, or http://127.0.0.1:8000]")
-]
+Url = Annotated[str | None, Option(help="Address of the service. [default: BILINQ_URL, or http://127.0.0.1:8000]")]
 
 EXTRAS = {
     "httpx": "live", "httptools": "live", "uvicorn": "live", "uvloop": "live", "psycopg": "postgres",

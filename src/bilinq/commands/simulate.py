@@ -1,50 +1,50 @@
 """`bilinq simulate`: runs of one policy, and what they measured."""
 
+from __future__ import annotations
+
 from json import loads
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Option
 
 from bilinq.commands.shared import INTERRUPTED, Json, print_json, whole_numbers
 from bilinq.errors import BadInput
 
+if TYPE_CHECKING:
+    from bilinq.simulation import Runs
+
 
 def simulate(
-    problem: Annotated[
-        Path | None, typer.Option(help="Problem file, JSON or TOML. [default: a random problem]")
-    ] = None,
-    job_classes: Annotated[
-        int | None, typer.Option(help="Number of job classes of a random problem. [default: 10]")
-    ] = None,
+    problem: Annotated[Path | None, Option(help="Problem file, JSON or TOML. [default: a random problem]")] = None,
+    job_classes: Annotated[int | None, Option(help="Number of job classes of a random problem. [default: 10]")] = None,
     server_classes: Annotated[
-        int | None, typer.Option(help="Number of server classes of a random problem. [default: 2]")
+        int | None, Option(help="Number of server classes of a random problem. [default: 2]")
     ] = None,
     dimension: Annotated[
-        str | None, typer.Option(help="Length of feature vectors, or of job and of server features: 2 or 2,3.")
+        str | None, Option(help="Length of feature vectors, or of job and of server features: 2 or 2,3.")
     ] = None,
-    servers: Annotated[str | None, typer.Option(help="Number of servers in total, or per class: 4 or 1,3.")] = None,
-    traffic: Annotated[float | None, typer.Option(help="Total traffic intensity. [default: 1]")] = None,
-    service_rate: Annotated[float | None, typer.Option(help="Probability that a slot completes a job.")] = None,
-    noise: Annotated[float | None, typer.Option(help="Standard deviation of rewards. [default: 0.1]")] = None,
-    problem_seed: Annotated[int | None, typer.Option(help="Seed of a random problem. [default: 0]")] = None,
+    servers: Annotated[str | None, Option(help="Number of servers in total, or per class: 4 or 1,3.")] = None,
+    traffic: Annotated[float | None, Option(help="Total traffic intensity. [default: 1]")] = None,
+    service_rate: Annotated[float | None, Option(help="Probability that a slot completes a job.")] = None,
+    noise: Annotated[float | None, Option(help="Standard deviation of rewards. [default: 0.1]")] = None,
+    problem_seed: Annotated[int | None, Option(help="Seed of a random problem. [default: 0]")] = None,
     instances: Annotated[
         str,
-        typer.Option(
-            help="fixed: one problem for all replications; random: replication k has its own problem, of seed + k."
-        ),
+        Option(help="fixed: one problem for all replications; random: replication k has its own problem, of seed + k."),
     ] = "fixed",
-    arrivals: Annotated[str, typer.Option(help="bernoulli, poisson or markov-modulated.")] = "bernoulli",
+    arrivals: Annotated[str, Option(help="bernoulli, poisson or markov-modulated.")] = "bernoulli",
     policy: Annotated[
-        str, typer.Option(help="sabr, ugda-ol, known-rewards, max-weight, greedy, random, first-come or static-split.")
+        str, Option(help="sabr, ugda-ol, known-rewards, max-weight, greedy, random, first-come or static-split.")
     ] = "sabr",
     option: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Option of the policy, such as V=58; repeatable."),
+        Option("--set", metavar="KEY=VALUE", help="Option of the policy, such as V=58; repeatable."),
     ] = None,
-    slots: Annotated[int, typer.Option(help="Number of slots.")] = 500,
-    replications: Annotated[int, typer.Option(help="Number of independent runs.")] = 10,
-    seed: Annotated[int, typer.Option(help="Seed of the runs.")] = 1,
+    slots: Annotated[int, Option(help="Number of slots.")] = 500,
+    replications: Annotated[int, Option(help="Number of independent runs.")] = 10,
+    seed: Annotated[int, Option(help="Seed of the runs.")] = 1,
     json: Json = False,
 ) -> None:
     """Simulate a policy: regret, queues, costs and waits.
@@ -79,16 +79,21 @@ def simulate(
             arrivals=setting.arrivals(),
             progress=bar,
         )
-    summary = runs.summary()
-    if json:
-        about = {"policy": policy, "options": options, "problem": given, "slots": runs.slots}
-        end = {"seconds": runs.seconds, "complete": runs.complete, "run": runs.settings}
-        print_json(about | {"replications": replications, "seed": seed} | summary | end)
-    else:
-        tables.show(tables.summary_table(f"{replications} runs of {runs.slots} slots", {policy: summary}))
+    about = {"policy": policy, "options": options, "problem": given, "slots": runs.slots}
+    _show(runs, about | {"replications": replications, "seed": seed}, json)
     if not runs.complete:
         typer.echo(f"interrupted after {runs.slots} of {slots} slots", err=True)
         raise typer.Exit(INTERRUPTED)
+
+
+def _show(runs: Runs, about: dict[str, Any], json: bool) -> None:
+    from bilinq.commands import tables
+
+    if json:
+        print_json(about | runs.summary() | {"seconds": runs.seconds, "complete": runs.complete, "run": runs.settings})
+        return
+    title = f"{about['replications']} runs of {runs.slots} slots"
+    tables.show(tables.summary_table(title, {about["policy"]: runs.summary()}))
 
 
 def _option(text: str) -> tuple[str, Any]:

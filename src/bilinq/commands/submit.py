@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from bilinq.commands.shared import Json, Url, print_structs, read_text, source_name
 from bilinq.errors import BadInput
@@ -26,26 +27,24 @@ NOT_DONE = 1
 
 
 def submit(
-    job_class: Annotated[str, typer.Argument(metavar="CLASS", help="Class of the jobs.")],
-    payload: Annotated[
-        str | None, typer.Option(help="JSON for the worker, or - for standard input. [default: null]")
-    ] = None,
+    job_class: Annotated[str, Argument(metavar="CLASS", help="Class of the jobs.")],
+    payload: Annotated[str | None, Option(help="JSON for the worker, or - for standard input. [default: null]")] = None,
     lines: Annotated[
-        str | None, typer.Option(help="File with one JSON payload per line, one job each, or - for standard input.")
+        str | None, Option(help="File with one JSON payload per line, one job each, or - for standard input.")
     ] = None,
-    count: Annotated[int, typer.Option(help="Number of jobs with this payload.")] = 1,
-    units: Annotated[int, typer.Option(help="Number of services that each job needs.")] = 1,
+    count: Annotated[int, Option(help="Number of jobs with this payload.")] = 1,
+    units: Annotated[int, Option(help="Number of services that each job needs.")] = 1,
     once: Annotated[
-        str | None, typer.Option(help="Name of this submission: running the command again with it adds no jobs.")
+        str | None, Option(help="Name of this submission: running the command again with it adds no jobs.")
     ] = None,
     wait: Annotated[
-        float | None, typer.Option(help="Wait up to this many seconds for the jobs to end, and print their results.")
+        float | None, Option(help="Wait up to this many seconds for the jobs to end, and print their results.")
     ] = None,
     url: Url = None,
     key: Annotated[
-        str | None, typer.Option(help="Key with scope submit. [default: BILINQ_KEY, which hides it from other users]")
+        str | None, Option(help="Key with scope submit. [default: BILINQ_KEY, which hides it from other users]")
     ] = None,
-    timeout: Annotated[float, typer.Option(help="Seconds to retry while the service is busy or unavailable.")] = 30.0,
+    timeout: Annotated[float, Option(help="Seconds to retry while the service is busy or unavailable.")] = 30.0,
     json: Json = False,
 ) -> None:
     """Submit jobs and print their ids, one per line.

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from bilinq.commands.shared import INTERRUPTED, Json, print_json
 
@@ -20,14 +21,14 @@ SHOWN = ("regret", "queue", "holding_cost", "wait")
 
 
 def sweep(
-    file: Annotated[Path, typer.Argument(help="A sweep in TOML; see docs/howto-sweep.md.")],
-    out: Annotated[Path | None, typer.Option(help="Folder for the results. [default: out/NAME-OF-FILE]")] = None,
-    workers: Annotated[int | None, typer.Option(help="Number of processes. [default: one per core]")] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Run finished cells again.")] = False,
-    engine: Annotated[str, typer.Option(help="processes, or ray for a Ray cluster.")] = "processes",
+    file: Annotated[Path, Argument(help="A sweep in TOML; see docs/howto-sweep.md.")],
+    out: Annotated[Path | None, Option(help="Folder for the results. [default: out/NAME-OF-FILE]")] = None,
+    workers: Annotated[int | None, Option(help="Number of processes. [default: one per core]")] = None,
+    fresh: Annotated[bool, Option("--fresh", help="Run finished cells again.")] = False,
+    engine: Annotated[str, Option(help="processes, or ray for a Ray cluster.")] = "processes",
     address: Annotated[
         str | None,
-        typer.Option(help="Address of the Ray cluster, host:port or auto. [default: start Ray on this machine]"),
+        Option(help="Address of the Ray cluster, host:port or auto. [default: start Ray on this machine]"),
     ] = None,
     json: Json = False,
 ) -> None:

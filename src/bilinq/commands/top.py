@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Option
 
 from bilinq.commands.shared import Url
 
@@ -18,15 +19,13 @@ if TYPE_CHECKING:
 def top(
     url: Url = None,
     key: Annotated[
-        str | None, typer.Option(help="Key with scope read. [default: BILINQ_KEY, which hides it from other users]")
+        str | None, Option(help="Key with scope read. [default: BILINQ_KEY, which hides it from other users]")
     ] = None,
     once: Annotated[
         bool,
-        typer.Option("--once", help="Print the state as plain text and exit; the default if output is no terminal."),
+        Option("--once", help="Print the state as plain text and exit; the default if the output is not a terminal."),
     ] = False,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print the layout and the newest sample as JSON and exit.")
-    ] = False,
+    json: Annotated[bool, Option("--json", help="Print the layout and the newest sample as JSON and exit.")] = False,
 ) -> None:
     """Watch a live service in the terminal.
 

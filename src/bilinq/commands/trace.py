@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from bilinq.commands.shared import Json
 
@@ -24,19 +25,17 @@ def main() -> None:
 
 @app.command()
 def digest(
-    path: Annotated[Path, typer.Argument(help="Folder with the tables of the trace: CSV, JSON lines or Parquet.")],
-    out: Annotated[Path, typer.Option(help="File for the digest.")] = Path("digest.json"),
-    until: Annotated[float, typer.Option(help="End of the time window in seconds; traces begin at 600.")] = 5500.0,
-    classes: Annotated[int, typer.Option(help="Number of job classes, found by k-means.")] = 5,
+    path: Annotated[Path, Argument(help="Folder with the tables of the trace: CSV, JSON lines or Parquet.")],
+    out: Annotated[Path, Option(help="File for the digest.")] = Path("digest.json"),
+    until: Annotated[float, Option(help="End of the time window in seconds; traces begin at 600.")] = 5500.0,
+    classes: Annotated[int, Option(help="Number of job classes, found by k-means.")] = 5,
     units: Annotated[
-        str, typer.Option(help="rows: count instance events, as in the paper; instances: count each instance once.")
+        str, Option(help="rows: count instance events, as in the paper; instances: count each instance once.")
     ] = "rows",
-    seed: Annotated[int, typer.Option(help="Seed of k-means.")] = 0,
-    cell: Annotated[str | None, typer.Option(help="Cell, a to h; required if a file contains several.")] = None,
-    source: Annotated[
-        str | None, typer.Option(help="Source to record in the digest. [default: cluster-data-2019]")
-    ] = None,
-    licence: Annotated[str | None, typer.Option(help="Licence to record in the digest. [default: CC-BY 4.0]")] = None,
+    seed: Annotated[int, Option(help="Seed of k-means.")] = 0,
+    cell: Annotated[str | None, Option(help="Cell, a to h; required if a file contains several.")] = None,
+    source: Annotated[str | None, Option(help="Source to record in the digest. [default: cluster-data-2019]")] = None,
+    licence: Annotated[str | None, Option(help="Licence to record in the digest. [default: CC-BY 4.0]")] = None,
     json: Json = False,
 ) -> None:
     """Write aggregate figures of a trace to a small JSON file.
@@ -57,7 +56,7 @@ def digest(
 
 @app.command()
 def show(
-    file: Annotated[Path | None, typer.Argument(help="A digest. [default: the one that comes with bilinq]")] = None,
+    file: Annotated[Path | None, Argument(help="A digest. [default: the one that comes with bilinq]")] = None,
     json: Json = False,
 ) -> None:
     """Show a digest: classes, rewards of pairs and omitted data.

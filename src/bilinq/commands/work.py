@@ -4,38 +4,36 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from bilinq.commands.shared import Url
 
 
 def work(
-    server_class: Annotated[str, typer.Argument(metavar="CLASS", help="Server class of this machine.")],
-    command: Annotated[
-        list[str], typer.Argument(metavar="-- COMMAND", help="Program and arguments to run for each job.")
-    ],
+    server_class: Annotated[str, Argument(metavar="CLASS", help="Server class of this machine.")],
+    command: Annotated[list[str], Argument(metavar="-- COMMAND", help="Program and arguments to run for each job.")],
     reward: Annotated[
         str,
-        typer.Option(
+        Option(
             help="exit: the highest reward for exit code 0; duration: more reward for less time; last-line: the last "
             'line of output, a number or {"reward": x, "done": true, "result": any}.'
         ),
     ] = "exit",
-    low: Annotated[float, typer.Option(help="Lowest reward; the same as in the settings of the service.")] = 0.0,
-    high: Annotated[float, typer.Option(help="Highest reward; the same as in the settings of the service.")] = 1.0,
+    low: Annotated[float, Option(help="Lowest reward; the same as in the settings of the service.")] = 0.0,
+    high: Annotated[float, Option(help="Highest reward; the same as in the settings of the service.")] = 1.0,
     half: Annotated[
-        float, typer.Option(help="For --reward duration: the time in seconds that earns the mean of --low and --high.")
+        float, Option(help="For --reward duration: the time in seconds that earns the mean of --low and --high.")
     ] = 10.0,
     limit: Annotated[
-        float | None, typer.Option(help="Seconds after which a command is stopped and counts as failed.")
+        float | None, Option(help="Seconds after which a command is stopped and counts as failed.")
     ] = None,
-    servers: Annotated[int, typer.Option(help="Number of commands that may run at the same time.")] = 1,
+    servers: Annotated[int, Option(help="Number of commands that may run at the same time.")] = 1,
     name: Annotated[
-        str | None, typer.Option(help="Name of the server; after a crash, the same name frees its jobs at once.")
+        str | None, Option(help="Name of the server; after a crash, the same name frees its jobs at once.")
     ] = None,
     url: Url = None,
     key: Annotated[
-        str | None, typer.Option(help="Key with scope work. [default: BILINQ_KEY, which hides it from other users]")
+        str | None, Option(help="Key with scope work. [default: BILINQ_KEY, which hides it from other users]")
     ] = None,
 ) -> None:
     """Run a command for each job that this server gets.
@@ -48,10 +46,10 @@ def work(
     import sys
 
     from bilinq.client import Client, Worker
-    from bilinq.client.command import Command, reward_of
+    from bilinq.client.command import Command, reward_rule
     from bilinq.live.logs import log_to
 
-    rule = reward_of(reward, low, high, half)
+    rule = reward_rule(reward, low, high, half)
     log_to(sys.stderr)
     with Client(url, key) as client, Command(command, rule, limit) as function:
         Worker(client, server_class, function, name, servers=servers).run()

@@ -33,12 +33,6 @@ FIXED = ("config", "advertise", "reward_low", "reward_high", "baseline_url", "ba
 SQLITE = "sqlite:///"
 
 
-def check_fleet(name: str) -> None:
-    """Raise if there is no such fleet."""
-    if name not in FLEETS:
-        raise BadInput(f"--fleet must be one of {', '.join(FLEETS)}; got {name}")
-
-
 def check_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that were given; raise for those that a demo does not accept."""
     given = {name: value for name, value in options.items() if value is not None}
@@ -170,7 +164,8 @@ def run_demo(fleet: str, options: Mapping[str, Any], show: Callable[[str], None]
     baseline : bool
         Whether to run a second service that gets the same jobs and serves them first come, first served.
     """
-    check_fleet(fleet)
+    if fleet not in FLEETS:
+        raise BadInput(f"--fleet must be one of {', '.join(FLEETS)}; got {fleet}")
     given = check_options(options)
     file = database_of(fleet, given.get("database"))
     check_port(given.setdefault("port", PORT))
