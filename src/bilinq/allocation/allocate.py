@@ -107,26 +107,26 @@ def allocate(
     quick = _allocate_plain(queue, reward, capacity, V, gamma, weight, limit) if start is None else None
     if quick is not None:
         return quick
-    given = Program(
-        queue=as_floats("queue", queue),
-        reward=as_floats("reward", reward),
-        capacity=as_floats("capacity", capacity),
-        V=as_floats("V", V),
-        gamma=as_floats("gamma", gamma),
-        weight=as_floats("weight", weight),
-        limit=as_floats("limit", limit),
+    given = (
+        Program(  # by position, in the order of the fields: keywords would take a twentieth of a small program's time
+            as_floats("queue", queue),
+            as_floats("reward", reward),
+            as_floats("capacity", capacity),
+            as_floats("V", V),
+            as_floats("gamma", gamma),
+            as_floats("weight", weight),
+            as_floats("limit", limit),
+        )
     )
     batch, program = align(given)
     warm = None if start is None else _flattened(start, batch, program.reward.shape)
     try:
-        answer = allocate_batch(program, start=warm)
+        y, q, residual, steps = _solve(program, warm)
     except BadInput:
         _explain(given)
-    y, q, residual = answer.expected, answer.price, np.asarray(answer.residual)
     if not batch:
-        return Allocation(y[0], q[0], float(residual[0]), answer.steps)
-    y, q = y.reshape(*batch, *y.shape[1:]), q.reshape(*batch, q.shape[1])
-    return Allocation(y, q, residual.reshape(batch), answer.steps)
+        return Allocation(y[0], q[0], float(residual[0]), steps)
+    return Allocation(y.reshape(*batch, *y.shape[1:]), q.reshape(*batch, q.shape[1]), residual.reshape(batch), steps)
 
 
 def allocate_batch(program: Program, *, start: Allocation | None = None) -> Allocation:
@@ -134,11 +134,13 @@ def allocate_batch(program: Program, *, start: Allocation | None = None) -> Allo
 
     queue, weight, limit (B, I); reward (B, I, J); capacity (B, J); V, gamma (B,).
     """
-    from bilinq.allocation.solve import solve_batch
+    return Allocation(*_solve(program, start))
 
+
+def _solve(program: Program, start: Allocation | None) -> tuple[Array, Array, Array, int]:
     y, q, residual = np.empty(program.reward.shape), np.empty(program.capacity.shape), np.empty(len(program.queue))
     y_last, q_last = (NO_ALLOCATION, NO_PRICE) if start is None else (start.expected, start.price)
-    steps = solve_batch(*program, y_last, q_last, AIM, y, q, residual)
+    steps = _kernels().batch(*program, y_last, q_last, AIM, y, q, residual)
     if steps < 0:
         _explain(program)
     worst = max(residual.tolist(), default=0.0)
@@ -147,7 +149,7 @@ def allocate_batch(program: Program, *, start: Allocation | None = None) -> Allo
             f"allocation not certified: residual {worst:.1e} after {steps} steps; "
             "rescale queue / V or capacity so that they span fewer orders of magnitude"
         )
-    return Allocation(y, q, residual, steps)
+    return y, q, residual, steps
 
 
 def _allocate_plain(
@@ -168,16 +170,25 @@ def _allocate_plain(
         and type(limit) is float and limit == np.inf
     ):  # fmt: skip
         return None
-    y, q, worst, steps = _plain_kernel()(queue, reward, capacity, V, gamma, AIM)
+    y, q, worst, steps = _kernels().plain(queue, reward, capacity, V, gamma, AIM)
     return Allocation(y, q, worst, steps) if worst <= TOLERANCE else None
 
 
-@cache
-def _plain_kernel() -> Callable[[Array, Array, Array, float, float, float], tuple[Array, Array, float, int]]:
-    """Return the kernel for one program; it loads the compiler, and an import in each call would cost a tenth of it."""
-    from bilinq.allocation.solve import solve_plain
+class Kernels(NamedTuple):
+    """The kernels for a program without weights, caps and start, and for a batch."""
 
-    return solve_plain
+    plain: Callable[[Array, Array, Array, float, float, float], tuple[Array, Array, float, int]]
+    batch: Callable[
+        [Array, Array, Array, Array, Array, Array, Array, Array, Array, float, Array, Array, Array], int
+    ]  # fmt: skip
+
+
+@cache
+def _kernels() -> Kernels:
+    """Return the kernels; loaded when first needed, since they load the compiler, and once, since imports take time."""
+    from bilinq.allocation.solve import solve_batch, solve_plain
+
+    return Kernels(solve_plain, solve_batch)
 
 
 def align(given: Program) -> tuple[tuple[int, ...], Program]:
@@ -186,15 +197,10 @@ def align(given: Program) -> tuple[tuple[int, ...], Program]:
     rows, columns = given.reward.shape[-2:]
     batch = _batch_shape(given)
     if not batch:
-        return batch, Program(
-            queue=_one(given.queue),
-            reward=_one(given.reward),
-            capacity=_one(given.capacity),
-            V=_fitted(given.V, (1,)),
-            gamma=_fitted(given.gamma, (1,)),
-            weight=_fitted(given.weight, (1, rows)),
-            limit=_fitted(given.limit, (1, rows)),
-        )
+        queue, reward, capacity, V, gamma, weight, limit = given
+        row = (1, rows)
+        return batch, Program(_one(queue), _one(reward), _one(capacity), _fitted(V, (1,)), _fitted(gamma, (1,)),
+                              _fitted(weight, row), _fitted(limit, row))  # fmt: skip
     shapes = ((rows,), (rows, columns), (columns,), (), (), (rows,), (rows,))
     size = math.prod(batch)
     return batch, Program(

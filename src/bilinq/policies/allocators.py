@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -26,8 +26,7 @@ Memory = Any
 """What an allocator remembers from slot to slot: a value that only the allocator reads; None if there is nothing."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Demand:
+class Demand(NamedTuple):
     """What an allocator shares in one slot, for R replications.
 
     Attributes

@@ -128,11 +128,11 @@ class WeightedFairPolicy(FairPolicy):
 
     def decide(self, state: FairState, queue: Array, capacity: Array) -> Array:
         """Return the allocator's answer to Eq. (5); with `work_conserving` no server idles while a job waits."""
-        from bilinq.policies.kernels import fill_idle
-
         index = self.learner().index(state.learnt)
         y, _ = self._share(state, index, queue, capacity)
         if self.work_conserving:
+            from bilinq.policies.kernels import fill_idle
+
             fill_idle(index, queue, capacity, y)
         return y
 
