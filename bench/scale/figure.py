@@ -95,7 +95,7 @@ def _lost(axes: Axes, lost: list[Row], solve: float) -> None:
     cases = ((SURGE, style.ORANGE, 0), (CHANGE, style.BLUE, 0), (f"{CHANGE}, twice the load", style.GREEN, 4))
     for change, colour, shift in cases:
         found = {row["who"]: row for row in lost if (row["size"], row["change"]) == (largest, change)}
-        old = float(found["exact, of before"]["after 0 s"])
+        old = float(found["old exact"]["after 0 s"])
         answered = [FIRST, solve, solve], [old, old, 1e-4]
         axes.plot(
             *answered, color=colour, lw=1.2, ls=(shift, (4, 4)), dash_capstyle="butt"

@@ -137,7 +137,7 @@ def lost(sizes: tuple[Size, ...], cases: dict[str, Case] = FOLLOWED) -> Report:
             system = fleet(*size, USUAL, change=case.change, load=case.load)
             best = solved(size, case.change, case.load).optimum(system)
             stale = best.gap(system, solved(size, "", case.load).allocation.expected)
-            report.row(name(size), text, "exact, of before", *([100 * stale] * len(LOOKS)))
+            report.row(name(size), text, "old exact", *([100 * stale] * len(LOOKS)))
             runs = {"nodes": _by_rounds, "exchanges": _by_exchanges}
             for who, run in runs.items():
                 losses = run(system, best, case.start(size))
