@@ -1,1 +1,1 @@
-"""How nodes that compute the allocation scale: the numbers and the picture of `docs/scale.md`."""
+"""How nodes that compute the allocation scale: the tables and the figure of `docs/scale.md`."""

@@ -1,4 +1,4 @@
-"""The exact program of a fleet, solved in one place or by each region for itself, and what else there is to compare."""
+"""The exact program of a fleet, solved in one place or by each region independently."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bench.report import best_seconds
 from bench.scale.regions import REGIONS, Size, fleet, homes
 from bench.scale.settling import Optimum, solve
-from bench.timing import best_seconds
 from bilinq import Allocation, allocate
 from bilinq.arrays import Array
 from bilinq.distributed import Network, System
 
 LARGE = 1_000_000
-"""Programs with more pairs than this are solved once, others often enough to take their time."""
+"""Programs with more pairs than this are solved once, others repeatedly for a better measurement."""
 
 
 class Solved(NamedTuple):
-    """An exact allocation, and the seconds of a core that it took."""
+    """An exact allocation and the CPU seconds of its solve."""
 
     allocation: Allocation
     seconds: float
 
     def optimum(self, system: System) -> Optimum:
-        """Return its value."""
+        """Return the value of the allocation."""
         return Optimum.of(system, self.allocation.expected, soft=False)
 
 
 def solved(size: Size, change: str = "", load: float = 1.2) -> Solved:
-    """Return the exact allocation of a fleet; after a change, from the one of before."""
+    """Return the exact allocation of a fleet; after a change, warm-started from the old one."""
     return _solved(size, change, load)
 
 
 @cache
 def _solved(size: Size, change: str, load: float) -> Solved:
-    """Return the same, solved once."""
+    """Return the same, cached."""
     start = solved(size, "", load).allocation if change else None
     call = partial(solve, fleet(*size, change=change, load=load), start)
     if size[0] * size[1] <= LARGE:
@@ -48,13 +48,13 @@ def _solved(size: Size, change: str, load: float) -> Solved:
 
 
 def round_seconds(system: System) -> float:
-    """Return the seconds of a core that one region needs for its part of a round."""
+    """Return the CPU seconds of one region for its part of a round."""
     network = Network(system, 1e-3)
     return best_seconds(network.step, 0.1, clock=time.process_time) / REGIONS
 
 
 def alone(system: System) -> Array:
-    """Return the allocation (I, J) if every region keeps to itself; job classes without servers there get nothing."""
+    """Return the allocation (I, J) if every region solves independently; job classes without local servers get nothing."""
     expected = np.zeros(system.shape)
     for g in range(REGIONS):
         block = np.ix_(*(np.flatnonzero(homes(classes) == g) for classes in system.shape))

@@ -1,7 +1,7 @@
-"""Regions that compute on their own between exchanges: the shards of `bilinq.distributed.on_ray`, all in step.
+"""Regions that compute locally between exchanges: the shards of `bilinq.distributed.on_ray`, in lockstep.
 
-In an exchange every region tells each other what its job classes ask of the other's servers, and is answered loads and
-prices; then all iterate on what they know, expecting the others to do alike, Eq. (46). It takes a round trip.
+In an exchange every region sends each other the demand of its job classes for the other's servers and receives loads and
+prices. Then all iterate locally, assuming that the others do the same, Eq. (46). An exchange takes a round trip.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from bilinq.distributed import System, start_rates
 from bilinq.distributed.on_ray.shards import Block, Rows, ServerShard
 
 SPARE = 0.1
-"""What server classes leave idle; only the barrier asks."""
+"""The fraction that server classes leave idle; only the barrier uses it."""
 
 
 class Regions:
-    """A job shard and a server shard in every region, with the bytes they exchange."""
+    """A job shard and a server shard in every region; counts the messages and bytes that they exchange."""
 
     def __init__(self, system: System, start: Array | None = None) -> None:
         rates = start_rates(system) if start is None else start
@@ -38,9 +38,9 @@ class Regions:
         return np.concatenate([block.rates for block in self._blocks])
 
     def exchange(self, iterations: int) -> None:
-        """Let all regions tell, hear, and iterate."""
+        """Let all regions send, receive, and iterate."""
         said = [block.sums for block in self._blocks]
-        for _ in range(2):  # servers answer once all have told
+        for _ in range(2):  # servers answer when all have sent
             quotes = [
                 [server.quote(k, sums[columns]) for server, columns in zip(self._servers, self._columns, strict=True)]
                 for k, sums in enumerate(said)
@@ -58,7 +58,7 @@ class Regions:
 def settle_by_exchanges(
     system: System, soft: Optimum, *, iterations: int, level: float, exchanges: int, start: Array | None = None
 ) -> Settling:
-    """Exchange until the gap to `soft` is within `level`, or so often; what all gain together is never lost again."""
+    """Exchange until the gap to `soft` is within `level`, at most `exchanges` times; the gap never grows again."""
     regions, seen = Regions(system, start), Settling()
     for now in _counted(regions, iterations, exchanges):
         seen.rounds.append(now)

@@ -1,4 +1,4 @@
-"""The picture of `docs/scale.md`, from the tables of that page: `python -m bench.scale.figure docs/scale.png`."""
+"""The figure of `docs/scale.md`, drawn from the tables of that page: `python -m bench.scale.figure docs/scale.png`."""
 
 import sys
 from pathlib import Path
@@ -20,7 +20,7 @@ FIRST = 0.05
 
 
 def draw(page: list[Table]) -> Figure:
-    """Return the figure: rounds by size and delay, seconds of rounds and exchanges, and what is lost after a change."""
+    """Return the figure: rounds by size and delay, seconds of rounds and exchanges, and the loss after a change."""
     cold, told = rows(page, "rounds to 1 %", "delay"), rows(page, "exchanges to 1 %")
     lost, solved = rows(page, "who"), rows(page, "solve, s")
     with style.applied():
@@ -39,7 +39,7 @@ def rows(page: list[Table], *names: str) -> list[Row]:
 
 
 def _sizes(axes: Axes, rows: list[Row]) -> list[str]:
-    """Return all sizes in order, and name the ticks by them."""
+    """Return all sizes in order, and label the ticks with them."""
     sizes = list(dict.fromkeys(row["size"] for row in rows))
     axes.set_xticks(range(len(sizes)), [size.replace("x", "\nx ") for size in sizes], fontsize=8.5)
     axes.set_xlim(-0.25, len(sizes) - 0.75)
@@ -84,13 +84,13 @@ def _seconds(axes: Axes, cold: list[Row], told: list[Row]) -> None:
 def _line(
     axes: Axes, sizes: list[str], rows: list[Row], column: str, colour: str, dashes: Any, text: str | None
 ) -> None:
-    """Draw a column over sizes, where it was run."""
+    """Draw a column over the sizes at which it was run."""
     found = [(sizes.index(row["size"]), float(row[column])) for row in rows if row[column] not in ("", "not run")]
     axes.plot(*zip(*found, strict=True), color=colour, lw=1.6, ls=dashes, marker="o", ms=3.2, label=text)
 
 
 def _lost(axes: Axes, lost: list[Row], solve: float) -> None:
-    """Draw what is lost at the largest size after a change, by nodes and by the old allocation until it is solved anew."""
+    """Draw the loss at the largest size after a change: nodes, and the old allocation until it is solved again."""
     largest = lost[-1]["size"]
     cases = ((SURGE, style.ORANGE, 0), (CHANGE, style.BLUE, 0), (f"{CHANGE}, twice the load", style.GREEN, 4))
     for change, colour, shift in cases:
@@ -99,7 +99,7 @@ def _lost(axes: Axes, lost: list[Row], solve: float) -> None:
         answered = [FIRST, solve, solve], [old, old, 1e-4]
         axes.plot(
             *answered, color=colour, lw=1.2, ls=(shift, (4, 4)), dash_capstyle="butt"
-        )  # two of them are the same: both show
+        )  # two of them are equal; the shift shows both
         for who, dashes in (("nodes", "-"), ("exchanges", DOTTED)):
             values = [float(found[who][f"after {second:g} s"]) for second in LOOKS]
             text = change.replace("twice the load", "load x 2") if who == "nodes" else None

@@ -1,4 +1,4 @@
-"""What crosses between regions in one round of the nodes, or for one decision made by solving the whole program."""
+"""Messages between regions: in one round of the nodes, for one decision made by an exact solve, and in a second."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bench.scale.regions import REGIONS, homes
+from bench.report import Report
+from bench.scale.central import solved
+from bench.scale.regions import EXCHANGE, REGIONS, ROUND, Size, homes, name
 from bilinq.arrays import Array, IntArray
 from bilinq.distributed.system import Nodes
 
@@ -16,6 +18,8 @@ NUMBER, PAIR = 8, 12
 """Bytes of a number, and of a used pair: the number and which server class it belongs to."""
 PACKET, HEADERS = 1460, 40
 """Bytes that fit into a packet, and those of its headers."""
+LINKS = REGIONS * (REGIONS - 1)
+"""Links from a region to another."""
 
 
 @dataclass(frozen=True)
@@ -28,37 +32,37 @@ class Traffic:
 
     @classmethod
     def of(cls, sizes: Iterable[int]) -> Traffic:
-        """Return messages of so many bytes each; empty ones are not sent."""
+        """Return the traffic of messages with these sizes in bytes; empty messages are not sent."""
         sent = [size for size in sizes if size]
         packets = sum(math.ceil(size / PACKET) for size in sent)
         return cls(len(sent), sum(sent), sum(sent) + HEADERS * packets)
 
 
 def pairs(rows: int, columns: int) -> Traffic:
-    """Return a round in which each pair in different regions exchanges a rate and a price."""
+    """Return the traffic of a round in which each pair in different regions exchanges a rate and a price."""
     number = 2 * (rows * columns - int(_counts(rows) @ _counts(columns)))
     return Traffic(number, NUMBER * number, (NUMBER + HEADERS) * number)
 
 
 def regions(rows: int, columns: int, nodes: Nodes = "job") -> Traffic:
-    """Return a round in which every region sends each other one message: sums for its classes, and answers of its own.
+    """Return the traffic of a round in which every region sends each other one message, with sums and replies.
 
-    Job nodes send sums over their job classes and are answered prices, both for each server class; server nodes send sums
-    over their server classes and are answered row sums, both for each job class.
+    Job nodes send sums over their job classes and receive prices, both for each server class. Server nodes send sums
+    over their server classes and receive row sums, both for each job class.
     """
-    told = _counts(columns if nodes == "job" else rows)
-    return Traffic.of(NUMBER * int(told[g] + told[h]) for g in range(REGIONS) for h in range(REGIONS) if g != h)
+    sent = _counts(columns if nodes == "job" else rows)
+    return Traffic.of(NUMBER * int(sent[g] + sent[h]) for g in range(REGIONS) for h in range(REGIONS) if g != h)
 
 
 def exchange(columns: int) -> Traffic:
-    """Return an exchange of regions that iterate on their own: sums there, loads and prices back, for each server class."""
-    told = _counts(columns)
-    ends = [int(told[h]) for g in range(REGIONS) for h in range(REGIONS) if g != h]
+    """Return the traffic of an exchange: sums there, loads and prices back, for each server class."""
+    counts = _counts(columns)
+    ends = [int(counts[h]) for g in range(REGIONS) for h in range(REGIONS) if g != h]
     return Traffic.of(size for number in ends for size in (NUMBER * number, 2 * NUMBER * number))
 
 
 def one_place(expected: Array) -> Traffic:
-    """Return a decision made in one region: queues go there, the used pairs of the allocation (I, J) come back."""
+    """Return the traffic of a decision in one region: queues there, used pairs of the allocation (I, J) back."""
     rows = len(expected)
     used = np.bincount(homes(rows), np.count_nonzero(expected, axis=1), REGIONS)
     there, back = NUMBER * _counts(rows)[1:], PAIR * used[1:].astype(np.int64)
@@ -66,10 +70,45 @@ def one_place(expected: Array) -> Traffic:
 
 
 def every_place(rows: int) -> Traffic:
-    """Return a decision made alike in every region: each sends its queues to all others."""
+    """Return the traffic of the same decision in every region: each sends its queues to all others."""
     return Traffic.of(NUMBER * int(size) for size in _counts(rows) for _ in range(REGIONS - 1))
 
 
 def _counts(classes: int) -> IntArray:
-    """Return how many of the classes each region has."""
+    """Return the number of classes in each region."""
     return np.bincount(homes(classes), minlength=REGIONS)
+
+
+def traffic(sizes: tuple[Size, ...]) -> Report:
+    """Count messages and bytes of a round, an exchange, or a decision."""
+    columns = ("size", "pairs: messages", "MB a round", "regions: messages", "kB a round", "server nodes: kB a round",
+               "exchange: kB", "one place: kB a decision", "every region: kB a decision")  # fmt: skip
+    report = Report("messages between ten regions", columns)
+    for size in sizes:
+        each, jobs, servers = pairs(*size), regions(*size), regions(*size, "server")
+        one, every = one_place(solved(size).allocation.expected), every_place(size[0])
+        others = (_kilobytes(way) for way in (jobs, servers, exchange(size[1]), one, every))
+        report.row(name(size), each.messages, each.wire / 1e6, jobs.messages, *others)
+    return report
+
+
+def bandwidth(size: Size) -> Report:
+    """Count messages and bytes in a second."""
+    report = Report(f"in a second, {name(size)}", ("what", "messages", "MB", "kB on a link"))
+    jobs, servers = regions(*size), regions(*size, "server")
+    ways = {
+        "pairs, rounds of 20 ms": (pairs(*size), ROUND),
+        "job nodes by region, rounds of 20 ms": (jobs, ROUND),
+        "server nodes by region, rounds of 20 ms": (servers, ROUND),
+        "exchanges, each 200 ms": (exchange(size[1]), EXCHANGE),
+        "every region solves, once a second": (every_place(size[0]), 1.0),
+    }
+    for what, (way, each) in ways.items():
+        wire = round(way.wire / each)
+        report.row(what, round(way.messages / each), wire / 1e6, round(wire / 1e3 / LINKS))
+    return report
+
+
+def _kilobytes(way: Traffic) -> float | int:
+    """Return kilobytes on the wire, rounded if there are many."""
+    return round(way.wire / 1e3) if way.wire >= 1e5 else way.wire / 1e3

@@ -1,4 +1,4 @@
-"""Whether `docs/scale.md` tells what the benchmark finds: its tables are those of the benchmark, cell by cell."""
+"""Compares the tables of `docs/scale.md` with those of the benchmark, cell by cell."""
 
 import re
 from itertools import groupby
@@ -9,12 +9,12 @@ from bench.report import Report
 
 PAGE = Path(__file__).parents[2] / "docs" / "scale.md"
 SAME, ONE, BRIEF, LITTLE = 0.05, 1.0, 0.2, 1e-3
-"""By which part a number may differ from the page's, or by how many rounds, seconds or per cent: rounding moves them."""
+"""Tolerances for rounding: relative, and in rounds, seconds or per cent."""
 NUMBER = re.compile(r"[\d.]+(e[-+]\d+)?")
 OWN = (", s", "takes")
-"""How the names of columns end that depend on the machine."""
+"""Suffixes of columns that depend on the machine."""
 NAMES = {"size", "delay", "change", "who", "iterations", "what"}
-"""Columns that say what a row is about."""
+"""Columns that identify a row."""
 Table = tuple[list[str], list[list[str]]]
 
 
@@ -27,14 +27,14 @@ def read() -> list[Table]:
 
 
 def compared(report: Report, page: list[Table]) -> Report:
-    """Return the report with the bound that the page tells it as it is."""
+    """Return the report with the bound that no cell differs from the page."""
     wrong = differences(report, page)
-    report.at_most("cells that docs/scale.md tells otherwise" + "".join(f"; {cell}" for cell in wrong), len(wrong), 0.0)
+    report.at_most("cells that differ in docs/scale.md" + "".join(f"; {cell}" for cell in wrong), len(wrong), 0.0)
     return report
 
 
 def differences(report: Report, page: list[Table]) -> list[str]:
-    """Return the cells that the page tells otherwise, and the rows it lacks; times are left out."""
+    """Return the cells that differ on the page, and the rows that are missing there; times are ignored."""
     said = next((rows for columns, rows in page if columns == list(report.columns)), [])
     wrong = []
     for row in report.rows:
@@ -49,7 +49,7 @@ def differences(report: Report, page: list[Table]) -> list[str]:
 
 
 def _alike(column: str, here: Any, there: str) -> bool:
-    """Return whether a cell of the page is the one that was found."""
+    """Return whether a cell of the page agrees with the benchmark."""
     if column.endswith(OWN):
         return True
     if isinstance(here, str) or not NUMBER.fullmatch(there):

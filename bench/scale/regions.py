@@ -1,4 +1,4 @@
-"""A fleet in ten regions as a system of nodes, and what may happen to its queues."""
+"""A fleet in ten regions as a system of nodes, and changes of its queues."""
 
 import numpy as np
 
@@ -10,11 +10,11 @@ Size = tuple[int, int]
 REGIONS, SERVERS = 10, 1000.0
 """Regions, and servers of each class: 1000 server classes are a million servers."""
 REMOTE = 0.2
-"""What a job loses of its reward outside its own region."""
+"""The loss of reward outside a job's own region."""
 APART, USUAL = 0.1, 5
-"""Seconds between regions, and rounds where nothing else is said."""
+"""Seconds between regions, and the default delay in rounds."""
 ROUND, EXCHANGE = APART / USUAL, 2 * APART
-"""Seconds of a round then, and of an exchange."""
+"""Seconds of a round at the default delay, and of an exchange."""
 CHANGES = {"1 %": 0.01, "10 %": 0.1}
 SURGE = "a region doubles"
 
@@ -25,7 +25,7 @@ def name(size: Size) -> str:
 
 
 def homes(classes: int) -> IntArray:
-    """Return the region of each of so many classes, (classes,)."""
+    """Return the region of each class, (classes,)."""
     return np.arange(classes) * REGIONS // classes
 
 
@@ -43,9 +43,9 @@ def fleet(
 ) -> System:
     """Return a system whose job classes and server classes are spread over the regions.
 
-    A message takes `delay` rounds from one region to another and none within one. The sum of all a_i is `load` servers'
-    worth, so that prices are near one at 1.2. `change` is what has become of the queues: "1 %" and "10 %" move each of
-    them by up to as much, at random; SURGE doubles those of one region.
+    A message takes `delay` rounds between regions and none within a region. The sum of all a_i is `load` times the number
+    of servers, so prices are near one at 1.2. `change` changes the queues: "1 %" and "10 %" change each of them at random
+    by up to as much; SURGE doubles those of one region.
     """
     rng = np.random.default_rng([seed, 7])
     local = homes(rows)[:, None] == homes(columns)
@@ -65,7 +65,7 @@ def _bilinear(rng: np.random.Generator, rows: int, columns: int) -> Array:
 
 
 def _changed(rng: np.random.Generator, rows: int, change: str) -> Array:
-    """Return what queues are multiplied by, (rows,)."""
+    """Return the factors of the queues, (rows,)."""
     if change == SURGE:
         return np.where(homes(rows) == 0, 2.0, 1.0)
     return 1.0 + CHANGES.get(change, 0.0) * rng.uniform(-1.0, 1.0, rows)

@@ -1,7 +1,7 @@
-"""How the nodes' way scales: messages, rounds and seconds of a fleet in ten regions, against one exact solve.
+"""How nodes scale: messages, rounds and seconds of a fleet in ten regions, compared with one exact solve.
 
-`python -m bench --only scale` prints the tables of `docs/scale.md` and compares them with that page, from which
-`python -m bench.scale.figure docs/scale.png` draws its picture.
+`python -m bench --only scale` prints the tables of `docs/scale.md` and compares them with that page.
+`python -m bench.scale.figure docs/scale.png` draws the figure from the page.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,51 +14,50 @@ from bench.report import Report
 from bench.scale import page as pages
 from bench.scale.central import alone, round_seconds, solved
 from bench.scale.exchanges import settle_by_exchanges
+from bench.scale.messages import bandwidth, traffic
 from bench.scale.regions import APART, EXCHANGE, ROUND, SURGE, USUAL, Size, fleet, name
-from bench.scale.settings import elsewhere, settings
-from bench.scale.settling import COARSE, FINE, ROUNDS, Optimum, settle, shown
-from bench.scale.traffic import bandwidth, traffic
+from bench.scale.settling import COARSE, FINE, ROUNDS, Optimum, elsewhere, settings, settle, shown
 from bilinq.arrays import Array
 from bilinq.distributed import System, start_rates
 
 SIZES: tuple[Size, ...] = ((10, 3), (100, 10), (1000, 100))
 FLEET: Size = (10_000, 1000)
-"""A million servers. Not all that is run at the other sizes is run here: that would take an hour."""
+"""A million servers. Some runs of the other sizes are omitted here: they would take an hour."""
 DELAYS = (0, 1, 5, 20)
 """Rounds between regions."""
 EXCHANGES = 1000
 LOOKS = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0)
-"""Seconds after a change at which losses are noted."""
+"""Seconds after a change at which losses are recorded."""
 LOCAL, FEW = 100, 20
 """Iterations of a region between exchanges; few at the largest size."""
 SPREAD = 0.01
-"""What is kept of every pair, where that is tried."""
+"""The fraction of the rates that is spread over all pairs, in one of the cases."""
 
 
 def seconds(rounds: int | None, each: float) -> float | str:
-    """Return how long so many rounds take, if it is known."""
+    """Return the seconds of a number of rounds, empty if it is not known."""
     return "" if rounds is None or not each else rounds * each
 
 
 def rest(size: Size, change: str = "", load: float = 1.2) -> Array:
-    """Return where the nodes of a fleet rest, (I, J)."""
+    """Return the fixed point of the nodes of a fleet, (I, J)."""
     return _rest(size, change, load)
 
 
 @cache
 def _rest(size: Size, change: str, load: float) -> Array:
-    """Return the same, solved once."""
+    """Return the same, cached."""
     return fleet(*size, change=change, load=load).fixed_point()
 
 
 @cache
 def soft(size: Size, change: str = "", load: float = 1.2) -> Optimum:
-    """Return the optimum of its nodes."""
+    """Return the optimum of the nodes of a fleet."""
     return Optimum.of(fleet(*size, change=change, load=load), rest(size, change, load), soft=True)
 
 
 def run() -> Iterator[Report]:
-    """Measure all on two cores, and compare with the page."""
+    """Compute all tables on two cores and compare them with the page."""
     both, page = (*SIZES, FLEET), pages.read()
     calls: list[tuple[Callable[..., Report], tuple[object, ...]]] = [
         (traffic, (both,)), (bandwidth, (FLEET,)), (cold, (SIZES, FLEET)), (changes, (SIZES, FLEET)), (lost, (both[-2:],)),
@@ -75,7 +74,7 @@ def _all(sizes: tuple[Size, ...], largest: Size | None) -> tuple[Size, ...]:
 
 
 def cold(sizes: tuple[Size, ...], largest: Size | None = None) -> Report:
-    """Count rounds from a start that knows nothing but the sums of queues and of servers."""
+    """Count rounds from a start that knows only the sums of queues and of servers."""
     columns = ("size", "delay", "rounds to 1 %", "rounds to 0.01 %", "seconds to 1 %", "seconds to 0.01 %")
     report = Report("rounds from a cold start", columns)
     for size in _all(sizes, largest):
@@ -90,14 +89,14 @@ def cold(sizes: tuple[Size, ...], largest: Size | None = None) -> Report:
 
 
 class Case(NamedTuple):
-    """What happens to queues, the load before, and the part of the cold start in the rates to start from."""
+    """A change of queues, the load before it, and the fraction of the cold start in the starting rates."""
 
     change: str
     load: float = 1.2
     mixed: float = 0.0
 
     def start(self, size: Size) -> Array:
-        """Return these rates, (I, J)."""
+        """Return the starting rates, (I, J)."""
         old = rest(size, "", self.load)
         if not self.mixed:
             return old
@@ -114,7 +113,7 @@ FOLLOWED = {CHANGE: Case(CHANGE), SURGE: Case(SURGE), f"{CHANGE}, twice the load
 
 
 def changes(sizes: tuple[Size, ...], largest: Size | None = None) -> Report:
-    """Count rounds after queues have changed, from where nodes rested before or from a cold start."""
+    """Count rounds after a change of queues, from the old fixed point or from a cold start."""
     columns = ("size", "change", "gap at once, %", "rounds to 1 %", "rounds to 0.01 %", "seconds to 0.01 %")
     report = Report(f"rounds after a change, delay {USUAL}", columns)
     for size in _all(sizes, largest):
@@ -129,7 +128,7 @@ def changes(sizes: tuple[Size, ...], largest: Size | None = None) -> Report:
 
 
 def lost(sizes: tuple[Size, ...], cases: dict[str, Case] = FOLLOWED) -> Report:
-    """Follow what nodes lose against the exact allocation after a change, and what the old exact allocation loses."""
+    """Record the loss against the exact allocation after a change, of nodes and of the old exact allocation."""
     titles = (f"after {second:g} s" for second in LOOKS)
     report = Report("lost against the exact allocation, %", ("size", "change", "who", *titles))
     for size in sizes:
@@ -146,14 +145,14 @@ def lost(sizes: tuple[Size, ...], cases: dict[str, Case] = FOLLOWED) -> Report:
 
 
 def _by_rounds(system: System, best: Optimum, start: Array) -> list[float]:
-    """Return the losses of the nodes at all looks."""
+    """Return the losses of the nodes at the times of LOOKS."""
     looks = [round(second / ROUND) for second in LOOKS]
     seen = settle(system, None, level=FINE, rounds=max(looks), exact=best, looks=looks, start=start)
     return [seen.losses[look] for look in looks]
 
 
 def _by_exchanges(system: System, best: Optimum, start: Array) -> list[float]:
-    """Return those of regions that exchange."""
+    """Return the losses of regions that exchange."""
     looks = [int(second / EXCHANGE + 1e-9) for second in LOOKS]
     seen = settle_by_exchanges(system, best, iterations=FEW, level=-1.0, exchanges=max(looks), start=start)
     return [seen.gaps[look] for look in looks]
@@ -162,9 +161,9 @@ def _by_exchanges(system: System, best: Optimum, start: Array) -> list[float]:
 def exchanges(
     sizes: tuple[Size, ...], largest: Size | None = None, iterations: tuple[int, ...] = (FEW, LOCAL)
 ) -> Report:
-    """Count exchanges of regions that iterate so often on their own in between."""
+    """Count exchanges of regions that iterate locally in between."""
     columns = ("size", "change", "iterations", "exchanges to 1 %", "to 0.01 %", "seconds to 1 %", "seconds to 0.01 %")
-    report = Report("regions that iterate on their own", columns)
+    report = Report("regions that iterate locally", columns)
     cases = [(size, change, number) for size in sizes for change in ("", SURGE) for number in iterations]
     for size, change, number in [*cases, *((size, "", FEW) for size in _all((), largest))]:
         level = COARSE if size == largest else FINE
@@ -179,7 +178,7 @@ def exchanges(
 
 
 def solves(sizes: tuple[Size, ...]) -> Report:
-    """Compare an exact solve with a region's part of a round in seconds of a core, and what shortcuts lose."""
+    """Compare the CPU seconds of an exact solve and of a region's round, and the losses of shortcuts."""
     columns = ("size", "solve, s", "warm after 10 %, s", "a region's round, s", "rounds a solve takes",
                "soft prices lose, %", "regions alone lose, %", "alone after a surge, %")  # fmt: skip
     report = Report("an exact solve instead", columns)

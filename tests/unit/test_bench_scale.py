@@ -9,10 +9,9 @@ from bench.scale import figure, messages, tables
 from bench.scale import page as pages
 from bench.scale.central import alone
 from bench.scale.exchanges import settle_by_exchanges
+from bench.scale.messages import bandwidth, traffic
 from bench.scale.regions import REGIONS, SURGE, fleet, homes
-from bench.scale.settings import _varied, elsewhere
-from bench.scale.settling import Optimum, Settling, settle, solve
-from bench.scale.traffic import bandwidth, traffic
+from bench.scale.settling import Optimum, Settling, _varied, elsewhere, settle, solve
 
 from bilinq.distributed import iterate, shortfall
 from bilinq.distributed.system import allowance
