@@ -52,7 +52,7 @@ def measure_crowded(report: Report) -> None:
                 if max(float(answer.residual) for answer in answers.values()) > 1e-9:
                     raise AssertionError(f"not solved at {rows}x{columns}, load {load:g}")
                 calls = {str(kind): partial(allocate, *given[kind]) for kind in (True, False)}
-                best = side_by_side(calls, turns=3, budget=0.01)
+                best = side_by_side(calls, repeats=3, budget=0.01)
                 for kind in (True, False):
                     seconds[kind] += best[str(kind)]
             ratio = seconds[True] / seconds[False]

@@ -86,10 +86,12 @@ def best_seconds(
     return best
 
 
-def side_by_side(calls: Mapping[str, Callable[[], object]], turns: int = 10, budget: float = 0.05) -> dict[str, float]:
-    """Return the smallest seconds of each call over `turns`; calls alternate, so all see the same load of the machine."""
+def side_by_side(
+    calls: Mapping[str, Callable[[], object]], repeats: int = 10, budget: float = 0.05
+) -> dict[str, float]:
+    """Return the smallest seconds of each call over `repeats`; calls alternate, so all see the same load of the machine."""
     best = dict.fromkeys(calls, float("inf"))
-    for _ in range(turns):
+    for _ in range(repeats):
         for name, call in calls.items():
             best[name] = min(best[name], best_seconds(call, budget, repeats=1))
     return best

@@ -39,19 +39,19 @@ class Regions:
 
     def exchange(self, iterations: int) -> None:
         """Let all regions send, receive, and iterate."""
-        said = [block.sums for block in self._blocks]
+        sums_sent = [block.sums for block in self._blocks]
         for _ in range(2):  # servers answer when all have sent
             quotes = [
                 [server.quote(k, sums[columns]) for server, columns in zip(self._servers, self._columns, strict=True)]
-                for k, sums in enumerate(said)
+                for k, sums in enumerate(sums_sent)
             ]
         for k, block in enumerate(self._blocks):
             for m, (columns, quote) in enumerate(zip(self._columns, quotes[k], strict=True)):
                 assert quote is not None
-                block.hear(columns, said[k][columns], quote, 1.0)
+                block.hear(columns, sums_sent[k][columns], quote, 1.0)
                 if k != m and quote.load.size:
                     self.messages += 2
-                    self.bytes += said[k][columns].nbytes + quote.load.nbytes + quote.price.nbytes
+                    self.bytes += sums_sent[k][columns].nbytes + quote.load.nbytes + quote.price.nbytes
             block.iterate(iterations)
 
 

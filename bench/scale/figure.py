@@ -21,12 +21,12 @@ FIRST = 0.05
 
 def draw(page: list[Table]) -> Figure:
     """Return the figure: rounds by size and delay, seconds of rounds and exchanges, and the loss after a change."""
-    cold, told = rows(page, "rounds to 1 %", "delay"), rows(page, "exchanges to 1 %")
+    cold, exchanges = rows(page, "rounds to 1 %", "delay"), rows(page, "exchanges to 1 %")
     lost, solved = rows(page, "who"), rows(page, "solve, s")
     with style.applied():
         figure, axes = style.panels(1, 3, height=3.7)
         _rounds(axes[0], cold)
-        _seconds(axes[1], cold, told)
+        _seconds(axes[1], cold, exchanges)
         _lost(axes[2], lost, EXCHANGE + float(solved[-1]["solve, s"]))
         style.settle(figure)
     return figure
@@ -60,13 +60,13 @@ def _rounds(axes: Axes, cold: list[Row]) -> None:
     style.label(axes, "From a cold start", "job classes x server classes", "rounds to 1 % (dashed: 0.01 %)")
 
 
-def _seconds(axes: Axes, cold: list[Row], told: list[Row]) -> None:
+def _seconds(axes: Axes, cold: list[Row], exchanges: list[Row]) -> None:
     """Draw seconds from a cold start against size, by rounds and by exchanges."""
     sizes = _sizes(axes, cold)
     rounds = [row for row in cold if row["delay"] == str(USUAL)]
     last = sizes[-1]
     by_turns = [
-        row for row in told if row["change"] == "cold" and (row["iterations"] == str(LOCAL) or row["size"] == last)
+        row for row in exchanges if row["change"] == "cold" and (row["iterations"] == str(LOCAL) or row["size"] == last)
     ]
     for rows, colour, text in (
         (rounds, style.BLUE, f"rounds of {100 // USUAL} ms"),

@@ -35,11 +35,11 @@ def compared(report: Report, page: list[Table]) -> Report:
 
 def differences(report: Report, page: list[Table]) -> list[str]:
     """Return the cells that differ on the page, and the rows that are missing there; times are ignored."""
-    said = next((rows for columns, rows in page if columns == list(report.columns)), [])
+    expected = next((rows for columns, rows in page if columns == list(report.columns)), [])
     wrong = []
     for row in report.rows:
         keys = [str(cell) for column, cell in zip(report.columns, row, strict=True) if column in NAMES]
-        known = [cells for cells in said if cells[: len(keys)] == keys]
+        known = [cells for cells in expected if cells[: len(keys)] == keys]
         if len(known) != 1:
             wrong.append(f"no row {', '.join(keys)}")
             continue

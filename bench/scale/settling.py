@@ -24,7 +24,8 @@ SIZE = (300, 30)
 COLUMNS = ("rounds to 1 %", "rounds to 0.01 %", "after 10 %: rounds to 0.01 %", "soft prices lose, %")
 CASES: dict[str, dict[str, Any]] = {
     "as above": {}, "half of the largest gain": {"gains": "half"}, "gains by the fixed point": {"gains": "known"},
-    "gains by the price heard": {"gains": "heard"}, "server nodes": {"nodes": "server"}, "half the load": {"load": 0.6},
+    "gains by the price received": {"gains": "received"}, "server nodes": {"nodes": "server"},
+    "half the load": {"load": 0.6},
     "twice the load": {"load": 2.4}, "no loss outside the region": {"remote": 0.0}, "bilinear rewards": {"bilinear": True},
     "power 8 in place of 2": {"penalty": Power(8.0)},
     "power 8, half the load": {"penalty": Power(8.0), "load": 0.6},
@@ -153,9 +154,10 @@ def _settled(system: System, start: Array | None, gains: str, nodes: Nodes) -> S
     """Return the settling of the nodes with these gains."""
     gain = {
         "": lambda: system.special_gain(0.9, "discrete"), "half": lambda: system.special_gain(0.5, "discrete"),
-        "known": lambda: system.safe_gain(0.9, "discrete"), "heard": lambda: 0.9 * allowance(system.round_trip, "discrete"),
+        "known": lambda: system.safe_gain(0.9, "discrete"),
+        "received": lambda: 0.9 * allowance(system.round_trip, "discrete"),
     }[gains]()  # fmt: skip
     best = Optimum.of(system, system.equilibrium.expected, soft=True)
     return settle(
-        system, best, level=FINE, rounds=ROUNDS, gain=gain, tuned=gains == "heard", start=start, nodes=nodes
+        system, best, level=FINE, rounds=ROUNDS, gain=gain, tuned=gains == "received", start=start, nodes=nodes
     )  # fmt: skip

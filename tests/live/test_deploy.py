@@ -109,7 +109,7 @@ def test_queries_that_are_wrong_are_noticed(samples: Samples) -> None:
             test_every_query_asks_for_what_there_is(wrong, samples)
 
 
-def test_most_metrics_are_looked_at(samples: Samples) -> None:
+def test_most_metrics_are_used(samples: Samples) -> None:
     asked = {name for query in QUERIES for name, _ in used(query)}
     families = {re.sub(r"_(bucket|sum|count)$", "", name) for name in samples.labels}
     seen = {re.sub(r"_(bucket|sum|count)$", "", name) for name in asked}
@@ -140,11 +140,11 @@ def test_every_alert_says_what_is_wrong_and_is_in_the_manual() -> None:
         assert set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"])) <= grouped(rule["expr"]) | ADDED
 
 
-def test_prometheus_is_told_where_to_look() -> None:
-    told = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text(encoding="utf-8"))
-    (job,) = told["scrape_configs"]
+def test_prometheus_scrapes_the_default_address() -> None:
+    config = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text(encoding="utf-8"))
+    (job,) = config["scrape_configs"]
     assert job["job_name"] == "bilinq"
-    assert told["rule_files"] == ["alerts.yml"]
+    assert config["rule_files"] == ["alerts.yml"]
     assert job["static_configs"] == [{"targets": [f"127.0.0.1:{Settings().port}"]}]
     assert job.get("metrics_path", "/metrics") == "/metrics"
 

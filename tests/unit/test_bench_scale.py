@@ -21,7 +21,7 @@ SMALL = ((10, 3),)
 
 
 def test_rounds_are_those_of_iterate() -> None:
-    """The benchmark looks at few rounds; `iterate` looks at all. They differ by no more than the steps between looks."""
+    """The benchmark records few rounds, `iterate` records all. They differ by at most the steps between records."""
     system = fleet(20, 10, 1)
     best = Optimum.of(system, system.fixed_point(), soft=True)
     seen = settle(system, best, level=1e-4, rounds=4000)
@@ -84,7 +84,7 @@ def test_tables_of_the_page() -> None:
 
 
 def test_sentences_of_the_page() -> None:
-    """What is said in words follows from the tables, which are compared with the benchmark's."""
+    """The sentences follow from the tables, which are compared with the benchmark."""
     rounds = {(row["size"], row["delay"]): row for row in figure.rows(pages.read(), "rounds to 1 %", "delay")}
     small, large = rounds["10x3", "0"], rounds["10000x1000", "0"]
     assert float(large["rounds to 1 %"]) / float(small["rounds to 1 %"]) == pytest.approx(4.0, abs=0.5)
@@ -108,10 +108,10 @@ def test_sentences_about_one_place() -> None:
     assert float(lost[size, heavy, "nodes"]["after 0.1 s"]) < 0.15 * late[size, heavy, "old exact"]
     surge = [late[size, SURGE, who] for who in ("exchanges", "old exact", "nodes")]
     assert surge == pytest.approx([0.28, 1.86, 2.09], abs=0.01)
-    told = {(row["size"], row["change"], row["iterations"]): row for row in figure.rows(pages.read(), "to 0.01 %")}
+    found = {(row["size"], row["change"], row["iterations"]): row for row in figure.rows(pages.read(), "to 0.01 %")}
     rounds = {row["size"]: row for row in figure.rows(pages.read(), "rounds to 1 %", "delay") if row["delay"] == "5"}
     for size in ("10x3", "100x10", "1000x100"):
-        faster = float(rounds[size]["seconds to 0.01 %"]) / float(told[size, "cold", "100"]["seconds to 0.01 %"])
+        faster = float(rounds[size]["seconds to 0.01 %"]) / float(found[size, "cold", "100"]["seconds to 0.01 %"])
         assert 2.8 < faster < 3.7
 
 
@@ -129,9 +129,9 @@ def test_messages_of_the_largest_fleet() -> None:
     """At ten million pairs nothing needs to be solved but for one column."""
     row = next(rows[-1] for columns, rows in pages.read() if "exchange: kB" in columns)
     size = tables.FLEET
-    jobs, servers, told = messages.regions(*size), messages.regions(*size, "server"), messages.exchange(size[1])
+    jobs, servers, exchanged = messages.regions(*size), messages.regions(*size, "server"), messages.exchange(size[1])
     counted = [messages.pairs(*size).messages, messages.pairs(*size).wire / 1e6, jobs.messages]
-    counted += [way.wire / 1e3 for way in (jobs, servers, told)]
+    counted += [way.wire / 1e3 for way in (jobs, servers, exchanged)]
     assert [float(cell) for cell in row[1:7]] == pytest.approx(counted, rel=0.01)
 
 
@@ -144,10 +144,10 @@ def test_shorter_rounds_reach_a_limit() -> None:
 
 
 def test_one_thing_varied() -> None:
-    """Half of the gain costs almost twice the rounds; gains by the price heard end as those by the fixed point."""
-    plain, half, known, heard = (_varied((12, 10), gains=gains) for gains in ("", "half", "known", "heard"))
+    """Half of the gain costs almost twice the rounds; gains by the received price end as those by the fixed point."""
+    plain, half, known, received = (_varied((12, 10), gains=gains) for gains in ("", "half", "known", "received"))
     assert half[1] == pytest.approx(1.8 * plain[1], rel=0.06)
-    assert heard[1] == pytest.approx(known[1], rel=0.06)
+    assert received[1] == pytest.approx(known[1], rel=0.06)
     assert known[1] < plain[1]
 
 
