@@ -1,4 +1,4 @@
-"""Eight shards on Ray to 1 % of the optimum, beside the same nodes in one process and the convex program."""
+"""Eight shards on Ray to 1 % of the optimum, compared with the same nodes in one process and the convex program."""
 
 import time
 from typing import Any
@@ -23,7 +23,7 @@ class Echo:
 
 
 def run() -> list[Report]:
-    """Measure shards, and what a message costs."""
+    """Measure shards, and the cost of a message."""
     began = time.perf_counter()
     with joined() as ray:
         started = time.perf_counter() - began
@@ -50,8 +50,8 @@ def shards() -> Report:
 
 
 def messages(ray: Any, started: float) -> Report:
-    """Measure what Ray costs before anything is computed."""
-    report = Report("what Ray itself takes", ("what", "milliseconds"))
+    """Measure the cost of Ray without any computation."""
+    report = Report("cost of Ray itself", ("what", "milliseconds"))
     report.row("to start it", 1e3 * started)
     began = time.perf_counter()
     actors = [ray.remote(num_cpus=0)(Echo).remote() for _ in range(SHARDS)]

@@ -1,4 +1,4 @@
-"""How long a slot of a large service takes, inside its process: 100 x 20 classes, 10^5 jobs that wait."""
+"""The duration of a slot of a large service, inside its process: 100 x 20 classes, 10^5 waiting jobs."""
 
 import asyncio
 import tempfile
@@ -18,7 +18,7 @@ JOBS, SERVERS, QUEUED, IDLE = 100, 20, 100_000, 200
 
 
 def slot_seconds(slots: int = 50) -> tuple[list[float], list[float]]:
-    """Return the seconds, of CPU and by the wall clock, of slots in each of which `IDLE` servers get jobs."""
+    """Return the seconds of slots, by CPU and by wall clock; in each slot `IDLE` servers get jobs."""
     with tempfile.TemporaryDirectory() as folder:
         cpu, wall = zip(*asyncio.run(_slots(f"sqlite:///{folder}/slots.db", slots)), strict=True)
     return list(cpu), list(wall)
@@ -44,7 +44,7 @@ async def _slots(database: str, slots: int) -> list[tuple[float, float]]:
 
 
 async def _one(service: Service, ids: list[str], rewards: list[float]) -> tuple[float, float]:
-    """Run a slot, finish its leases, submit as many jobs again, and return how long the slot took by both clocks."""
+    """Run a slot, finish its leases, submit as many jobs again, and return the duration of the slot by both clocks."""
     spent: list[float] = []
 
     def timed() -> None:

@@ -15,8 +15,8 @@ LIVE, README = page("docs/live.md"), page("README.md")
 def test_the_first_steps_work_as_written(tmp_path: Path) -> None:
     text = section(LIVE, "A client and a worker")
     printed = run(script(text, tmp_path), tmp_path)
-    for kind, _, said in FENCE.findall(text):
-        assert kind != "text" or said in printed
+    for kind, _, shown in FENCE.findall(text):
+        assert kind != "text" or shown in printed
     assert "bilinq serves http://127.0.0.1:" in printed
     assert len(re.findall(r"^j\d+\tdone\t0\.[58]\b", printed, re.MULTILINE)) == 3, printed
 

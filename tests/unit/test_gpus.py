@@ -122,4 +122,4 @@ def test_example_runs() -> None:
 def test_the_example_names_what_is_missing(tmp_path: Path) -> None:
     command = [sys.executable, str(SCRIPT), str(tmp_path / "none.json")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 1 and "none.json is missing: it is simulation_throughputs.json" in done.stderr
+    assert done.returncode == 1 and "none.json is missing; download simulation_throughputs.json" in done.stderr

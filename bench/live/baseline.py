@@ -1,5 +1,6 @@
-"""procrastinate, a job queue on PostgreSQL, at its best: its own connection pool, jobs deferred in batches, workers that
-listen for notifications and run many jobs at once.
+"""The baseline: procrastinate, a job queue on PostgreSQL, with its fastest settings.
+
+It has its own connection pool, defers jobs in batches, and its workers listen for notifications and run many jobs at once.
 """
 
 import asyncio
@@ -14,15 +15,15 @@ from typing import Any
 import procrastinate
 import psycopg
 
-from bench.live.load import Told
+from bench.live.load import Measured
 
 POOL = 8
 """Connections of each process; more did not help on two cores."""
-WORKER = "import asyncio; from bench.live.rival import work; asyncio.run(work())"
+WORKER = "import asyncio; from bench.live.baseline import work; asyncio.run(work())"
 
 
 def app_on(url: str) -> tuple[procrastinate.App, "procrastinate.tasks.Task"]:  # type: ignore[type-arg]
-    """Return an app and its one task, which does nothing."""
+    """Return an app and its only task, which does nothing."""
     app = procrastinate.App(connector=procrastinate.PsycopgConnector(conninfo=url, min_size=POOL, max_size=POOL))
 
     @app.task(name="job", queue="bench")
@@ -32,8 +33,8 @@ def app_on(url: str) -> tuple[procrastinate.App, "procrastinate.tasks.Task"]:  #
     return app, job
 
 
-def lives(url: str, jobs: int, *, batch: int, workers: int, concurrency: int, rate: float = 0.0) -> Told:
-    """Return how long it takes to defer and do `jobs` jobs; with `rate`, batches come at random times."""
+def run_jobs(url: str, jobs: int, *, batch: int, workers: int, concurrency: int, rate: float = 0.0) -> Measured:
+    """Defer and run `jobs` jobs and return how long this takes; with `rate`, batches arrive at random times."""
     asyncio.run(_prepare(url))
     with ExitStack() as stack, psycopg.connect(url, autocommit=True) as watch:
         for _ in range(workers):
@@ -42,7 +43,7 @@ def lives(url: str, jobs: int, *, batch: int, workers: int, concurrency: int, ra
         began = time.perf_counter()
         asyncio.run(_defer(url, jobs, batch, rate))
         _until(watch, "SELECT count(*) FROM procrastinate_jobs WHERE status = 'succeeded'", jobs)
-        return Told(jobs, jobs, time.perf_counter() - began, waits=_waits(watch))
+        return Measured(jobs, jobs, time.perf_counter() - began, waits=_waits(watch))
 
 
 async def _prepare(url: str) -> None:
@@ -76,7 +77,7 @@ async def _defer(url: str, jobs: int, batch: int, rate: float) -> None:
 
 
 def _until(watch: "psycopg.Connection[tuple[int]]", sql: str, number: int, seconds: float = 120.0) -> None:
-    """Wait until a query counts up to `number`."""
+    """Wait until a query returns `number`."""
     end = time.monotonic() + seconds
     while watch.execute(sql.encode()).fetchone() != (number,):
         if time.monotonic() > end:
@@ -92,7 +93,7 @@ def _waits(watch: "psycopg.Connection[tuple[int]]") -> list[float]:
 
 
 async def work() -> None:
-    """Be a worker on the URL, and of the concurrency, that the command line tells, until a signal comes."""
+    """Run a worker with the URL and the concurrency of the command line until a signal arrives."""
     app, _ = app_on(sys.argv[1])
     async with app.open_async():
         await app.run_worker_async(queues=["bench"], concurrency=int(sys.argv[2]), listen_notify=True)
