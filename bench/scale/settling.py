@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from bench.report import best_seconds
 from bench.scale.regions import REGIONS, Size, fleet, homes
-from bench.timing import best_seconds
 from bilinq import Allocation, allocate
 from bilinq.arrays import Array
 from bilinq.distributed import Network, System, scaled_back
