@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from bilinq.allocation.interior import U, Y, start_cold
-from bilinq.allocation.linear import gram
+from bilinq.allocation.interior import U, Y, gram, start_cold
 from bilinq.allocation.packing import TRACE, pack, thin
 
 

@@ -3,29 +3,17 @@
 import numpy as np
 
 from bilinq.allocation.interior import DY, DZ, FLOW, LOAD, PRICE, RAW, ROUNDING, TRUE_A, A, C, M, N, Q, T, U, Y, Z
+from bilinq.allocation.marks import (
+    COLUMNS,
+    FREE,
+    ROWS,
+    SEEN,
+    START,
+    USED,
+    by_column,
+)
 from bilinq.arrays import Array, BoolArray, IntArray
 from bilinq.jit import fast_kernel, kernel
-
-USED, LOOSE, SHUT = range(3)
-"""Marks of a pair: probably used; still to be settled; tied, but can carry nothing."""
-FREE, SEEN, FULL = range(3)
-"""Marks of a column: probably idle; has a price already; has no idle capacity."""
-START, FILL, COLUMNS, ROWS, DEGREE, TODO = range(6)
-"""Rows of `number`: where each column's pairs start; its next pair; columns and rows of a component; loose pairs of each
-row, followed by those of each column; and which of them to settle next."""
-
-
-@kernel
-def marks(rows: int, places: int) -> BoolArray:
-    """Return marks of pairs (3, I, K), with any content."""
-    return np.empty((3, rows, places), np.bool_)
-
-
-@kernel
-def room(rows: int, columns: int) -> tuple[BoolArray, IntArray]:
-    """Return marks of columns (3, J) and numbers (6, 2 (I + J) + 1), with any content."""
-    return np.empty((3, columns), np.bool_), np.empty((6, 2 * (rows + columns) + 1), np.int64)
-
 
 DECISIVE = 9.0
 """How different the relative changes of allocation and reduced cost in the last step must be to decide a pair."""
@@ -79,29 +67,6 @@ def recall(pair: Array, cols: IntArray, width: IntArray, y: Array, q: Array, mar
             if q[cols[i, k]] + pair[C, i, k] < q[cols[i, best]] + pair[C, i, best]:
                 best = k
         mark[USED, i, best] = mark[USED, i, best] or not some
-
-
-@kernel
-def by_column(cols: IntArray, width: IntArray, mark: BoolArray, columns: int, number: IntArray) -> IntArray:
-    """Return rows and packed places (2, pairs) of the marked pairs by column; fill number[START] with where each starts."""
-    for j in range(columns + 1):
-        number[START, j] = 0
-    for i in range(width.size):
-        for k in range(width[i]):
-            if mark[i, k]:
-                number[START, cols[i, k] + 1] += 1
-    for j in range(columns):
-        number[FILL, j] = number[START, j]
-        number[START, j + 1] += number[START, j]
-    where = np.empty((2, number[START, columns]), np.int64)
-    for i in range(width.size):
-        for k in range(width[i]):
-            if mark[i, k]:
-                g = number[FILL, cols[i, k]]
-                where[0, g] = i
-                where[1, g] = k
-                number[FILL, cols[i, k]] = g + 1
-    return where
 
 
 @kernel

@@ -2,10 +2,11 @@
 
 import numpy as np
 
-from bilinq.allocation.split import OVER
 from bilinq.arrays import Array
 from bilinq.jit import kernel
 
+OVER = 1e-12
+"""A column may exceed its capacity by this part: rounding."""
 CAPPED = 1e-10
 """A row sum this close to its cap, relatively, counts as being at the cap."""
 TIE = 1e-11

@@ -10,14 +10,12 @@ vanishes while the columns' sums stay wrong.
 
 import numpy as np
 
-from bilinq.allocation.exact import DEGREE, FULL, LOOSE, SHUT, START, TODO, by_column
-from bilinq.allocation.interior import DEMAND, FLOW, LOAD, SERVED, SUPPLY, C, N
-from bilinq.allocation.linear import factor, solve
+from bilinq.allocation.interior import DEMAND, FLOW, LOAD, SERVED, SUPPLY, C, N, factor, solve
+from bilinq.allocation.marks import DEGREE, FULL, LOOSE, SHUT, START, TODO, by_column
+from bilinq.allocation.program import OVER
 from bilinq.arrays import Array, BoolArray, IntArray
 from bilinq.jit import kernel
 
-OVER = 1e-12
-"""A column may exceed its capacity by this part: rounding."""
 VANISHED = 1e-5
 """Part of its row and of its column below which a flow counts as vanishing."""
 STALLED, STUCK = 0.9, 3
