@@ -1,27 +1,4 @@
-"""Sweeps: every combination of policies and settings that a TOML file describes; see `docs/howto-sweep.md`.
-
-```toml
-name = "traffic"              # default: the name of the file
-slots = 500
-replications = 100            # default: 10
-seed = 1                      # default: 0
-arrivals = "bernoulli"        # or "poisson", "markov-modulated"
-
-[problem]                     # arguments of Problem.synthetic; replication k draws its own with seed + k
-job_classes = 10              # or: file = "problem.toml", one problem for all, relative to this file
-seed = 7                      # with instances = "fixed" all replications share the one drawn with seed
-
-[[policy]]                    # one or more; a name, a kind, and the options of that kind
-name = "paper's radius"
-kind = "sabr"
-V = 57.99
-radius = "paper"
-
-[grid]                        # optional: every combination; keys are dotted paths into the tables above
-"problem.traffic" = [0.5, 1.0]
-"policy.V" = [20.0, 58.0]     # set in every policy
-```
-"""
+"""Sweeps: every combination of policies and settings that a TOML file describes; `docs/howto-sweep.md` has the format."""
 
 from __future__ import annotations
 
