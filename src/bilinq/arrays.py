@@ -1,7 +1,7 @@
 """Array types, and the checks that public functions run on their arguments."""
 
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -93,3 +93,10 @@ def short(value: object, length: int = 60) -> str:
     """Return `value` for an error message, cut to `length` characters."""
     text = repr(value)
     return text if len(text) <= length else text[: length - 3] + "..."
+
+
+def check_known(given: Mapping[str, Any], known: Sequence[str], noun: str) -> None:
+    """Raise `BadInput` if `given` has a key that is not in `known`; `noun` names the kind of key."""
+    for key, value in given.items():
+        if key not in known:
+            raise BadInput(f"unknown {noun}: {key!r} (value {short(value)}); known are {', '.join(known)}")

@@ -4,7 +4,7 @@ import pytest
 
 from bilinq import FirstCome, KnownRewards, Problem, simulate
 from bilinq.experiments import Fixed, PlannedRun, SizedJobs, Synthetic, Unstructured
-from bilinq.experiments.run import spelled
+from bilinq.experiments.run import canonical
 from bilinq.experiments.settings import SEED_STEP, make_setting
 from bilinq.lab.trace import Trace
 
@@ -36,7 +36,7 @@ def test_key_of_a_run_depends_on_the_data() -> None:
         for setting in (*synthetic, Trace(), Trace(unseen="predicted"))
     }
     assert len(keys) == 6
-    assert spelled(Trace()) == spelled(Trace())
+    assert canonical(Trace()) == canonical(Trace())
 
 
 def test_features_are_removed_and_rewards_stay() -> None:

@@ -10,8 +10,7 @@ from typing import Literal, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bilinq.allocation import allocate
-from bilinq.allocation.allocate import Program, align
+from bilinq.allocation.arguments import Program, align
 from bilinq.arrays import Array, BoolArray, as_floats, count, non_negative, one_of, positive, require, scalar, shaped
 from bilinq.distributed.fixed_point import Equilibrium, equilibrium
 from bilinq.distributed.penalties import Penalty, Power, checked
@@ -309,23 +308,3 @@ def scaled_back(expected: ArrayLike, capacity: ArrayLike) -> Array:
         raise BadInput(f"capacity must have shape (..., {y.shape[-1:]}) to fit expected {y.shape}; got {n.shape}")
     load = y.sum(axis=-2)
     return np.asarray(y * np.where(load > n, n / np.where(load > n, load, 1.0), 1.0)[..., None, :])
-
-
-def shortfall(system: System, expected: ArrayLike | None = None) -> Array:
-    """Return what a scaled-back allocation loses against the exact program, over the sum of all a_i, (...).
-
-    0.01 is as if every class got 1 % less service than at the optimum of Eq. (6). `expected` (..., I, J) is by default the
-    fixed point. The result is infinite if a class with jobs is not served.
-    """
-    y = scaled_back(system.equilibrium.expected if expected is None else expected, system.capacity)
-    best = allocate(system.queue, system.reward, system.capacity, system.V, system.gamma, weight=system.weight)
-    total = np.maximum(system.demand.sum(axis=-1), 1e-300)
-    return np.asarray((_value(system, best.expected) - _value(system, y)) / total)
-
-
-def _value(system: System, y: Array) -> Array:
-    """Return the value of Eq. (6); minus infinity if a class with jobs is not served."""
-    a, served = system.demand, y.sum(axis=-1)
-    fair = np.where(a > 0.0, a * np.log(np.where(served > 0.0, served, 1.0)), 0.0)
-    fair = np.where((a > 0.0) & (served <= 0.0), -np.inf, fair)
-    return np.asarray(fair.sum(axis=-1) - (system.cost * y).sum(axis=(-2, -1)))

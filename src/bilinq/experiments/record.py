@@ -7,15 +7,17 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from bilinq.arrays import Array, IntArray
 from bilinq.errors import BadInput
-from bilinq.simulation import Runs
+
+if TYPE_CHECKING:
+    from bilinq.arrays import Array, IntArray
+    from bilinq.simulation import Runs
 
 POINTS = 250
 """Slots that a path keeps at most, the first and the last among them."""

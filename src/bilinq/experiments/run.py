@@ -15,7 +15,7 @@ from dataclasses import KW_ONLY, dataclass, field, fields, is_dataclass
 from functools import cache, cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,9 +25,11 @@ from bilinq.experiments.record import Kept, Record, exists, joined, load, measur
 from bilinq.experiments.settings import SEED_STEP, Setting
 from bilinq.experiments.workers import InProcess, Workers
 from bilinq.jsonable import to_json
-from bilinq.policies import Policy
 from bilinq.problem import Problem
-from bilinq.simulation import simulate
+from bilinq.simulation.simulate import simulate
+
+if TYPE_CHECKING:
+    from bilinq.policies import Policy
 
 CHUNK = 50
 """Replications in one call of `simulate`; part of what a replication is, so not a setting."""
@@ -74,7 +76,7 @@ class PlannedRun:
     @cached_property
     def key(self) -> str:
         """A hash of all that decides the result: these settings, bilinq's code, and NumPy's version."""
-        text = to_json([spelled(self), code_digest(), version("numpy")])
+        text = to_json([canonical(self), code_digest(), version("numpy")])
         return hashlib.sha256(text.encode()).hexdigest()[:20]
 
     @property
@@ -88,13 +90,13 @@ class PlannedRun:
         return range(-(-self.replications // CHUNK))
 
 
-def spelled(value: Any) -> Any:
+def canonical(value: Any) -> Any:
     """Return `value` as lists, text and numbers that no different value shares, with the class names of objects.
 
     Examples
     --------
     >>> from bilinq.simulation import Poisson
-    >>> spelled((1.5, None, Poisson()))
+    >>> canonical((1.5, None, Poisson()))
     [1.5, None, ['Poisson']]
     """
     if value is None or isinstance(value, str | int | float):
@@ -102,11 +104,11 @@ def spelled(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     if isinstance(value, list | tuple):
-        return [spelled(entry) for entry in value]
+        return [canonical(entry) for entry in value]
     if isinstance(value, Problem):
-        return ["Problem", spelled(list(value.arguments().items()))]
+        return ["Problem", canonical(list(value.arguments().items()))]
     if is_dataclass(value):
-        parts = [[part.name, spelled(getattr(value, part.name))] for part in fields(value) if part.compare]
+        parts = [[part.name, canonical(getattr(value, part.name))] for part in fields(value) if part.compare]
         return [type(value).__name__, *parts]
     raise TypeError(f"a run may contain dataclasses, arrays and plain values; got {type(value).__name__}")
 

@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bilinq.arrays import count, one_of, short
+from bilinq.arrays import check_known, count, one_of, short
 from bilinq.errors import BadInput
-from bilinq.policies.registry import check_known
 from bilinq.problem import Problem
 from bilinq.simulation.arrivals import Arrivals, Bernoulli, MarkovModulated, Poisson, Sized
 

@@ -1,27 +1,4 @@
-"""Sweeps: every combination of policies and settings that a TOML file describes; see `docs/howto-sweep.md`.
-
-```toml
-name = "traffic"              # default: the name of the file
-slots = 500
-replications = 100            # default: 10
-seed = 1                      # default: 0
-arrivals = "bernoulli"        # or "poisson", "markov-modulated"
-
-[problem]                     # arguments of Problem.synthetic; replication k draws its own with seed + k
-job_classes = 10              # or: file = "problem.toml", one problem for all, relative to this file
-seed = 7                      # with instances = "fixed" all replications share the one drawn with seed
-
-[[policy]]                    # one or more; a name, a kind, and the options of that kind
-name = "paper's radius"
-kind = "sabr"
-V = 57.99
-radius = "paper"
-
-[grid]                        # optional: every combination; keys are dotted paths into the tables above
-"problem.traffic" = [0.5, 1.0]
-"policy.V" = [20.0, 58.0]     # set in every policy
-```
-"""
+"""Sweeps: every combination of policies and settings that a TOML file describes; `docs/howto-sweep.md` has the format."""
 
 from __future__ import annotations
 
@@ -33,16 +10,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bilinq.arrays import Array, short
 from bilinq.errors import BadInput
-from bilinq.experiments.record import Record
 from bilinq.experiments.run import PlannedRun, Progress, execute, load_run
 from bilinq.experiments.settings import make_setting
 from bilinq.experiments.workers import start_workers
 from bilinq.policies.registry import make_policy
 from bilinq.simulation.records import Interval, interval
+
+if TYPE_CHECKING:
+    from bilinq.experiments.record import Record
 
 DEFAULTS: dict[str, Any] = {"replications": 10, "seed": 0, "arrivals": "bernoulli"}
 PLAIN = ("slots", *DEFAULTS)

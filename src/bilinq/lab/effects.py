@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import stdtrit
 
-from bilinq.arrays import Array, IntArray
-from bilinq.experiments import Record
 from bilinq.simulation.records import interval
+
+if TYPE_CHECKING:
+    from bilinq.arrays import Array, IntArray
+    from bilinq.experiments import Record
 
 MINUS = "\N{MINUS SIGN}"
 GROUPS = 20

@@ -13,14 +13,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 import numpy as np
 
 from bilinq.arrays import Array, count, one_of
-from bilinq.experiments import Band, PlannedRun, Record, Setting
-from bilinq.experiments.record import Kept
-from bilinq.lab.claims import Claim
+from bilinq.experiments.record import Band, Record
+from bilinq.experiments.run import PlannedRun
 from bilinq.lab.presets import PRESETS, Preset
-from bilinq.policies import Policy
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
+
+    from bilinq.experiments.record import Kept
+    from bilinq.experiments.settings import Setting
+    from bilinq.lab.claims import Claim
+    from bilinq.policies import Policy
 
 
 T = TypeVar("T")

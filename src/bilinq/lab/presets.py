@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, TypeVar
 
 from bilinq import theory
-from bilinq.policies import KnownRewards, Sabr, UgdaOl
+from bilinq.policies.fair import KnownRewards, Sabr, UgdaOl
 from bilinq.problem import Problem
 
 Weight: TypeAlias = tuple[float, ...] | None

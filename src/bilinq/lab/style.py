@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import matplotlib as mpl
 import numpy as np
@@ -16,9 +16,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from bilinq.arrays import Array
 from bilinq.lab.effects import number
-from bilinq.lab.figure import Table
+
+if TYPE_CHECKING:
+    from bilinq.arrays import Array
+    from bilinq.lab.figure import Table
 
 BLUE, ORANGE, GREEN = "#0072b2", "#d55e00", "#009e73"
 SKY, AMBER, PINK = "#56b4e9", "#e69f00", "#cc79a7"
@@ -49,6 +51,16 @@ class Look:
     dashed: bool = False
     thin: bool = False
     marker: str = ""
+
+
+POLICY_LOOKS = {
+    "UGDA-OL": Look(ORANGE),
+    "SABR": Look(BLUE),
+    "UGDA-OL, per class pair": Look(AMBER, thin=True),
+    "SABR, Thompson sampling": Look(SKY, thin=True),
+    "rewards known": Look(GREY, dashed=True),
+}
+"""How the policies look in every figure that compares them."""
 
 
 @contextmanager

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from bilinq import theory
-from bilinq.experiments import Setting
-from bilinq.problem import Problem
-from bilinq.simulation import Arrivals
-from bilinq.traces import Digest
-from bilinq.traces.digest import Features, Rewards, Unseen
+from bilinq.experiments.settings import Setting
+from bilinq.traces.digest import Digest
+
+if TYPE_CHECKING:
+    from bilinq.problem import Problem
+    from bilinq.simulation import Arrivals
+    from bilinq.traces.digest import Features, Rewards, Unseen
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from bilinq.arrays import Array
 from bilinq.errors import BadInput, BadState
 from bilinq.learning.learner import Learner, Outcome
-from bilinq.problem.instances import Instances
+
+if TYPE_CHECKING:
+    from bilinq.arrays import Array
+    from bilinq.problem.instances import Instances
 
 REFRESH = 512
 """Slots between two inversions from scratch, which also happen at powers of two, while the matrix grows fast. Rank-one

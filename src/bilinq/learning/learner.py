@@ -5,13 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bilinq.arrays import Array, BoolArray, IntArray
 from bilinq.errors import BadInput
-from bilinq.problem.instances import Instances
+
+if TYPE_CHECKING:
+    from bilinq.arrays import Array, BoolArray, IntArray
+    from bilinq.problem.instances import Instances
 
 State = Any
 """What a learner has learnt: a value that only the learner reads."""

@@ -11,10 +11,10 @@ from collections.abc import Callable
 
 from bilinq.live.http.app import make_app
 from bilinq.live.http.server import Server, address, listen, reachable
-from bilinq.live.service import Service
+from bilinq.live.service.service import Service
 from bilinq.live.settings import ServiceSettings
 from bilinq.live.store import open_store
-from bilinq.live.watch import Watcher
+from bilinq.live.watch.watcher import Watcher
 
 log = logging.getLogger("bilinq.live")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
@@ -12,8 +12,10 @@ from bilinq.arrays import Array, BoolArray, non_negative, scalar
 from bilinq.errors import BadInput
 from bilinq.learning import Bilinear, BilinearState, Outcome
 from bilinq.policies.policy import Policy
-from bilinq.problem.instances import Instances
 from bilinq.problem.oracle import oracle_shares
+
+if TYPE_CHECKING:
+    from bilinq.problem.instances import Instances
 
 
 class RankedState(NamedTuple):

@@ -2,22 +2,105 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from bilinq.allocation.allocate import allocate_batch
+from bilinq.allocation.arguments import Program
 from bilinq.arrays import Array, count, one_of, positive, require, scalar, shaped, short
 from bilinq.assignment import METHODS
 from bilinq.errors import BadInput
 from bilinq.learning import Bilinear, Known, Learner, Outcome, PerJob, PerPair
-from bilinq.learning.learner import State as LearnerState
-from bilinq.policies.allocators import EXACT, Allocator, Demand, Memory
 from bilinq.policies.policy import Policy
-from bilinq.problem.instances import Instances
+
+if TYPE_CHECKING:
+    from bilinq.learning.learner import State as LearnerState
+    from bilinq.problem.instances import Instances
+
+
+Memory = Any
+"""What an allocator remembers from slot to slot: a value that only the allocator reads; None if there is nothing."""
+
+
+class Demand(NamedTuple):
+    """What an allocator shares in one slot, for R replications.
+
+    Attributes
+    ----------
+    queue, weight : (R, rows) arrays
+        Waiting jobs and the priority of each row.
+    reward : (R, rows, J) array
+        Rewards to assume.
+    capacity : (R, J) array
+        Servers that are up.
+    V : (R,) array
+        Weight of the rewards against short queues.
+    gamma : float
+        Cost of using a server.
+    capped : bool
+        Whether a row gets at most one server for each of its jobs.
+    """
+
+    queue: Array
+    reward: Array
+    capacity: Array
+    V: Array
+    weight: Array
+    gamma: float
+    capped: bool
+
+    @property
+    def a(self) -> Array:
+        """w_i Q_i / V (R, rows) of Eq. (6)."""
+        return np.asarray(self.weight * self.queue / self.V[:, None])
+
+    @property
+    def c(self) -> Array:
+        """gamma - r_ij (R, rows, J) of Eq. (6)."""
+        return np.asarray(self.gamma - self.reward)
+
+
+class Allocator(ABC):
+    """A way to share servers among job classes. Settings are in the object, memories in the policy's state."""
+
+    def start(self, instances: Instances, gamma: float) -> Memory:
+        """Return the memory before the first slot; default: None."""
+        return None
+
+    @abstractmethod
+    def share(self, memory: Memory, demand: Demand) -> tuple[Array, Memory]:
+        """Return a slot's expected allocation (R, rows, J) and the memory after it, without changing the old one.
+
+        The allocation is a new array that the caller may change. Equal arguments give equal answers.
+        """
+
+
+@dataclass(frozen=True)
+class Exact(Allocator):
+    """The certified solution of Eq. (5), as in the paper's algorithm."""
+
+    def share(self, memory: Memory, demand: Demand) -> tuple[Array, Memory]:
+        """Solve the program."""
+        queue, V = demand.queue, demand.V
+        program = Program(
+            queue=queue,
+            reward=demand.reward,
+            capacity=demand.capacity,
+            V=V,
+            gamma=np.full(len(V), demand.gamma),
+            weight=demand.weight,
+            limit=queue if demand.capped else np.full(queue.shape, np.inf),
+        )
+        return allocate_batch(program).expected, None
+
+
+EXACT = Exact()
+"""The default of fair policies."""
 
 
 class FairState(NamedTuple):

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from bilinq.arrays import Array
 from bilinq.errors import BadInput
-from bilinq.learning import Outcome
-from bilinq.problem.instances import Instances
+
+if TYPE_CHECKING:
+    from bilinq.arrays import Array
+    from bilinq.learning import Outcome
+    from bilinq.problem.instances import Instances
 
 State = Any
 """What a policy has learnt: a value that only the policy reads."""

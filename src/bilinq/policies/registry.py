@@ -5,15 +5,15 @@ To add a policy, write its class, and add one line to `POLICIES`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Any
 
-from bilinq.arrays import one_of, short
+from bilinq.arrays import check_known, one_of, short
 from bilinq.errors import BadInput
-from bilinq.policies.allocators import Allocator, Exact, FixedPoint, Rounds
 from bilinq.policies.baselines import FirstCome, Greedy, MaxWeight, Random, StaticSplit
-from bilinq.policies.fair import KnownRewards, Sabr, UgdaOl
+from bilinq.policies.fair import Allocator, Exact, KnownRewards, Sabr, UgdaOl
+from bilinq.policies.nodes import FixedPoint, Rounds
 from bilinq.policies.policy import Policy
 
 if TYPE_CHECKING:
@@ -105,10 +105,3 @@ def _built(family: type[Any], options: Mapping[str, Any], noun: str) -> Any:
         if field.default is MISSING and field.name not in options:
             raise BadInput(f"missing {noun}: {field.name!r}")
     return family(**options)
-
-
-def check_known(given: Mapping[str, Any], known: Sequence[str], noun: str) -> None:
-    """Raise `BadInput` if `given` has a key that is not in `known`; `noun` names the kind of key."""
-    for key, value in given.items():
-        if key not in known:
-            raise BadInput(f"unknown {noun}: {key!r} (value {short(value)}); known are {', '.join(known)}")

@@ -6,15 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import isfinite
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from bilinq.arrays import Array, finite, positive, scalar, short
 from bilinq.errors import BadInput
-from bilinq.policies import Policy
 from bilinq.problem.instances import Instances
+
+if TYPE_CHECKING:
+    from bilinq.policies import Policy
 
 
 @dataclass(frozen=True)

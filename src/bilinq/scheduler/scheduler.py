@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from math import inf
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
@@ -14,10 +14,13 @@ from bilinq.arrays import Array, IntArray, count, positive, scalar
 from bilinq.assignment import assign as draw
 from bilinq.errors import BadInput, BadState
 from bilinq.learning import Health, Outcome, health_of
-from bilinq.policies import Policy, Sabr
+from bilinq.policies.fair import Sabr
 from bilinq.scheduler.classes import Class, Exploration, JobClass, PolicySettings, RewardRange, Roster, ServerClass
 from bilinq.scheduler.ledger import Job, Ledger
 from bilinq.scheduler.snapshot import Draws, decode, encode, policy_of, seal, unseal
+
+if TYPE_CHECKING:
+    from bilinq.policies.policy import Policy
 
 HORIZON = 1_000_000
 """The number of slots for policies that need one: a live scheduler has no end."""

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from bilinq.arrays import Array, IntArray, as_floats, non_negative, scalar
 from bilinq.errors import BadInput
 from bilinq.problem import Problem
-from bilinq.simulation import Arrivals, Poisson, Recorded
+from bilinq.simulation.arrivals import Arrivals, Poisson, Recorded
 
 if TYPE_CHECKING:
     from bilinq.traces.reward_rows import FileClasses, Tally

@@ -11,19 +11,11 @@ from bilinq.lab.claims import Claim, Finding, below
 from bilinq.lab.effects import Effect, number
 from bilinq.lab.figure import Figure, Records, Table, curves
 from bilinq.lab.presets import PRESETS, order
-from bilinq.lab.style import Look
 from bilinq.policies import Policy
 
 SETTING = Synthetic()
 STEPS = (0.4, 0.7, 1.4)
 """Multiples of V at which SABR is run too, to compare at an equal queue."""
-LOOKS = {
-    "UGDA-OL": Look(style.ORANGE),
-    "SABR": Look(style.BLUE),
-    "UGDA-OL, per class pair": Look(style.AMBER, thin=True),
-    "SABR, Thompson sampling": Look(style.SKY, thin=True),
-    "rewards known": Look(style.GREY, dashed=True),
-}
 
 
 class ComparisonFigure(Figure):
@@ -52,11 +44,13 @@ class ComparisonFigure(Figure):
         lines = {"UGDA-OL": f"{shown} UGDA-OL", "SABR": f"{shown} SABR", "rewards known": f"{shown} known"}
         if shown != "calibrated":
             lines |= {"UGDA-OL, per class pair": "per class", "SABR, Thompson sampling": "thompson"}
-        return curves({label: records[lines[label]] for label in LOOKS if label in lines}, ("regret", "queue"))
+        return curves(
+            {label: records[lines[label]] for label in style.POLICY_LOOKS if label in lines}, ("regret", "queue")
+        )
 
     def draw(self, table: Table) -> Drawing:
         """Draw regret on the left, the queue on the right."""
-        figure, (_, queue) = style.lines(table, LOOKS, {"regret": "Regret", "queue": "Jobs in the system"})
+        figure, (_, queue) = style.lines(table, style.POLICY_LOOKS, {"regret": "Regret", "queue": "Jobs in the system"})
         queue.set_ylim(bottom=0.0)
         return figure
 

@@ -9,7 +9,6 @@ from bilinq.lab import effects, style
 from bilinq.lab.claims import Claim, Finding, above, between
 from bilinq.lab.effects import Effect, number
 from bilinq.lab.figure import Figure, Records, Table, curves
-from bilinq.lab.figures.comparison import LOOKS
 from bilinq.lab.presets import PRESETS
 from bilinq.lab.trace import Trace
 from bilinq.policies import Policy
@@ -62,12 +61,14 @@ class TraceComparisonFigure(Figure):
         lines = {"UGDA-OL": f"{shown} UGDA-OL", "SABR": f"{shown} SABR", "rewards known": "known"}
         if shown != "calibrated":
             lines |= {"UGDA-OL, per class pair": "calibrated UGDA-OL", "SABR, Thompson sampling": "calibrated SABR"}
-        return curves({label: records[lines[label]] for label in LOOKS if label in lines}, ("reward", "queue"))
+        return curves(
+            {label: records[lines[label]] for label in style.POLICY_LOOKS if label in lines}, ("reward", "queue")
+        )
 
     def draw(self, table: Table) -> Drawing:
         """Draw cumulative reward on the left, the queue on the right."""
         titles = {"reward": "Cumulative reward", "queue": "Collections in the system"}
-        figure, panels = style.lines(table, LOOKS, titles)
+        figure, panels = style.lines(table, style.POLICY_LOOKS, titles)
         for axes in panels:
             axes.set_ylim(bottom=0.0)
         return figure

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 
@@ -19,11 +20,7 @@ from bilinq.live.service.configuration import (
     scheduler_settings,
     settings_info,
 )
-from bilinq.live.service.memory import Memory
 from bilinq.live.service.outbox import to_text
-from bilinq.live.service.replica import Replica
-from bilinq.live.service.slots import Slots
-from bilinq.live.store import Transaction
 from bilinq.live.store.admin_tables import KeyRow, add_audit, all_keys, list_audit
 from bilinq.live.store.class_tables import ClassRow, put_class, store_settings
 from bilinq.live.wire.messages import (
@@ -40,7 +37,13 @@ from bilinq.live.wire.messages import (
     SettingsInfo,
     SettingsUpdate,
 )
-from bilinq.scheduler.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from bilinq.live.service.memory import Memory
+    from bilinq.live.service.replica import Replica
+    from bilinq.live.service.slots import Slots
+    from bilinq.live.store import Transaction
+    from bilinq.scheduler.scheduler import Scheduler
 
 FRESH = 5.0
 """Seconds after which a process that does not lead reads the keys again."""

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import UNSET, structs
 
 from bilinq.errors import BadInput, NotFound
 from bilinq.live.service.memory import Ids, Memory
-from bilinq.live.settings import ServiceSettings
-from bilinq.live.store import Transaction
 from bilinq.live.store.admin_tables import get_meta, largest_ids, put_meta
 from bilinq.live.store.class_tables import ClassRow, current_classes, put_class, store_settings
 from bilinq.live.wire.messages import JobClassInfo, ServerClassInfo, SettingsInfo, SettingsUpdate
 from bilinq.live.wire.queries import BadField
-from bilinq.policies import Policy
 from bilinq.policies.registry import POLICIES
 from bilinq.scheduler.classes import JobClass, RewardRange, ServerClass
 from bilinq.scheduler.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from bilinq.live.settings import ServiceSettings
+    from bilinq.live.store import Transaction
+    from bilinq.policies import Policy
 
 ADJUSTABLE = ("target_wait", "V", "work_conserving", "exploration")
 """Settings that the API can change, where the policy has them."""

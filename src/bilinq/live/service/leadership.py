@@ -8,15 +8,18 @@ import logging
 import time
 from collections.abc import Iterator
 from functools import partial
+from typing import TYPE_CHECKING
 
 from bilinq.errors import Unavailable
-from bilinq.live.service.recovery import Recovery
-from bilinq.live.service.replica import Replica
-from bilinq.live.service.slots import Slots
 from bilinq.live.store.class_tables import remove_servers
 from bilinq.live.store.job_tables import purge_jobs
 from bilinq.scheduler.classes import JobClass, ServerClass
 from bilinq.scheduler.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from bilinq.live.service.recovery import Recovery
+    from bilinq.live.service.replica import Replica
+    from bilinq.live.service.slots import Slots
 
 log = logging.getLogger("bilinq.live")
 

@@ -13,15 +13,17 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 from bilinq.live.metrics import Meters
-from bilinq.live.service.outbox import Changes
-from bilinq.live.store.admin_tables import KeyRow, LargestIds
-from bilinq.live.store.class_tables import ClassRow, ServerRow
 from bilinq.live.store.job_tables import JobEnd, JobRow, LeaseEnd, LeaseRow, QueuedJob, RequeuedJob, RewardRow
-from bilinq.live.wire.messages import JobState, Lease
-from bilinq.scheduler.scheduler import Assignment, Scheduler
+
+if TYPE_CHECKING:
+    from bilinq.live.service.outbox import Changes
+    from bilinq.live.store.admin_tables import KeyRow, LargestIds
+    from bilinq.live.store.class_tables import ClassRow, ServerRow
+    from bilinq.live.wire.messages import JobState, Lease
+    from bilinq.scheduler.scheduler import Assignment, Scheduler
 
 RECENT = 2000
 """Waiting times kept of each class."""

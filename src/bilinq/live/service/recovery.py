@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 
@@ -21,9 +22,6 @@ from bilinq.live.service.configuration import (
     scheduler_policy,
 )
 from bilinq.live.service.memory import Ids, LiveServer, Memory
-from bilinq.live.service.replica import Replica
-from bilinq.live.settings import ServiceSettings
-from bilinq.live.store import Transaction
 from bilinq.live.store.admin_tables import all_keys
 from bilinq.live.store.class_tables import (
     Checkpoint,
@@ -39,6 +37,11 @@ from bilinq.live.store.job_tables import RewardRow, active_leases, count_dead_jo
 from bilinq.scheduler.classes import JobClass, ServerClass
 from bilinq.scheduler.scheduler import Scheduler
 from bilinq.scheduler.snapshot import policy_of, unseal
+
+if TYPE_CHECKING:
+    from bilinq.live.service.replica import Replica
+    from bilinq.live.settings import ServiceSettings
+    from bilinq.live.store import Transaction
 
 log = logging.getLogger("bilinq.live")
 

@@ -9,18 +9,20 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextvars import Context
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import structs
 
 from bilinq.errors import BadInput, Refused, Unavailable
 from bilinq.live.metrics import Meters
-from bilinq.live.service.memory import Memory
 from bilinq.live.service.outbox import Changes, Outbox, Payloads
-from bilinq.live.settings import ServiceSettings
-from bilinq.live.store import Store, Transaction
 from bilinq.live.store.admin_tables import get_meta
-from bilinq.live.store.job_tables import LeaseRow
+
+if TYPE_CHECKING:
+    from bilinq.live.service.memory import Memory
+    from bilinq.live.settings import ServiceSettings
+    from bilinq.live.store import Store, Transaction
+    from bilinq.live.store.job_tables import LeaseRow
 
 T = TypeVar("T")
 log = logging.getLogger("bilinq.live")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from bilinq.live.keys import Identity
 from bilinq.live.service import views
 from bilinq.live.service.administration import Administration, LocalKeys
 from bilinq.live.service.leadership import Leadership
@@ -13,9 +13,12 @@ from bilinq.live.service.replica import Replica
 from bilinq.live.service.slots import Slots
 from bilinq.live.service.submissions import Submissions
 from bilinq.live.service.workers import Workers
-from bilinq.live.settings import ServiceSettings
-from bilinq.live.store import Store
-from bilinq.live.wire import messages as m
+
+if TYPE_CHECKING:
+    from bilinq.live.keys import Identity
+    from bilinq.live.settings import ServiceSettings
+    from bilinq.live.store import Store
+    from bilinq.live.wire import messages as m
 
 
 class Service:

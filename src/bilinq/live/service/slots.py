@@ -7,13 +7,16 @@ import contextlib
 import logging
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from bilinq.errors import Unavailable
-from bilinq.live.service.memory import LiveLease, Memory, Poll
 from bilinq.live.service.outbox import Changes, Payloads, from_text
-from bilinq.live.service.replica import Replica
-from bilinq.live.store.job_tables import LeaseRow
 from bilinq.live.wire.messages import Lease, LeasedJob
+
+if TYPE_CHECKING:
+    from bilinq.live.service.memory import LiveLease, Memory, Poll
+    from bilinq.live.service.replica import Replica
+    from bilinq.live.store.job_tables import LeaseRow
 
 log = logging.getLogger("bilinq.live")
 

@@ -7,15 +7,12 @@ import itertools
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from bilinq.errors import Busy, Conflict, NotFound, Unavailable
-from bilinq.live.keys import Identity
 from bilinq.live.service.configuration import may_idle
 from bilinq.live.service.memory import Memory, number
 from bilinq.live.service.outbox import Changes, Payloads, digest, from_text, to_text
-from bilinq.live.service.replica import Replica
-from bilinq.live.service.slots import Slots
-from bilinq.live.store import Transaction
 from bilinq.live.store.admin_tables import add_audit
 from bilinq.live.store.batching import Batcher
 from bilinq.live.store.job_tables import (
@@ -31,6 +28,12 @@ from bilinq.live.store.job_tables import (
     requeue_jobs,
 )
 from bilinq.live.wire.messages import Event, Job, JobPage, JobRef, NewJob, Retried, Submitted
+
+if TYPE_CHECKING:
+    from bilinq.live.keys import Identity
+    from bilinq.live.service.replica import Replica
+    from bilinq.live.service.slots import Slots
+    from bilinq.live.store import Transaction
 
 Key = tuple[str, str]
 """A namespace, and the key of a job in it."""

@@ -8,19 +8,21 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bilinq.learning import Health
 from bilinq.live.metrics import Histogram, Meters
 from bilinq.live.metrics.meters import WAITS
 from bilinq.live.metrics.page import Page, add_process
 from bilinq.live.service.configuration import settings_info
-from bilinq.live.service.memory import Memory
-from bilinq.live.service.replica import Replica
 from bilinq.live.wire.messages import JobClassState, ServerClassState, State, Waits
 from bilinq.live.wire.samples import StateView
+
+if TYPE_CHECKING:
+    from bilinq.learning import Health
+    from bilinq.live.service.memory import Memory
+    from bilinq.live.service.replica import Replica
 
 LEASES = ("finished", "failed", "expired", "revoked")
 JOBS = ("done", "dead", "cancelled")

@@ -5,15 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from bilinq.errors import BadInput, NotAllowed, NotFound, Refused, Stale, Unavailable
-from bilinq.live.keys import Identity
 from bilinq.live.service.memory import LiveLease, LiveServer, Poll, number
 from bilinq.live.service.outbox import Changes, digest, to_text
-from bilinq.live.service.replica import Replica
-from bilinq.live.service.slots import Slots
-from bilinq.live.store import Transaction
 from bilinq.live.store.class_tables import ServerRow, put_server, remove_servers
 from bilinq.live.store.job_tables import Extension, extend_leases, get_job, get_lease
 from bilinq.live.wire.messages import (
@@ -29,6 +25,12 @@ from bilinq.live.wire.messages import (
     Worked,
     WorkFinish,
 )
+
+if TYPE_CHECKING:
+    from bilinq.live.keys import Identity
+    from bilinq.live.service.replica import Replica
+    from bilinq.live.service.slots import Slots
+    from bilinq.live.store import Transaction
 
 
 class Workers:

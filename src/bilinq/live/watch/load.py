@@ -7,17 +7,19 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from bilinq.arrays import Array
 from bilinq.errors import BilinqError, Unavailable
 from bilinq.live.watch.window import Span, in_order
 from bilinq.problem import Problem
 from bilinq.problem.oracle import Oracle, oracle
-from bilinq.scheduler.classes import RewardRange
-from bilinq.scheduler.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from bilinq.arrays import Array
+    from bilinq.scheduler.classes import RewardRange
+    from bilinq.scheduler.scheduler import Scheduler
 
 log = logging.getLogger("bilinq.live")
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from bilinq.arrays import Array
-from bilinq.live.settings import ServiceSettings
-from bilinq.live.watch.load import ObservedLoad
 from bilinq.live.wire.samples import ClassPrediction, Prediction
+
+if TYPE_CHECKING:
+    from bilinq.arrays import Array
+    from bilinq.live.settings import ServiceSettings
+    from bilinq.live.watch.load import ObservedLoad
 
 STEPS, TOLERANCE = 500, 1e-8
 """Most iterations to the equilibrium, and the change at which they end."""

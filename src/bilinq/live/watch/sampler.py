@@ -9,19 +9,20 @@ import asyncio
 import logging
 import time
 from collections import deque
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import httpx
 import msgspec
 
-from bilinq.live.service import views
 from bilinq.live.service.configuration import settings_info
-from bilinq.live.service.memory import LiveLease
-from bilinq.live.service.replica import Replica
 from bilinq.live.watch.load import ObservedLoad
 from bilinq.live.watch.window import Window, in_order
 from bilinq.live.wire.messages import SettingsInfo
-from bilinq.live.wire.samples import BaselineSample, History, Layout, RecentLease, Sample, StateView
+from bilinq.live.wire.samples import BaselineSample, History, Layout, RecentLease, Sample
+
+if TYPE_CHECKING:
+    from bilinq.live.service.memory import LiveLease
+    from bilinq.live.service.replica import Replica
 
 log = logging.getLogger("bilinq.live")
 
@@ -95,12 +96,11 @@ class Sampler:
             idle=idle, busy=busy, best=best, earned=window.within().earned, rival=baseline,
         )  # fmt: skip
 
-    def state(self) -> StateView:
-        """Return the matrices and the settings."""
+    def lease_rates(self) -> list[list[float]]:
+        """Return the recent leases per second of each pair of classes."""
         layout, recent = self.layout, self.window.within(RATE_OVER)
         granted, seconds = recent.granted, recent.duration or 1.0
-        rate = [[granted.get((i, j), 0) / seconds for j in layout.server_classes] for i in layout.job_classes]
-        return views.state_view(self._core, rate)
+        return [[granted.get((i, j), 0) / seconds for j in layout.server_classes] for i in layout.job_classes]
 
     def load(self) -> ObservedLoad | None:
         """Return the load of the last minute, or None if that is not enough to compute it."""

@@ -8,19 +8,22 @@ import math
 import secrets
 import time
 from collections.abc import AsyncGenerator, Coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
 from bilinq.live.service.configuration import check_update
-from bilinq.live.service.replica import Replica
+from bilinq.live.service.views import state_view
 from bilinq.live.watch.feed import Feed, Ring, event
 from bilinq.live.watch.load import BestRate
 from bilinq.live.watch.prediction import Scenario, predict
 from bilinq.live.watch.sampler import BaselinePoller, Sampler
-from bilinq.live.wire.messages import SettingsUpdate
 from bilinq.live.wire.samples import Layout, Leases, Prediction
+
+if TYPE_CHECKING:
+    from bilinq.live.service.replica import Replica
+    from bilinq.live.wire.messages import SettingsUpdate
 
 log = logging.getLogger("bilinq.live")
 
@@ -138,6 +141,8 @@ class Watcher:
         """Return matrices and leases as events, made again if they are older than the last sample."""
         now = time.monotonic()
         if now - self._views_at > 0.5 * self._every:
-            self._views = event("state", self._sampler.state()) + event("leases", self.leases(LEASES))
+            self._views = event("state", state_view(self._core, self._sampler.lease_rates())) + event(
+                "leases", self.leases(LEASES)
+            )
             self._views_at = now
         return self._views

@@ -1,105 +1,25 @@
-"""How a fair policy computes its allocation in every slot: by the exact program, or by nodes that exchange messages."""
+"""Allocation inside a policy by nodes that exchange messages: some rounds in every slot, or their fixed point."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bilinq.allocation.allocate import Program, allocate_batch
 from bilinq.arrays import Array, count, non_negative, one_of, positive, require, scalar
 from bilinq.errors import BadInput
-from bilinq.problem.instances import Instances
+from bilinq.policies.fair import Allocator, Demand, Memory
 
 if TYPE_CHECKING:  # loaded when first needed: most schedulers have no nodes
     from bilinq.distributed import Network, Penalty, System
+    from bilinq.problem.instances import Instances
 
 STEEP = 8.0
 """The power of the default penalty: closer to hard capacities than 4, steadier than 16."""
 SPARE = 0.1
 """The part of a server class that stays idle, as assumed by special gains for the barrier."""
-
-Memory = Any
-"""What an allocator remembers from slot to slot: a value that only the allocator reads; None if there is nothing."""
-
-
-class Demand(NamedTuple):
-    """What an allocator shares in one slot, for R replications.
-
-    Attributes
-    ----------
-    queue, weight : (R, rows) arrays
-        Waiting jobs and the priority of each row.
-    reward : (R, rows, J) array
-        Rewards to assume.
-    capacity : (R, J) array
-        Servers that are up.
-    V : (R,) array
-        Weight of the rewards against short queues.
-    gamma : float
-        Cost of using a server.
-    capped : bool
-        Whether a row gets at most one server for each of its jobs.
-    """
-
-    queue: Array
-    reward: Array
-    capacity: Array
-    V: Array
-    weight: Array
-    gamma: float
-    capped: bool
-
-    @property
-    def a(self) -> Array:
-        """w_i Q_i / V (R, rows) of Eq. (6)."""
-        return np.asarray(self.weight * self.queue / self.V[:, None])
-
-    @property
-    def c(self) -> Array:
-        """gamma - r_ij (R, rows, J) of Eq. (6)."""
-        return np.asarray(self.gamma - self.reward)
-
-
-class Allocator(ABC):
-    """A way to share servers among job classes. Settings are in the object, memories in the policy's state."""
-
-    def start(self, instances: Instances, gamma: float) -> Memory:
-        """Return the memory before the first slot; default: None."""
-        return None
-
-    @abstractmethod
-    def share(self, memory: Memory, demand: Demand) -> tuple[Array, Memory]:
-        """Return a slot's expected allocation (R, rows, J) and the memory after it, without changing the old one.
-
-        The allocation is a new array that the caller may change. Equal arguments give equal answers.
-        """
-
-
-@dataclass(frozen=True)
-class Exact(Allocator):
-    """The certified solution of Eq. (5), as in the paper's algorithm."""
-
-    def share(self, memory: Memory, demand: Demand) -> tuple[Array, Memory]:
-        """Solve the program."""
-        queue, V = demand.queue, demand.V
-        program = Program(
-            queue=queue,
-            reward=demand.reward,
-            capacity=demand.capacity,
-            V=V,
-            gamma=np.full(len(V), demand.gamma),
-            weight=demand.weight,
-            limit=queue if demand.capped else np.full(queue.shape, np.inf),
-        )
-        return allocate_batch(program).expected, None
-
-
-EXACT = Exact()
-"""The default of fair policies."""
 
 
 class NodesMemory:
@@ -186,7 +106,8 @@ class Rounds(Allocator):
 
     def start(self, instances: Instances, gamma: float) -> NodesMemory:
         """Return nodes that have no jobs yet."""
-        from bilinq.distributed import Network, System
+        from bilinq.distributed.network import Network
+        from bilinq.distributed.system import System
 
         shape = instances.mean_reward.shape
         best = np.ones(shape)  # no index is higher, so no pair is stiffer at a load
@@ -237,21 +158,21 @@ class FixedPoint(Allocator):
 
 def _check_penalty(penalty: Penalty | None) -> None:
     if penalty is not None:
-        from bilinq.distributed import Penalty as Family
+        from bilinq.distributed.penalties import Penalty as Family
 
         if not isinstance(penalty, Family):
             raise BadInput(f"penalty must be a Penalty such as Power(2.0); got {penalty!r}")
 
 
 def _penalty(given: Penalty | None) -> Penalty:
-    from bilinq.distributed import Power
+    from bilinq.distributed.penalties import Power
 
     return Power(STEEP) if given is None else given
 
 
 def _drawable(y: Array, demand: Demand) -> Array:
     """Return rates (R, I, J) with rows scaled back to their jobs, if there is a cap, and columns to capacity."""
-    from bilinq.distributed import scaled_back
+    from bilinq.distributed.system import scaled_back
 
     if demand.capped:
         served = y.sum(axis=2)
