@@ -251,6 +251,9 @@ class RateHistory:
     """
 
     def __init__(self, y: Array, sums: Array, reach: float) -> None:
+        from bilinq.distributed import kernels  # they import the compiler, so they are loaded when first needed
+
+        self._rates_ago, self._slopes_ago, self._sums_ago = kernels.rates_ago, kernels.slopes_ago, kernels.sums_ago
         self.reach, self.count = reach, 0
         self.times = np.zeros(64)
         self.rates, self.rate_slopes = (np.zeros((64, *y.shape)) for _ in range(2))
@@ -273,26 +276,20 @@ class RateHistory:
 
     def rates_ago(self, now: float, ago: Array, present: Array) -> Array:
         """Return the rates `ago` (B, I, J) before `now`; those of no delay are `present`."""
-        from bilinq.distributed import kernels  # they import the compiler, so they are loaded when first needed
-
         out = np.empty_like(present)
-        kernels.rates_ago(self.times, self.rates, self.rate_slopes, self.count, now, ago, present, out)
+        self._rates_ago(self.times, self.rates, self.rate_slopes, self.count, now, ago, present, out)
         return out
 
     def slopes_ago(self, now: float, ago: Array, before: bool) -> Array:
         """Return the slopes of the rates `ago` (B, I, J) before `now`, or just `before` that."""
-        from bilinq.distributed import kernels
-
         out = np.empty(ago.shape)
-        kernels.slopes_ago(self.times, self.rates, self.rate_slopes, self.count, now, ago, before, out)
+        self._slopes_ago(self.times, self.rates, self.rate_slopes, self.count, now, ago, before, out)
         return out
 
     def sums_ago(self, now: float, ago: Array, present: Array, by_job: bool) -> Array:
         """Return for each pair (B, I, J) the sum of the node that answers it, `ago` before `now`."""
-        from bilinq.distributed import kernels
-
         out = np.empty(ago.shape)
-        kernels.sums_ago(self.times, self.sums, self.sum_slopes, self.count, now, ago, present, by_job, out)
+        self._sums_ago(self.times, self.sums, self.sum_slopes, self.count, now, ago, present, by_job, out)
         return out
 
     def in_last_step(self, when: float) -> Array:

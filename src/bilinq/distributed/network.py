@@ -194,14 +194,14 @@ class Network:
 
     def _send(self, own: Array) -> Array:
         """Compute and send the next rates where each pair has its own delays; return the sums known after that."""
-        from bilinq.distributed import kernels
+        from bilinq.distributed.kernels import advance
 
         delays, columns, known = self._delays, self._y.shape[2], np.empty(own.shape)
         batch, next_round = len(own), self.round + 1
         heard_from = np.uint64(self.round % (self._heard.shape[1] // 2) * columns)
         far_from = np.uint64(next_round % (self._far.shape[1] // 2) * columns)
         near_from = np.uint64(next_round % (self._near.shape[2] // 2))
-        kernels.advance(
+        advance(
             self._y, self._late, self._step, self._c, own, self._heard.reshape(batch, -1), heard_from, delays.hear_at,
             self._far.reshape(batch, -1), far_from, delays.send_at, self._near, near_from, delays.back_in, known,
             self._low, self._high, self.rule == "delayed", self.nodes == "job",
@@ -210,12 +210,12 @@ class Network:
 
     def _send_alike(self, own: Array) -> Array:
         """Do the same where all pairs have the same delays."""
-        from bilinq.distributed import kernels
+        from bilinq.distributed.kernels import advance_alike
 
         send, hear, lag = (int(table.flat[0]) for table in self._delays[:3])
         heard = self._heard[:, (self.round - hear) % (self._heard.shape[1] // 2)].copy()
         far, sums = np.zeros_like(heard), np.empty(own.shape)
-        kernels.advance_alike(
+        advance_alike(
             self._y, self._late, self._step, self._c, own, heard, far, sums, self._low, self._high,
             self.rule == "delayed", self.nodes == "job",
         )  # fmt: skip
@@ -225,22 +225,22 @@ class Network:
 
     def _remember(self) -> None:
         """Record the present rates, and look up those that the answers of this round belong to."""
-        from bilinq.distributed import kernels
+        from bilinq.distributed.kernels import look_back
 
         self._past[self.round % len(self._past)] = self._y
-        kernels.look_back(self._past, self.round, self._delays.lag, self._late)
+        look_back(self._past, self.round, self._delays.lag, self._late)
 
     # Messages in transit: at the start, and when classes leave or return.
 
     def _fill(self) -> None:
         """Fill the tables as if the present rates had always been sent."""
-        from bilinq.distributed import kernels
+        from bilinq.distributed.kernels import post
 
         delays, (batch, rows, columns) = self._delays, self._y.shape
         deep = [int(table.max()) + 1 for table in delays[:3]]
         self._far, self._heard = (np.zeros((batch, 2 * depth, columns)) for depth in deep[:2])
         self._near = np.zeros((batch, rows, 2 * deep[2]))
-        kernels.post(self._y, self._far.reshape(batch, -1), delays.send, self._near, delays.lag)
+        post(self._y, self._far.reshape(batch, -1), delays.send, self._near, delays.lag)
         self._known = collect(self._near.swapaxes(1, 2), 0)
         self._sums = deque(self._known.copy() for _ in range(deep[2] - 1))
         sums = self._y.sum(axis=1)
@@ -312,14 +312,9 @@ def delay_tables(forward: IntArray, backward: IntArray, nodes: Nodes) -> DelayTa
     largest = max(int(table.max(initial=0)) for table in places)
     small: type[np.unsignedinteger[Any]] = np.uint16 if largest < 1 << 16 else np.uint32
     send_at, hear_at, back_in = (table.astype(small) for table in places)
+    alike = bool(np.ptp(send) == 0 and np.ptp(hear) == 0)
     return DelayTables(
-        send=send,
-        hear=hear,
-        lag=send + hear,
-        send_at=send_at,
-        hear_at=hear_at,
-        back_in=back_in,
-        alike=bool(np.ptp(send) == 0 and np.ptp(hear) == 0),
+        send=send, hear=hear, lag=send + hear, send_at=send_at, hear_at=hear_at, back_in=back_in, alike=alike
     )
 
 

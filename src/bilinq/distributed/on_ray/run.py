@@ -245,19 +245,12 @@ class _Solver:
         for k, part in zip(present, rates, strict=True):
             expected[self._rows[k]] = part
         return RayRun(
-            system=system,
-            expected=expected,
-            gap=float(gap_bound(system, expected)),
-            seconds=time.monotonic() - self._began,
-            start_seconds=self._start_seconds,
-            iterations=totals.iterations,
-            messages=2 * totals.answers,
-            bytes=totals.bytes,
-            round_trip=monitor.round_trips(),
-            restarts=dict(monitor.restarts),
-            absent=tuple(map(self._described, sorted(monitor.gone))),
-            history=np.array(self._history),
-        )
+            system=system, expected=expected, gap=float(gap_bound(system, expected)),
+            seconds=time.monotonic() - self._began, start_seconds=self._start_seconds,
+            iterations=totals.iterations, messages=2 * totals.answers, bytes=totals.bytes,
+            round_trip=monitor.round_trips(), restarts=dict(monitor.restarts),
+            absent=tuple(map(self._described, sorted(monitor.gone))), history=np.array(self._history),
+        )  # fmt: skip
 
     def _described(self, name: ShardName) -> str:
         """Return the name of a shard with its classes."""
@@ -273,16 +266,16 @@ MOST_ROUNDS = 50_000
 """Rounds after which the nodes in one process give up."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Effort:
     """The cost of an allocation: seconds, also to start, iterations of all rows, messages, bytes, and the gap reached."""
 
     engine: str
     seconds: float
-    start_seconds: float
+    start_seconds: float = 0.0
     iterations: float
-    messages: int
-    bytes: int
+    messages: int = 0
+    bytes: int = 0
     gap: float
 
 
@@ -294,31 +287,21 @@ def in_process(system: System, tolerance: float, fraction: float = 0.9) -> Effor
     began = time.perf_counter()
     while (gap := float(gap_bound(near, network.expected))) > tolerance and network.round < MOST_ROUNDS:
         network.advance(CHECK_EVERY)
-    return _local_effort("in process", time.perf_counter() - began, network.round, gap)
+    return Effort(engine="in process", seconds=time.perf_counter() - began, iterations=network.round, gap=gap)
 
 
 def solved(system: System) -> Effort:
     """Return the cost of the convex program, solved in this process."""
     began = time.perf_counter()
     best = system.with_delays(0.0, 0.0).fixed_point()
-    return _local_effort("convex program", time.perf_counter() - began, 0, float(gap_bound(system, best)))
-
-
-def _local_effort(engine: str, seconds: float, rounds: int, gap: float) -> Effort:
-    return Effort(
-        engine=engine, seconds=seconds, start_seconds=0.0, iterations=rounds, messages=0, bytes=0, gap=gap
-    )  # fmt: skip
+    seconds = time.perf_counter() - began
+    return Effort(engine="convex program", seconds=seconds, iterations=0, gap=float(gap_bound(system, best)))
 
 
 def on_ray(run: RayRun) -> Effort:
     """Return the cost of a run on Ray; iterations are those of a job shard, on average."""
     jobs, servers = run.round_trip.shape
     return Effort(
-        engine=f"Ray, {jobs} + {servers} shards",
-        seconds=run.seconds,
-        start_seconds=run.start_seconds,
-        iterations=run.iterations / jobs,
-        messages=run.messages,
-        bytes=run.bytes,
-        gap=run.gap,
-    )
+        engine=f"Ray, {jobs} + {servers} shards", seconds=run.seconds, start_seconds=run.start_seconds,
+        iterations=run.iterations / jobs, messages=run.messages, bytes=run.bytes, gap=run.gap,
+    )  # fmt: skip

@@ -125,14 +125,14 @@ class ShardRates:
 
     def iterate(self, count: int) -> None:
         """Run local iterations on the columns with a known price, with the prices that Eq. (46) expects."""
-        from bilinq.distributed import kernels
+        from bilinq.distributed.kernels import advance_alike
 
         weight, sums, served = self._weight(), self.sums, self._y.sum(axis=2)
         gain = self._gain(weight, self._expected_price(sums, weight), served)
         for _ in range(count):
             price = self._expected_price(sums, weight)
             far, near = np.zeros(price.shape), np.empty(served.shape)
-            kernels.advance_alike(
+            advance_alike(
                 self._y, NOTHING, gain, self._c, served / self._a, price, far, near, self._low, np.inf, False, True
             )
             sums, served = far[0], near
@@ -275,16 +275,12 @@ class JobShard:
             if task.done():
                 task.result()  # raises its error, of the penalty for example, to the caller
         now = time.perf_counter()
+        silence = np.array([0.0 if k in gone else now - pace.last for k, pace in enumerate(self._paces)])
         return JobReport(
-            pid=os.getpid(),
-            bilinq=version("bilinq"),
-            gap=self._rates.gap(),
-            iterations=self._rates.iterations,
-            answers=self._answers,
-            bytes=self._bytes,
-            silence=np.array([0.0 if k in gone else now - pace.last for k, pace in enumerate(self._paces)]),
+            pid=os.getpid(), bilinq=version("bilinq"), gap=self._rates.gap(), iterations=self._rates.iterations,
+            answers=self._answers, bytes=self._bytes, silence=silence,
             round_trip=np.array([pace.round_trip for pace in self._paces]),
-        )
+        )  # fmt: skip
 
     def rates(self) -> Array:
         """Return the present rates, (I, J)."""
