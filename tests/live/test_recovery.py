@@ -179,8 +179,8 @@ def test_memory_drops_the_deadlines_of_leases_that_have_ended(sqlite_url: str, m
             lease = (await service.lease(LOCAL, [server.id], 0.0))[0]
             for seconds in (7200.0, 1.0, 9000.0, 5000.0):
                 memory.extend(memory.leases[lease.fence], seconds)
-            assert [one.id for one in memory.expired(4999.0)] == []
-            assert [one.id for one in memory.expired(5000.0)] == [lease.fence]
+            assert [one.row.id for one in memory.expired(4999.0)] == []
+            assert [one.row.id for one in memory.expired(5000.0)] == [lease.fence]
 
     run(work())
 

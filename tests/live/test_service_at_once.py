@@ -23,7 +23,7 @@ def test_a_server_holds_one_lease_however_many_calls_ask_for_it(database_url: st
                 await asyncio.gather(*(service.lease(LOCAL, [server.id], wait) for wait in (0.0, 0.05, 0.0, 0.05)))
                 service.slots.try_slot()
                 memory = service.replica.memory
-                assert sum(lease.server == 1 for lease in memory.leases.values()) <= 1
+                assert sum(lease.row.server == 1 for lease in memory.leases.values()) <= 1
                 assert sum(memory.queued.values()) + len(memory.leases) + memory.dead == 5
 
     run(work())
@@ -52,7 +52,7 @@ def test_a_call_for_an_unknown_server_ends_no_lease(sqlite_url: str) -> None:
             ends = [WorkFinish(held.lease, held.fence, 0.5)]
             with pytest.raises(NotFound, match="there is no server 's9'"):
                 await service.work(LOCAL, Work(ends, [server.id, "s9"]))
-            assert [lease.id for lease in service.replica.memory.leases.values()] == [held.fence]
+            assert [lease.row.id for lease in service.replica.memory.leases.values()] == [held.fence]
             told = await service.work(LOCAL, Work(ends, [server.id]))
             assert [(one.state, one.repeated) for one in told.finished] == [("done", False)]
 

@@ -97,12 +97,12 @@ class Crowd:
 
 def check(memory: Memory) -> None:
     """No server has two leases or waits beside one; counts are those of what they count."""
-    held = Counter(lease.server for lease in memory.leases.values())
+    held = Counter(lease.row.server for lease in memory.leases.values())
     assert all(many == 1 for many in held.values()), held
     for id, server in memory.servers.items():
         assert (server.lease is not None) == (id in held)
         assert server.poll is None or server.lease is None
-    assert +memory.leased == Counter(memory.jobs[lease.job].job_class for lease in memory.leases.values())
+    assert +memory.leased == Counter(memory.jobs[lease.row.job].job_class for lease in memory.leases.values())
     waiting = Counter(job.job_class for job in memory.jobs.values() if job.lease is None)
     assert +memory.queued == waiting
     assert memory.scheduler is not None
@@ -120,7 +120,7 @@ def test_memory_and_database_agree_whatever_meets(database_url: str, seed: int) 
             memory = service.replica.memory
             stored: Any = await service.replica.write(look)
             assert stored["queued"] == {id for id, job in memory.jobs.items() if job.lease is None}
-            assert stored["leased"] == {(lease.job, lease.id) for lease in memory.leases.values()}
+            assert stored["leased"] == {(lease.row.job, lease.row.id) for lease in memory.leases.values()}
             assert max(crowd.done.values()) == 1 and set(crowd.done) <= stored["done"]
             assert service.replica.meters.recoveries == 0
             assert min(crowd.made["hung up"], crowd.made["Conflict"] + crowd.made["Stale"], len(crowd.done)) > 50

@@ -136,15 +136,10 @@ class LiveServer:
 
 @dataclass(slots=True)
 class LiveLease:
-    """A lease; `deadline` is by the monotonic clock, `end` is None while it is active."""
+    """A lease as it is stored, its deadline by the monotonic clock, its classes, and its end, None while it is active."""
 
-    id: int
-    job: int
-    server: int
-    job_class_id: int
-    server_class_id: int
+    row: LeaseRow
     deadline: float
-    granted: float
     job_class: str
     server_class: str
     end: LeaseEnd | None = None
@@ -182,20 +177,14 @@ class Memory:
         self.scheduler.submit(job.job_class, job=job.id)
         self.queued[job.job_class] += 1
 
-    def adopt(self, lease: LeaseRow, job: JobRow, deadline: float) -> None:
+    def adopt(self, row: LeaseRow, job: JobRow, deadline: float) -> None:
         """Add a lease that was granted before memory was loaded."""
         assert self.scheduler is not None
         self.jobs[job.id] = LiveJob(job.job_class, job.units_left, job.attempts, job.submitted, started=True)
-        server_class = self.servers[lease.server].row.server_class
+        server_class = self.servers[row.server].row.server_class
         self.scheduler.place(job.job_class, server_class, job.id)
         self.leased[job.job_class] += 1
-        self._hold(
-            LiveLease(
-                id=lease.id, job=lease.job, server=lease.server, job_class_id=lease.job_class_id,
-                server_class_id=lease.server_class_id, deadline=deadline, granted=lease.granted,
-                job_class=job.job_class, server_class=server_class,
-            )
-        )  # fmt: skip
+        self._hold(LiveLease(row, deadline, job.job_class, server_class))
 
     def enrol(self, server: LiveServer) -> None:
         """Add a server, in place of one with the same id."""
@@ -261,22 +250,16 @@ class Memory:
         rows = []
         for task in tasks:
             job, job_class, server_class, server = cast(tuple[int, str, str, int], task)
-            lease = LiveLease(
+            row = LeaseRow(
                 id=next(self.ids.lease), job=job, server=server, job_class_id=self.classes["job", job_class].id,
-                server_class_id=self.classes["server", server_class].id, deadline=now + seconds, granted=wall,
-                job_class=job_class, server_class=server_class,
+                server_class_id=self.classes["server", server_class].id, granted=wall, deadline=wall + seconds,
             )  # fmt: skip
-            self._hold(lease)
+            self._hold(LiveLease(row, now + seconds, job_class, server_class))
             self.queued[job_class] -= 1
             self.leased[job_class] += 1
             self.meters.granted[job_class, server_class] += 1
             self._note_wait(self.jobs[job], wall)
-            rows.append(
-                LeaseRow(
-                    id=lease.id, job=job, server=server, job_class_id=lease.job_class_id,
-                    server_class_id=lease.server_class_id, granted=wall, deadline=wall + seconds,
-                )
-            )  # fmt: skip
+            rows.append(row)
         self.counters["leased"] += len(rows)
         return rows
 
@@ -286,62 +269,64 @@ class Memory:
     ) -> JobState:  # fmt: skip
         """End a lease as finished; return the new state of the job. A bad reward raises before anything changes."""
         assert self.scheduler is not None
-        job = self.jobs[lease.job]
+        job = self.jobs[lease.row.job]
         over = job.units_left <= 1 if done is None else done
-        self.scheduler.report(lease.job, reward, over)
+        self.scheduler.report(lease.row.job, reward, over)
         self._release(lease, job)
         job.units_left = max(job.units_left - 1, 0 if over else 1)
-        lease.end = LeaseEnd(lease.id, "finished", wall, reward, digest)
+        lease.end = LeaseEnd(lease.row.id, "finished", wall, reward, digest)
         changes.leases.append(lease.end)
         if reward is not None:
             reward += 0.0  # SQLite drops the sign of zero, and a replay must see the same value
             seq = self.ids.next_seq()
-            changes.rewards.append(RewardRow(seq, lease.id, lease.job_class_id, lease.server_class_id, reward))
+            changes.rewards.append(
+                RewardRow(seq, lease.row.id, lease.row.job_class_id, lease.row.server_class_id, reward)
+            )
             self.reward_total += reward
             self.counters["rewards"] += 1
         self.counters["finished"] += 1
-        self.meters.finish(job.job_class, max(wall - lease.granted, 0.0), reward)
+        self.meters.finish(job.job_class, max(wall - lease.row.granted, 0.0), reward)
         if not over:
-            self._queue_again(lease.job, job, None, changes)
+            self._queue_again(lease.row.job, job, None, changes)
             return "queued"
-        del self.jobs[lease.job]
+        del self.jobs[lease.row.job]
         self.counters["done"] += 1
         self.meters.jobs_ended[job.job_class, "done"] += 1
-        changes.ended.append(_ended(lease.job, job, "done", wall, result=result, reward=reward))
+        changes.ended.append(_ended(lease.row.job, job, "done", wall, result=result, reward=reward))
         return "done"
 
     def fail(self, lease: LiveLease, state: str, error: str, wall: float, changes: Changes) -> JobState:
         """End a lease as "failed" or "expired"; return the new state of the job."""
         assert self.scheduler is not None
-        job = self.jobs[lease.job]
+        job = self.jobs[lease.row.job]
         self._release(lease, job)
         job.attempts += 1
         self.counters[state] += 1
-        lease.end = LeaseEnd(lease.id, state, wall, detail=error)
+        lease.end = LeaseEnd(lease.row.id, state, wall, detail=error)
         changes.leases.append(lease.end)
         self.meters.leases_ended[job.job_class, state] += 1
         if job.attempts < self.max_attempts:
-            self.scheduler.give_back(lease.job)
-            self._queue_again(lease.job, job, error, changes)
+            self.scheduler.give_back(lease.row.job)
+            self._queue_again(lease.row.job, job, error, changes)
             return "queued"
-        self.scheduler.cancel(lease.job)
-        del self.jobs[lease.job]
+        self.scheduler.cancel(lease.row.job)
+        del self.jobs[lease.row.job]
         self.counters["dead"] += 1
         self.dead += 1
         self.meters.jobs_ended[job.job_class, "dead"] += 1
-        changes.ended.append(_ended(lease.job, job, "dead", wall, error=error))
+        changes.ended.append(_ended(lease.row.job, job, "dead", wall, error=error))
         return "dead"
 
     def return_unused(self, lease: LiveLease, wall: float, changes: Changes) -> None:
         """Return the job of a lease that reached no worker to its queue; this is not an attempt."""
         assert self.scheduler is not None
-        job = self.jobs[lease.job]
+        job = self.jobs[lease.row.job]
         self._release(lease, job)
-        lease.end = LeaseEnd(lease.id, "revoked", wall, detail="returned unused")
+        lease.end = LeaseEnd(lease.row.id, "revoked", wall, detail="returned unused")
         changes.leases.append(lease.end)
         self.meters.leases_ended[job.job_class, "revoked"] += 1
-        self.scheduler.give_back(lease.job)
-        self._queue_again(lease.job, job, None, changes)
+        self.scheduler.give_back(lease.row.job)
+        self._queue_again(lease.row.job, job, None, changes)
 
     def cancel(self, id: int, wall: float, changes: Changes) -> None:
         """Cancel a job, and end its lease if it has one."""
@@ -353,7 +338,7 @@ class Memory:
         else:
             lease = self.leases[job.lease]
             self._release(lease, job)
-            lease.end = LeaseEnd(lease.id, "revoked", wall, detail="the job was cancelled")
+            lease.end = LeaseEnd(lease.row.id, "revoked", wall, detail="the job was cancelled")
             changes.leases.append(lease.end)
             self.meters.leases_ended[job.job_class, "revoked"] += 1
         self.counters["cancelled"] += 1
@@ -383,28 +368,27 @@ class Memory:
         return set(self._calls)
 
     def _hold(self, lease: LiveLease) -> None:
-        self.leases[lease.id] = lease
-        self.jobs[lease.job].lease = lease.id
-        server = self.servers[lease.server]
+        id, server = lease.row.id, self.servers[lease.row.server]
+        self.leases[id] = lease
+        self.jobs[lease.row.job].lease = server.lease = id
         self.keep_back(server)
-        server.lease = lease.id
         self._note_deadline(lease)
         self.busy[lease.server_class] += 1
         self.recent.append(lease)
 
     def _note_deadline(self, lease: LiveLease) -> None:
         """Add a deadline to the heap, which is built again once more than half of it is of leases that ended."""
-        heapq.heappush(self._deadlines, (lease.deadline, lease.id))
+        heapq.heappush(self._deadlines, (lease.deadline, lease.row.id))
         if len(self._deadlines) > 2 * len(self.leases) + SPARE:
-            self._deadlines = [(one.deadline, one.id) for one in self.leases.values()]
+            self._deadlines = [(one.deadline, one.row.id) for one in self.leases.values()]
             heapq.heapify(self._deadlines)
 
     def _release(self, lease: LiveLease, job: LiveJob) -> None:
-        del self.leases[lease.id]
+        del self.leases[lease.row.id]
         self.leased[job.job_class] -= 1
         self.busy[lease.server_class] -= 1
-        server = self.servers.get(lease.server)
-        if server is not None and server.lease == lease.id:
+        server = self.servers.get(lease.row.server)
+        if server is not None and server.lease == lease.row.id:
             server.lease = None
 
     def _queue_again(self, id: int, job: LiveJob, error: str | None, changes: Changes) -> None:

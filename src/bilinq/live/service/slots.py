@@ -126,12 +126,12 @@ class Slots:
 
 def _message(memory: Memory, lease: LiveLease, payload: str) -> Lease:
     """Return a lease as a worker sees it."""
-    job, left = memory.jobs[lease.job], max(lease.deadline - time.monotonic(), 0.0)
-    leased = LeasedJob(f"j{lease.job}", job.job_class, from_text(payload), job.units_left, job.attempts)
+    job, left = memory.jobs[lease.row.job], max(lease.deadline - time.monotonic(), 0.0)
+    leased = LeasedJob(f"j{lease.row.job}", job.job_class, from_text(payload), job.units_left, job.attempts)
     return Lease(
-        lease=f"l{lease.id}",
-        fence=lease.id,
-        server=f"s{lease.server}",
+        lease=f"l{lease.row.id}",
+        fence=lease.row.id,
+        server=f"s{lease.row.server}",
         deadline=time.time() + left,
         seconds=left,
         job=leased,

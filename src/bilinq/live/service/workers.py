@@ -152,7 +152,7 @@ class Workers:
         seconds = self._replica.settings.lease
         until = time.time() + seconds
         self._replica.memory.extend(found, time.monotonic() + seconds)
-        await self._replica.write(lambda tx: extend_leases(tx, [Extension(found.id, until)]))
+        await self._replica.write(lambda tx: extend_leases(tx, [Extension(found.row.id, until)]))
         return Deadline(until, seconds)
 
     async def work(self, who: Identity, body: Work) -> Worked:
@@ -163,7 +163,7 @@ class Workers:
         made = self._end_each(who, body.finish, changes)
         if any(outcome is not None and outcome.refused is not None for outcome in made):  # its server stays busy
             leases = self._replica.memory.leases
-            held = {leases[id].server for id in map(_number, body.finish) if id in leases}
+            held = {leases[id].row.server for id in map(_number, body.finish) if id in leases}
             servers = [server for server in servers if server.row.id not in held]
         granted = await self._wait_for_work(servers, body.wait if servers else 0.0, changes)
         return Worked(await self._complete(who, body.finish, made), granted)
@@ -198,7 +198,7 @@ class Workers:
         else:
             result = None if end.result is None else to_text(end.result)
             state = memory.finish(lease, end.reward, end.done, result, _digest(end), now, changes)
-        return LeaseOutcome(end.lease, f"j{lease.job}", state)
+        return LeaseOutcome(end.lease, f"j{lease.row.job}", state)
 
     async def _ended(self, who: Identity, end: WorkFinish) -> LeaseOutcome:
         """Return the outcome of a lease that is not active: the same again if it was ended in the same way before."""
@@ -228,11 +228,11 @@ class Workers:
         found = memory.leases.get(id)
         if found is None:
             return None
-        if not _may_use(who, memory.servers[found.server]):
+        if not _may_use(who, memory.servers[found.row.server]):
             raise NotAllowed(f"lease {lease} belongs to a server of another key")
         if fence != id:
             raise Stale(f"fence must be that of lease {lease}; got {fence}")
-        memory.servers[found.server].seen = time.time()
+        memory.servers[found.row.server].seen = time.time()
         return found
 
     def _servers(self, who: Identity, ids: Sequence[str]) -> list[LiveServer]:

@@ -117,12 +117,12 @@ class Sampler:
 def _recent_lease(lease: LiveLease) -> RecentLease:
     end = lease.end
     return RecentLease(
-        lease=f"l{lease.id}",
-        job=f"j{lease.job}",
+        lease=f"l{lease.row.id}",
+        job=f"j{lease.row.job}",
         job_class=lease.job_class,
-        server=f"s{lease.server}",
+        server=f"s{lease.row.server}",
         server_class=lease.server_class,
-        granted=lease.granted,
+        granted=lease.row.granted,
         ended=None if end is None else end.ended,
         state="active" if end is None else end.state,
         reward=None if end is None else end.reward,
