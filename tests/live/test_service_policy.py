@@ -12,6 +12,7 @@ from bilinq.errors import BadInput
 from bilinq.live.keys import LOCAL
 from bilinq.live.settings import live_policies
 from bilinq.live.wire.messages import NewJob
+from bilinq.policies import MaxWeight
 
 pytest_plugins = ("databases",)
 
@@ -28,7 +29,9 @@ def test_first_come_first_served_and_what_it_leaves_behind(tmp_path: Path) -> No
         assert client.settings().policy == "first-come"
         assert (client.settings().target_wait, client.settings().work_conserving) == (None, True)
         for update in (SettingsUpdate(target_wait=1.0), SettingsUpdate(weight={"long": 2.0})):
-            with pytest.raises(BadInput, match="policy first-come, which the service runs"):
+            with pytest.raises(
+                BadInput, match="policy first-come, which the service runs, has no settings and no weights"
+            ):
                 client.update_settings(update)
         client.put_job_class(JobClassInfo("long", [0.1, 1.0], weight=5.0))
         server = client.register("gpu").id
@@ -124,10 +127,28 @@ def test_settings_are_those_of_the_policy(sqlite_url: str) -> None:
         async with serving(sqlite_url, policy="greedy") as service:
             shown = await service.policy_settings()
             assert (shown.target_wait, shown.V, shown.learns) == (None, None, True)
-            with pytest.raises(BadInput, match="target_wait is not a setting of policy greedy"):
-                await service.update_settings(LOCAL, SettingsUpdate(target_wait=1.0))
-            with pytest.raises(BadInput, match="weight is not used by policy greedy"):
+            for update in (SettingsUpdate(), SettingsUpdate(target_wait=1.0), SettingsUpdate(weight={"a": 2.0})):
+                with pytest.raises(
+                    BadInput, match="policy greedy, which the service runs, has no settings and no weights"
+                ):
+                    await service.update_settings(LOCAL, update)
+
+
+def test_a_policy_may_have_some_of_the_settings(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MaxWeight, "adjustable", ("V", "gamma"))
+
+    async def work() -> None:
+        async with serving(sqlite_url, policy="max-weight", V=4.0) as service:
+            scheduler = service.replica.memory.scheduler
+            assert scheduler is not None and scheduler.policy == MaxWeight(V=4.0, gamma=1.2)
+            shown = await service.update_settings(LOCAL, SettingsUpdate(V=7.0))
+            assert (shown.V, scheduler.policy) == (7.0, MaxWeight(V=7.0, gamma=1.2))
+            with pytest.raises(BadInput, match="exploration is not a setting of policy max-weight"):
+                await service.update_settings(LOCAL, SettingsUpdate(exploration="ucb"))
+            with pytest.raises(BadInput, match="weight is not a setting of policy max-weight"):
                 await service.update_settings(LOCAL, SettingsUpdate(weight={"a": 2.0}))
+        async with serving(sqlite_url, policy="max-weight", V=4.0) as service:
+            assert (await service.policy_settings()).V == 7.0
 
     run(work())
 

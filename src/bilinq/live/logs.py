@@ -25,7 +25,7 @@ _SECRETS = (
 """Keys, of which the prefix stays, and passwords in addresses of databases."""
 
 
-class Line(logging.Formatter):
+class TextLine(logging.Formatter):
     """Formats a record as one line of pairs; those of `extra` follow, and the trace of an exception is last."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -41,7 +41,7 @@ class JsonLine(logging.Formatter):
         return json.dumps(_pairs(record, self), default=str)
 
 
-FORMATS: dict[Format, type[logging.Formatter]] = {"text": Line, "json": JsonLine}
+FORMATS: dict[Format, type[logging.Formatter]] = {"text": TextLine, "json": JsonLine}
 
 
 def log_to(stream: TextIO = sys.stderr, level: int = logging.INFO, form: Format = "text") -> None:

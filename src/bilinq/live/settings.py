@@ -117,7 +117,7 @@ def live_policies() -> "dict[str, type[Policy]]":
     return {name: policy for name, policy in POLICIES.items() if policy.live}
 
 
-class Setting(NamedTuple):
+class SettingField(NamedTuple):
     """A setting that has a single value: its type with rules, its default, and what it means."""
 
     type: Any
@@ -125,9 +125,9 @@ class Setting(NamedTuple):
     description: str
 
 
-def _settings(struct: type[Struct], prefix: str = "") -> dict[str, Setting]:
+def _settings(struct: type[Struct], prefix: str = "") -> dict[str, SettingField]:
     return {
-        prefix + field.name: Setting(field.type, field.default, field.type.__metadata__[-1].description)
+        prefix + field.name: SettingField(field.type, field.default, field.type.__metadata__[-1].description)
         for field in structs.fields(struct)
     }
 

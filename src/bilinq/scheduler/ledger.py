@@ -16,7 +16,7 @@ Job = Hashable
 """The name of a job, chosen by the user."""
 
 
-class Rows(ABC):
+class QueueRows(ABC):
     """The jobs that wait, by row of a policy's queue."""
 
     @abstractmethod
@@ -52,7 +52,7 @@ class Rows(ABC):
         """Change the classes: for each new one the number it had, or None."""
 
 
-class ClassRows(Rows):
+class ClassRows(QueueRows):
     """A row for each class."""
 
     def __init__(self, classes: int) -> None:
@@ -97,7 +97,7 @@ class ClassRows(Rows):
         self._queues = [OrderedDict() if old is None else self._queues[old] for old in kept]
 
 
-class JobRows(Rows):
+class JobRows(QueueRows):
     """A row for each job, until the policy knows that the job has left."""
 
     def __init__(self) -> None:
@@ -167,7 +167,7 @@ class Ledger:
 
     def __init__(self, *, by_job: bool, classes: int) -> None:
         self.by_job = by_job
-        self._rows: Rows = JobRows() if by_job else ClassRows(classes)
+        self._rows: QueueRows = JobRows() if by_job else ClassRows(classes)
         self._entries: dict[Job, Entry] = {}
 
     def add(self, job: Job, job_class: str, row: int, units: int) -> None:

@@ -63,13 +63,15 @@ def check_update(
 ) -> tuple[ServiceSettings, dict[str, float]]:
     """Return the settings and the weights by job class that an update asks for, or raise why it cannot be made."""
     kind = policy_type(settings)
+    if not kind.adjustable and not kind.takes_weights:
+        raise BadInput(f"policy {settings.policy}, which the service runs, has no settings and no weights")
     changes = {name: getattr(update, name) for name in ADJUSTABLE if getattr(update, name) is not UNSET}
     weights = {} if update.weight is UNSET else update.weight
     for name in changes:
         if name not in kind.adjustable:
             raise BadInput(f"{name} is not a setting of policy {settings.policy}, which the service runs")
     if weights and not kind.takes_weights:
-        raise BadInput(f"weight is not used by policy {settings.policy}, which the service runs")
+        raise BadInput(f"weight is not a setting of policy {settings.policy}, which the service runs")
     if "target_wait" in changes and "V" in changes:
         raise BadInput("target_wait and V exclude each other; give one of them")
     if "target_wait" in changes or "V" in changes:
