@@ -16,7 +16,7 @@ from bilinq.errors import BadInput
 from bilinq.live.settings import SETTINGS
 
 if TYPE_CHECKING:
-    from bilinq.live.settings import ServiceSettings, Setting
+    from bilinq.live.settings import ServiceSettings, SettingField
 
 OPPOSITE = {"work_conserving": "may-idle"}
 """Options that switch a setting off and are not called --no-SETTING."""
@@ -84,7 +84,7 @@ def _flag(name: str, kind: Any) -> str:
     return f"--{words}/--{OPPOSITE.get(name, f'no-{words}')}" if kind is bool else f"--{words}"
 
 
-def _help(setting: Setting) -> str:
+def _help(setting: SettingField) -> str:
     if setting.default is None or isinstance(setting.default, bool):
         return setting.description
     shown = f"{setting.default:g}" if isinstance(setting.default, float) else setting.default
