@@ -1,7 +1,12 @@
 """The names of `import bilinq`, and that they are loaded when first used."""
 
+import inspect
+import pkgutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from importlib import import_module
+from types import ModuleType
 
 import pytest
 
@@ -50,3 +55,23 @@ def test_modules_need_no_import_of_their_own(module: str) -> None:
 def test_unknown_names_are_refused() -> None:
     with pytest.raises(AttributeError, match="module 'bilinq' has no attribute 'Sabre'"):
         bilinq.Sabre  # noqa: B018
+
+
+def modules() -> Iterator[ModuleType]:
+    for found in pkgutil.walk_packages(bilinq.__path__, "bilinq."):
+        yield import_module(found.name)
+
+
+def test_every_public_method_is_documented_by_itself_or_by_its_base() -> None:
+    """An override needs no docstring if that of the method it overrides is enough; the linter would ask for one."""
+    found = [(module, one) for module in modules() for one in vars(module).values() if inspect.isclass(one)]
+    classes = [one for module, one in found if one.__module__ == module.__name__]
+    methods = [(one, name) for one in classes for name in vars(one) if not name.startswith("_")]
+    missing = [
+        f"{one.__name__}.{name}"
+        for one, name in methods
+        if not one.__name__.startswith("_")
+        and (inspect.isfunction(vars(one)[name]) or isinstance(vars(one)[name], property))
+        and not inspect.getdoc(getattr(one, name))
+    ]
+    assert missing == []
