@@ -38,15 +38,15 @@ def scheduler_policy(settings: ServiceSettings) -> Policy:
 
 
 def scheduler_settings(settings: ServiceSettings) -> dict[str, Any]:
-    """Return the settings that the policy has, with the wait in slots."""
+    """Return the settings that the policy has and that are given, with the wait in slots."""
     given = {name: getattr(settings, name) for name in policy_type(settings).adjustable}
     if given.get("target_wait") is not None:
         given["target_wait"] /= settings.slot
-    return given
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def may_idle(settings: ServiceSettings) -> bool:
-    """Tell whether the policy may let a server idle while a job waits."""
+    """Tell whether the policy is set to let a server idle while a job waits for a better one."""
     return "work_conserving" in policy_type(settings).adjustable and not settings.work_conserving
 
 
