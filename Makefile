@@ -10,7 +10,7 @@ setup: .venv/ready  ## Build .venv with pinned versions
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	touch $@
 
-run: setup  ## The live service with a simulated fleet: watch it at the address that it prints; make run OPTIONS=--rival
+run: setup  ## The live service with a simulated fleet: watch it at the address that it prints; make run OPTIONS=--baseline
 	$(BIN)/bilinq serve --demo $(OPTIONS)
 
 example: setup  ## The paper's basic experiment: a table and a figure
@@ -20,7 +20,7 @@ paper: setup  ## Redraw the paper and judge its claims: out/paper/report.html
 	$(BIN)/bilinq paper --out out/paper
 
 test: setup  ## All tests
-	$(BIN)/python -m bilinq.warm
+	$(BIN)/bilinq warm
 	$(BIN)/python -m pytest -n 3
 
 soak: setup  ## Kill the live service 250 times under load, take its database away, and audit what it kept: some minutes

@@ -1,4 +1,4 @@
-"""`python -m bench`: run the benchmarks, print tables, write numbers, and fail if a bound is missed."""
+"""Run the benchmarks (`python -m bench`), print tables, write numbers, and fail if a bound is missed."""
 
 import argparse
 import json
@@ -15,7 +15,7 @@ from bench.scale import tables
 
 
 def learning_reports() -> list[Report]:
-    """Return the price of learning at both settings, with the bounds of calibrated UCB and Thompson sampling."""
+    """Return the price of learning in both set-ups, with the bounds of calibrated UCB and Thompson sampling."""
     reports = []
     for setting in (learning.PAPER, learning.LARGE):
         report = Report(
@@ -46,14 +46,14 @@ SUITES: dict[str, Callable[[], Iterable[Report]]] = {
     "watching": watching.run,
 }
 LONG: dict[str, Callable[[], list[Report]]] = {"live": live.run_long}
-"""What suites measure besides with --long."""
+"""Additional measurements with --long."""
 
 
 def main() -> None:
     """Run the chosen suites."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=sorted(SUITES), action="append", help="run this suite only; repeatable")
-    parser.add_argument("--long", action="store_true", help="also measure what takes a quarter of an hour")
+    parser.add_argument("--long", action="store_true", help="also run measurements that take a quarter of an hour")
     parser.add_argument("--out", type=Path, help="write the numbers to this JSON file")
     chosen = parser.parse_args()
     reports: list[Report] = []

@@ -1,4 +1,4 @@
-"""Allocation by the public call against CVXPY with Clarabel, the faster of parametrised and rebuilt."""
+"""Allocation by the public function compared with CVXPY with Clarabel, the faster of parametrised and rebuilt."""
 
 import importlib
 from collections.abc import Callable, Iterator
@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.report import Report
-from bench.timing import best_seconds, side_by_side
+from bench.report import Report, best_seconds, side_by_side
 from bilinq import Allocation, allocate
 from bilinq.arrays import Array
 
@@ -31,7 +30,7 @@ def case(rows: int, columns: int, V: float = 30.0, seed: int = 0) -> Case:
 def crowded(rows: int, columns: int, load: float, bilinear: bool, seed: int = 0) -> Case:
     """Return a program of `load` = sum_i a_i over all servers, with bilinear or independent rewards of the same range.
 
-    With bilinear rewards all job classes want the same servers, which the cheapest pairs of each class cannot tell apart.
+    With bilinear rewards all job classes prefer the same servers, so the cheapest pairs of each class are the wrong ones.
     """
     rng = np.random.default_rng(seed)
     u, v = rng.uniform(size=(rows, 3)), rng.uniform(size=(columns, 3))
@@ -43,7 +42,7 @@ def crowded(rows: int, columns: int, load: float, bilinear: bool, seed: int = 0)
 
 
 def measure_crowded(report: Report) -> None:
-    """Add how much longer bilinear rewards take than independent ones, from light load to far beyond capacity."""
+    """Add the time with bilinear rewards relative to independent ones, from light load to far beyond capacity."""
     for rows, columns in ((50, 20), (200, 100), (100, 200), (500, 50)):
         for load in (0.3, 1.0, 10.0, 100.0):
             seconds = {True: 0.0, False: 0.0}
@@ -53,7 +52,7 @@ def measure_crowded(report: Report) -> None:
                 if max(float(answer.residual) for answer in answers.values()) > 1e-9:
                     raise AssertionError(f"not solved at {rows}x{columns}, load {load:g}")
                 calls = {str(kind): partial(allocate, *given[kind]) for kind in (True, False)}
-                best = side_by_side(calls, turns=3, budget=0.01)
+                best = side_by_side(calls, repeats=3, budget=0.01)
                 for kind in (True, False):
                     seconds[kind] += best[str(kind)]
             ratio = seconds[True] / seconds[False]
@@ -71,7 +70,7 @@ def objective(given: Case, y: Array) -> float:
 
 
 def clarabel(given: Case, parametrised: bool) -> Callable[[], Array]:
-    """Return a call that solves the program with CVXPY and Clarabel: rebuilt each time, or with parameters set anew."""
+    """Return a call that solves the program with CVXPY and Clarabel: rebuilt each time, or with new parameters."""
     cp: Any = importlib.import_module("cvxpy")
     queue, reward, capacity, V = given
     rows, columns = reward.shape
@@ -101,7 +100,7 @@ def clarabel(given: Case, parametrised: bool) -> Callable[[], Array]:
 
 
 def slots(given: Case, number: int, drift: float = 1e-5, seed: int = 1) -> Iterator[Case]:
-    """Yield programs as slots bring them: a job comes, a job goes, every index moves a little."""
+    """Yield the programs of consecutive slots: a job arrives, a job leaves, every index changes slightly."""
     queue, reward, capacity, V = given[0].copy(), given[1].copy(), given[2], given[3]
     rng = np.random.default_rng(seed)
     for _ in range(number):
@@ -138,7 +137,7 @@ def run() -> Report:
         calls = [clarabel(given, parametrised) for parametrised in (True, False)]
         theirs = min(best_seconds(call, budget=1.0) for call in calls)
         if objective(given, answer.expected) < objective(given, np.maximum(calls[0](), 1e-12)) - 1e-6:
-            raise AssertionError(f"Clarabel reaches more at {rows}x{columns}")
+            raise AssertionError(f"Clarabel reaches a higher objective at {rows}x{columns}")
         report.row(
             f"{rows}x{columns}", given[3], ours * 1e3, theirs * 1e3, theirs / ours, answer.residual, answer.steps
         )

@@ -1,15 +1,14 @@
-"""Rounds of the nodes against passes of NumPy, and rounds to 1 % against a tuned gradient method in one place."""
+"""Rounds of the nodes compared with passes of NumPy, and rounds to 1 % compared with a tuned central gradient method."""
 
 import warnings
 from collections.abc import Callable
 
 import numpy as np
 
-from bench.report import Report
-from bench.timing import side_by_side
+from bench.report import Report, side_by_side
 from bilinq.arrays import Array
 from bilinq.distributed import Network, Power, System, iterate, start_rates
-from bilinq.distributed.kinds import Nodes, Rule
+from bilinq.distributed.system import Nodes, Rule
 
 SIZE = (1000, 100)
 ROUNDS = 3000
@@ -22,7 +21,7 @@ def passes(shape: tuple[int, int]) -> dict[str, Callable[[], object]]:
 
 
 def network(delay: tuple[int, int], nodes: Nodes, rule: Rule) -> Network:
-    """Return nodes at SIZE, and see that rounds really raise the objective."""
+    """Return nodes at SIZE, after a check that rounds raise the objective."""
     system = System.synthetic(*SIZE, delay=delay, V=300.0)
     made = Network(system, 1e-5 if rule == "printed" else 0.01, nodes=nodes, rule=rule)
     before = system.objective(made.expected)
@@ -61,7 +60,7 @@ def settled(system: System, track: Array) -> float:
 
 
 def run() -> list[Report]:
-    """Measure both."""
+    """Measure the speed of a round and the rounds to settle."""
     return [speed(), settling()]
 
 
@@ -87,7 +86,7 @@ def speed() -> Report:
 
 
 def settling() -> Report:
-    """Measure rounds without delay against a tuned gradient method."""
+    """Compare rounds without delay with a tuned gradient method."""
     report = Report("rounds to 1 % without delay", ("size", "nodes, 0.9 of the bound", "tuned gradient", "ratio"))
     for seed, size in enumerate(((4, 3), (10, 2), (10, 5), (30, 10), (100, 20))):
         system = System.synthetic(*size, delay=(0, 0), penalty=Power(2.0), seed=seed)

@@ -1,4 +1,4 @@
-"""The lab: seconds for a look and for the full report, as a person starts them, after compilation."""
+"""The lab: seconds of `bilinq paper --quick` and of the full report, after compilation."""
 
 import subprocess
 import sys
@@ -11,10 +11,10 @@ from bilinq.lab.figures import FIGURES
 
 
 def seconds(*words: str) -> float:
-    """Return how long `bilinq paper` takes from nothing, once all its figures are there."""
+    """Return the seconds of `bilinq paper` in an empty folder, after a check that all figures exist."""
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
-        command = [sys.executable, "-m", "bilinq.cli", "paper", "--out", folder, *words]
+        command = [sys.executable, "-m", "bilinq.commands.app", "paper", "--out", folder, *words]
         subprocess.run(command, check=True, capture_output=True)
         spent = time.perf_counter() - began
         made = {file.stem for file in (Path(folder) / "figures").glob("*.svg")}
@@ -24,7 +24,7 @@ def seconds(*words: str) -> float:
 
 
 def run() -> Report:
-    """Measure both."""
+    """Measure the quick and the full report."""
     report = Report("lab", ("command", "seconds"))
     for words, most in ((("--quick",), 15.0), ((), 180.0)):
         text = " ".join(("bilinq paper", *words))

@@ -1,4 +1,4 @@
-"""Eight shards on Ray to 1 % of the optimum, beside the same nodes in one process and the convex program."""
+"""Eight shards on Ray to 1 % of the optimum, compared with the same nodes in one process and the convex program."""
 
 import time
 from typing import Any
@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from bench.report import Report
-from bilinq import ray_cluster
 from bilinq.distributed import System
-from bilinq.distributed.iterate import distance
-from bilinq.distributed.on_ray import compare, solve
+from bilinq.distributed.on_ray import joined, solve
+from bilinq.distributed.on_ray import run as compare
+from bilinq.distributed.rounds import distance
 
 SIZE, SHARDS, GAP = (1000, 100), 8, 0.01
 RUNS = 3
@@ -23,9 +23,9 @@ class Echo:
 
 
 def run() -> list[Report]:
-    """Measure shards, and what a message costs."""
+    """Measure shards, and the cost of a message."""
     began = time.perf_counter()
-    with ray_cluster.joined() as ray:
+    with joined() as ray:
         started = time.perf_counter() - began
         return [shards(), messages(ray, started)]
 
@@ -50,8 +50,8 @@ def shards() -> Report:
 
 
 def messages(ray: Any, started: float) -> Report:
-    """Measure what Ray costs before anything is computed."""
-    report = Report("what Ray itself takes", ("what", "milliseconds"))
+    """Measure the cost of Ray without any computation."""
+    report = Report("cost of Ray itself", ("what", "milliseconds"))
     report.row("to start it", 1e3 * started)
     began = time.perf_counter()
     actors = [ray.remote(num_cpus=0)(Echo).remote() for _ in range(SHARDS)]

@@ -1,4 +1,4 @@
-"""What running the live service takes: memory, disk and time of a restart for each waiting job, backups, scrapes, slots."""
+"""Resources of the live service: memory, disk and restart time for each waiting job, backups, scrapes, slots."""
 
 import asyncio
 import tempfile
@@ -10,12 +10,13 @@ import numpy as np
 
 from bench.report import Report
 from bilinq import Scheduler
-from bilinq.live import classes, messages
 from bilinq.live.keys import LOCAL
-from bilinq.live.metrics.process import resident
+from bilinq.live.metrics.page import resident
 from bilinq.live.service import Service
-from bilinq.live.settings import Settings
+from bilinq.live.settings import ServiceSettings
 from bilinq.live.store import open_store
+from bilinq.live.wire import messages
+from bilinq.scheduler import classes
 
 JOBS, BATCH, PAYLOAD = 50_000, 1000, "x" * 100
 SIZES = ((2, 2), (10, 5), (50, 20), (200, 100))
@@ -23,13 +24,13 @@ SCRAPES = 50
 
 
 def run() -> list[Report]:
-    """Measure what an operator plans with."""
+    """Measure the numbers for capacity planning."""
     with tempfile.TemporaryDirectory() as folder:
         return [asyncio.run(waiting_jobs(Path(folder))), asyncio.run(scrapes(Path(folder))), slots()]
 
 
 async def waiting_jobs(folder: Path) -> Report:
-    """Measure jobs that wait, with payloads of 100 bytes, on SQLite."""
+    """Measure waiting jobs with payloads of 100 bytes on SQLite."""
     report = Report(f"{JOBS} waiting jobs on SQLite, payloads of {len(PAYLOAD)} bytes", ("what", "value"))
     file = folder / "live.db"
     service = await _started(file, 1, 1)
@@ -46,17 +47,17 @@ async def waiting_jobs(folder: Path) -> Report:
     store = open_store(f"sqlite:///{file}", lead=False)
     backup = await _seconds(lambda: store.backup(folder / "backup.db"))
     await store.stop()
-    report.row("a backup, checked, part of the time to submit them", backup / alone)
+    report.row("a backup with its check, fraction of the time to submit them", backup / alone)
     meanwhile = await _submitting_during_backup(file, folder)
-    report.row("submitting while a backup is made, part of the speed without", meanwhile * alone / JOBS)
+    report.row("submitting during a backup, fraction of the speed without", meanwhile * alone / JOBS)
     report.at_most("bytes of memory for each waiting job", (after - before) / JOBS, 2000.0)
     return report
 
 
 async def scrapes(folder: Path) -> Report:
-    """Measure the page of metrics, on the processor, beside the state as the API shows it."""
+    """Measure the CPU time of the metrics page and of the API's state."""
     report = Report(
-        "GET /metrics and GET /v1/state", ("classes", "metrics ms", "state ms", "part of a core, every 10 s")
+        "GET /metrics and GET /v1/state", ("classes", "metrics ms", "state ms", "fraction of a core, every 10 s")
     )
     for jobs, servers in SIZES[:3]:
         service = await _started(folder / f"{jobs}.db", jobs, servers)
@@ -70,7 +71,7 @@ async def scrapes(folder: Path) -> Report:
 
 
 def slots() -> Report:
-    """Measure one slot of the scheduler, all servers idle and a hundred jobs of each class waiting."""
+    """Measure one slot of the scheduler with all servers idle and a hundred waiting jobs of each class."""
     report = Report("a slot of the scheduler", ("classes", "servers", "ms", "in slots of 50 ms"))
     for jobs, servers in SIZES:
         scheduler = Scheduler(
@@ -102,9 +103,9 @@ def _features(k: int, many: int) -> list[float]:
 
 
 async def _started(file: Path, jobs: int, servers: int) -> Service:
-    settings = Settings(
-        job_class=tuple(messages.JobClass(f"job {k}", _features(k, jobs)) for k in range(jobs)),
-        server_class=tuple(messages.ServerClass(f"server {k}", _features(k, servers)) for k in range(servers)),
+    settings = ServiceSettings(
+        job_class=tuple(messages.JobClassInfo(f"job {k}", _features(k, jobs)) for k in range(jobs)),
+        server_class=tuple(messages.ServerClassInfo(f"server {k}", _features(k, servers)) for k in range(servers)),
         backlog=10 * JOBS,
     )
     service = Service(settings, open_store(f"sqlite:///{file}"))
@@ -122,7 +123,7 @@ async def _submit(service: Service, many: int) -> None:
 
 
 async def _submitting_during_backup(file: Path, folder: Path) -> float:
-    """Return jobs per second while backups are made one after the other."""
+    """Return jobs per second during continuous backups."""
     service, done, over = await _started(file, 1, 1), 0, False
     store = open_store(f"sqlite:///{file}", lead=False)
 
@@ -151,7 +152,7 @@ async def _seconds(call: Callable[[], Awaitable[object]]) -> float:
 
 
 async def _on_processor(call: Callable[[], Awaitable[object]]) -> float:
-    """Return the least seconds on the processor of a call, so that what else the machine does counts little."""
+    """Return the smallest CPU seconds of a call, which depend little on other load of the machine."""
     taken = []
     for _ in range(SCRAPES):
         began = time.process_time()

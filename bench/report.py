@@ -1,12 +1,14 @@
-"""What a benchmark returns: rows for people and numbers for programs, with the bounds they must meet."""
+"""Times of calls, and reports: tables for people, numbers for programs, and the bounds that they must meet."""
 
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 
 @dataclass(frozen=True)
 class Bound:
-    """A measured ratio or number and what it must be; `least` or `most` of it."""
+    """A measured value and its limit: a lower limit if `least`, else an upper limit."""
 
     what: str
     value: float
@@ -37,15 +39,15 @@ class Report:
         self.rows.append(cells)
 
     def at_least(self, what: str, value: float, limit: float) -> None:
-        """Demand that `value` is at least `limit`."""
+        """Add the bound that `value` is at least `limit`."""
         self.bounds.append(Bound(what, float(value), limit, least=True))
 
     def at_most(self, what: str, value: float, limit: float) -> None:
-        """Demand that `value` is at most `limit`."""
+        """Add the bound that `value` is at most `limit`."""
         self.bounds.append(Bound(what, float(value), limit, least=False))
 
     def plain(self) -> dict[str, Any]:
-        """Return numbers for a JSON file."""
+        """Return the numbers for a JSON file."""
         return {
             "name": self.name,
             "columns": self.columns,
@@ -62,3 +64,34 @@ class Report:
 
 def _shown(cell: Any) -> str:
     return f"{cell:.3g}" if isinstance(cell, float) else str(cell)
+
+
+def best_seconds(
+    call: Callable[[], object], budget: float = 0.5, repeats: int = 3, clock: Callable[[], float] = time.perf_counter
+) -> float:
+    """Return the seconds of one call: the smallest mean over repeats that together take about `budget` seconds.
+
+    The smallest mean depends least on other load of the machine. `clock=time.process_time` measures CPU time.
+    """
+    began = clock()
+    call()
+    once = clock() - began
+    number = max(1, int(budget / repeats / max(once, 1e-7)))
+    best = float("inf")
+    for _ in range(repeats):
+        began = clock()
+        for _ in range(number):
+            call()
+        best = min(best, (clock() - began) / number)
+    return best
+
+
+def side_by_side(
+    calls: Mapping[str, Callable[[], object]], repeats: int = 10, budget: float = 0.05
+) -> dict[str, float]:
+    """Return the smallest seconds of each call over `repeats`; calls alternate, so all see the same load of the machine."""
+    best = dict.fromkeys(calls, float("inf"))
+    for _ in range(repeats):
+        for name, call in calls.items():
+            best[name] = min(best[name], best_seconds(call, budget, repeats=1))
+    return best

@@ -1,4 +1,4 @@
-"""The simulator against the published way (a slot with SLSQP) and a bare SimPy loop; servers, growth, memory."""
+"""The simulator compared with the published method (SLSQP in every slot) and a bare SimPy loop; servers, growth, memory."""
 
 import importlib
 import subprocess
@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.report import Report
-from bench.timing import best_seconds
+from bench.report import Report, best_seconds
 from bilinq import Policy, Problem, Random, Runs, Sabr, simulate
 from bilinq.arrays import Array
 
@@ -18,7 +17,7 @@ REPLICATIONS = 10
 
 
 def per_slot(problem: Problem, policy: Policy, slots: int, replications: int = REPLICATIONS) -> float:
-    """Return seconds per replication and slot, best of three, and see that jobs were really served."""
+    """Return seconds per replication and slot, best of three, after a check that jobs were served."""
 
     def once() -> Runs:
         return simulate(problem, policy, slots=slots, replications=replications, seed=1)
@@ -32,7 +31,7 @@ def per_slot(problem: Problem, policy: Policy, slots: int, replications: int = R
 
 
 def slsqp_slot(problem: Problem) -> Callable[[], object]:
-    """Return a call that does one slot's allocation of the paper's size with SciPy's SLSQP, as the published code."""
+    """Return a call that computes one allocation of the paper's size with SciPy's SLSQP, as the published code does."""
     minimize: Any = importlib.import_module("scipy.optimize").minimize
     queue = np.random.default_rng(3).integers(1, 4, problem.job_classes).astype(float)
     cost = 1.2 - problem.mean_reward
@@ -70,7 +69,7 @@ def simpy_slots(slots: int) -> Callable[[], object]:
 
 
 def growth(report: Report) -> None:
-    """Add how the cost of a slot grows with I, J, d, n and T: measured and expected exponent."""
+    """Add the growth of the cost of a slot with I, J, d, n and T: measured and expected exponent."""
     base: dict[str, Any] = {"job_classes": 40, "server_classes": 8, "dimension": 3, "servers": 16}
     sweeps: dict[str, tuple[str, tuple[int, ...], str]] = {
         "I": ("job_classes", (40, 80, 160, 320), "1"),
@@ -98,7 +97,7 @@ def _slope(values: tuple[int, ...], seconds: list[float]) -> float:
 
 
 def memory_gib(slots: int = 1_000_000) -> float:
-    """Return the peak memory of ten replications of `slots` slots with queues recorded, in a process of its own."""
+    """Return the peak memory of ten replications of `slots` slots with queues recorded, in a separate process."""
     code = (
         "from pathlib import Path; from bilinq import Problem, Random, simulate; "
         f"runs = simulate(Problem.synthetic(seed=1), Random(), slots={slots}, replications=10); "

@@ -1,4 +1,4 @@
-"""What viewers cost the live service: whole lives of jobs per second with none and with ten, in turns."""
+"""The cost of viewers of the live service: jobs end to end per second without and with ten viewers, alternating."""
 
 import asyncio
 import os
@@ -15,59 +15,59 @@ from urllib.parse import urlsplit
 from bench.report import Report
 from bilinq.client import AsyncClient, Client, NewJob, WorkFinish
 
-VIEWERS, TURNS, SECONDS = 10, 10, 4.0
-"""Viewers, how often it is measured with and without them, and for how long each time."""
+VIEWERS, REPEATS, SECONDS = 10, 10, 4.0
+"""Number of viewers, number of measurements with and without them, and seconds of each."""
 JOBS, SERVERS = 10, 4
 """Classes."""
 AGENTS, EACH = 4, 50
-"""Processes' worth of servers: each agent serves for so many."""
+"""Number of agents, and servers of each."""
 WARM = 5000
-"""Lives before the first turn."""
+"""Jobs done before the first window."""
 COST = 0.05
-"""The part of the throughput that ten viewers may cost."""
+"""The fraction of the throughput that ten viewers may cost."""
 
 
-class Turn(NamedTuple):
-    """What happened within a while: lives of jobs, seconds, and seconds of the service's computing time."""
+class Window(NamedTuple):
+    """Results of a time window: jobs done, seconds, and CPU seconds of the service."""
 
     viewers: int
-    lives: int
+    jobs: int
     seconds: float
     computing: float
 
 
 def run() -> list[Report]:
-    """Return lives per second with and without viewers.
+    """Return jobs per second with and without viewers.
 
-    The bound is on lives per second of computing time: one core decides, so that is the throughput, and other programs on
-    the machine disturb it least.
+    The bound is on jobs per CPU second: one core limits the throughput, and CPU time depends least on other programs on
+    the machine.
     """
-    turns, alone = measure()
+    windows, alone = measure()
     report = Report(
         f"{VIEWERS} viewers of the live service, {JOBS} x {SERVERS} classes, SQLite",
-        ("viewers", "lives per second", "lives per second of computing time"),
+        ("viewers", "jobs per second", "jobs per CPU second"),
     )
-    rates = {viewers: _rates([turn for turn in turns if turn.viewers == viewers]) for viewers in (0, VIEWERS)}
+    rates = {viewers: _rates([window for window in windows if window.viewers == viewers]) for viewers in (0, VIEWERS)}
     for viewers, found in rates.items():
         report.row(viewers, *found)
     costs = [1.0 - with_ / without for without, with_ in zip(rates[0], rates[VIEWERS], strict=True)]
     report.row("cost of the viewers", *costs)
-    report.row("the same of a service without load, part of a core", "", alone)
-    report.at_most("part of the throughput that ten viewers cost", costs[1], COST)
-    report.at_most("part of a core that ten viewers of a service without load cost", alone, COST)
+    report.row("the same of a service without load, fraction of a core", "", alone)
+    report.at_most("fraction of the throughput that ten viewers cost", costs[1], COST)
+    report.at_most("fraction of a core that ten viewers of a service without load cost", alone, COST)
     return [report]
 
 
-def _rates(turns: list[Turn]) -> tuple[float, float]:
-    """Return lives per second and per second of computing time of all turns together."""
-    lives = sum(turn.lives for turn in turns)
-    return lives / sum(turn.seconds for turn in turns), lives / sum(turn.computing for turn in turns)
+def _rates(windows: list[Window]) -> tuple[float, float]:
+    """Return jobs per second and per CPU second of all windows together."""
+    jobs = sum(window.jobs for window in windows)
+    return jobs / sum(window.seconds for window in windows), jobs / sum(window.computing for window in windows)
 
 
-def measure() -> tuple[list[Turn], float]:
-    """Return turns, without and with viewers by turns, of a service that is kept busy; and what viewers cost before that.
+def measure() -> tuple[list[Window], float]:
+    """Return windows of a busy service, alternately without and with viewers, and the cost of viewers of an idle service.
 
-    The latter is free of noise, and on a core that does nothing else it is the part of the throughput, too.
+    The latter has no noise; on a core that does nothing else it is also the fraction of the throughput.
     """
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -76,12 +76,12 @@ def measure() -> tuple[list[Turn], float]:
     ):
         alone = _alone(process.pid, url, key)
         with _load(url, key):
-            turns = _turns(client, process.pid, url, key)
-    return turns, alone
+            windows = _windows(client, process.pid, url, key)
+    return windows, alone
 
 
 def _alone(pid: int, url: str, key: str) -> float:
-    """Return the computing time per second that viewers cost a service with nothing else to do."""
+    """Return the CPU time per second that viewers cost an idle service."""
     time.sleep(SECONDS)
     without = _used(pid)
     with _viewers(url, key):
@@ -95,23 +95,23 @@ def _used(pid: int) -> float:
     return (_cpu_seconds(pid) - before) / (2 * SECONDS)
 
 
-def _turns(client: Client, pid: int, url: str, key: str) -> list[Turn]:
-    turns = []
+def _windows(client: Client, pid: int, url: str, key: str) -> list[Window]:
+    windows = []
     while client.state().counters.get("done", 0) < WARM:
         time.sleep(0.1)
-    for _ in range(TURNS):
-        turns.append(_turn(client, pid, 0))
+    for _ in range(REPEATS):
+        windows.append(_window(client, pid, 0))
         with _viewers(url, key):
-            turns.append(_turn(client, pid, VIEWERS))
-    return turns
+            windows.append(_window(client, pid, VIEWERS))
+    return windows
 
 
-def _turn(client: Client, pid: int, viewers: int) -> Turn:
+def _window(client: Client, pid: int, viewers: int) -> Window:
     began, done, used = time.perf_counter(), _done(client), _cpu_seconds(pid)
     time.sleep(SECONDS)
     more, cpu, lasted = _done(client) - done, _cpu_seconds(pid) - used, time.perf_counter() - began
     assert more > 0, "the service did nothing"
-    return Turn(viewers, more, lasted, cpu)
+    return Window(viewers, more, lasted, cpu)
 
 
 def _done(client: Client) -> int:
@@ -119,7 +119,7 @@ def _done(client: Client) -> int:
 
 
 def _cpu_seconds(pid: int) -> float:
-    """Return the computing time of a process so far (Linux)."""
+    """Return the CPU time of a process so far (Linux)."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -133,7 +133,7 @@ def _service(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
             lines += [f"[[{kind}_class]]", f'name = "{kind}{k}"', f"features = [1.0, {k / many}, {k % 3}]"]
     (folder / "service.toml").write_text("\n".join(lines))
     database = f"sqlite:///{folder}/live.db"
-    words = [sys.executable, "-m", "bilinq.cli"]
+    words = [sys.executable, "-m", "bilinq.commands.app"]
     key = subprocess.run(
         [*words, "keys", "create", "--scope", "admin", "--database", database],
         capture_output=True,
@@ -151,7 +151,7 @@ def _service(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
 
 @contextmanager
 def _load(url: str, key: str) -> Iterator[None]:
-    """Keep the service busy from a process of its own."""
+    """Keep the service busy from a separate process."""
     with subprocess.Popen([sys.executable, "-m", "bench.watching", "load", url, key]) as process:
         try:
             yield
@@ -161,7 +161,7 @@ def _load(url: str, key: str) -> Iterator[None]:
 
 @contextmanager
 def _viewers(url: str, key: str) -> Iterator[None]:
-    """Watch from a process of its own, as soon as all have seen something."""
+    """Run viewers in a separate process; continue when all of them receive events."""
     words = [sys.executable, "-m", "bench.watching", "watch", url, key]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -173,7 +173,7 @@ def _viewers(url: str, key: str) -> Iterator[None]:
 
 
 async def serve_jobs(url: str, key: str) -> None:
-    """Submit jobs and serve them at once, for ever."""
+    """Submit jobs and serve them immediately, without end."""
     async with AsyncClient(url, key) as client:
         await asyncio.gather(*(_agent(client, number) for number in range(AGENTS)))
 
@@ -184,8 +184,8 @@ async def _agent(client: AsyncClient, number: int) -> None:
     idle = set(servers)
     await client.submit_all([NewJob(f"job{k % JOBS}") for k in range(EACH)])
     while True:
-        told = await client.work(ends, sorted(idle), wait=1.0)
-        leases = told.leases
+        answer = await client.work(ends, sorted(idle), wait=1.0)
+        leases = answer.leases
         ends = [WorkFinish(one.lease, one.fence, reward=0.5) for one in leases]
         idle = {one.server for one in leases} | (idle - {one.server for one in leases})
         if leases:
@@ -193,7 +193,7 @@ async def _agent(client: AsyncClient, number: int) -> None:
 
 
 async def watch(url: str, key: str) -> None:
-    """Read streams without looking at them, for ever; say when all have begun."""
+    """Read streams and discard them, without end; print the number of viewers when all have started."""
     place = urlsplit(url)
     request = f"GET /v1/events HTTP/1.1\r\nHost: {place.netloc}\r\nAuthorization: Bearer {key}\r\n\r\n".encode()
     readers = []

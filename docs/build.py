@@ -1,64 +1,49 @@
-"""Build the documentation: pages, a reference from docstrings, a search. Nothing is loaded from outside.
+"""Build the documentation site: Markdown pages, a reference from the source code, and a search.
 
-`python docs/build.py --out site`; open `site/index.html`, no server is needed.
+Run `python docs/build.py --out site` and open `site/index.html`. The site needs no server and loads nothing from others.
 """
 
 import argparse
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from pathlib import Path, PurePosixPath
 
-from site_builder import commands, reference, routes
-from site_builder.page import Page, picture_files, render, written
-from site_builder.search import index
+from site_builder import reference
+from site_builder.page import Page, page_name, render, search_index
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
-SECTIONS: dict[str, dict[str, Path | Callable[[], str]]] = {
-    "Start": {"index": ROOT / "README.md", "tutorial": DOCS / "tutorial.md"},
-    "How to": {
-        "howto-simulate": DOCS / "howto-simulate.md",
-        "howto-policy": DOCS / "howto-policy.md",
-        "howto-own-table": DOCS / "howto-own-table.md",
-        "howto-traces": DOCS / "howto-traces.md",
-        "howto-sweep": DOCS / "howto-sweep.md",
-        "howto-embed": DOCS / "howto-embed.md",
-        "live": DOCS / "live.md",
-        "operations": DOCS / "operations.md",
-        "llm_router": ROOT / "examples" / "llm_router" / "README.md",
-        "howto-distributed": DOCS / "howto-distributed.md",
-        "howto-ray": DOCS / "howto-ray.md",
-    },
-    "Understand": {
-        "findings": DOCS / "findings.md",
-        "maths": DOCS / "maths.md",
-        "design": DOCS / "design.md",
-        "measured": DOCS / "measured.md",
-        "scale": DOCS / "scale.md",
-    },
-    "Reference": {**reference.PAGES, "commands": commands.text, "http": routes.text},
-    "Project": {"CONTRIBUTING": ROOT / "CONTRIBUTING.md", "CHANGELOG": ROOT / "CHANGELOG.md"},
-}
-"""What is in the menu: names of pages, and where their Markdown is, or what makes it."""
+MENU: dict[str, Sequence[str | Callable[[], Page]]] = {
+    "Start": ("README.md", "docs/tutorial.md"),
+    "How to": (
+        "docs/howto-simulate.md", "docs/howto-policy.md", "docs/howto-own-table.md", "docs/howto-traces.md",
+        "docs/howto-sweep.md", "docs/howto-embed.md", "docs/live.md", "docs/operations.md",
+        "examples/llm_router/README.md", "docs/howto-distributed.md", "docs/howto-ray.md",
+    ),
+    "Understand": ("docs/findings.md", "docs/maths.md", "docs/design.md", "docs/measured.md", "docs/scale.md"),
+    "Reference": reference.PAGES,
+    "Project": ("CONTRIBUTING.md", "CHANGELOG.md"),
+}  # fmt: skip
+"""The pages in order: Markdown files of the repository, and functions that return a page."""
 
 
 def build(out: Path) -> list[Path]:
-    """Write all pages, pictures and the search to `out`; return the pages."""
+    """Write all pages, pictures and the search index to `out`; return the paths of the pages."""
     out.mkdir(parents=True, exist_ok=True)
-    menu = {
-        section: [Page(name, source.read_text(encoding="utf-8") if isinstance(source, Path) else source())
-                  for name, source in sources.items() if not isinstance(source, Path) or source.exists()]
-        for section, sources in SECTIONS.items()
-    }  # fmt: skip
-    pages = [page for some in menu.values() for page in some]
-    for page in pages:
-        written(out / f"{page.name}.html", render(page, menu))
-    written(out / "search.js", index(pages))
-    for file in (
-        *Path(__file__).parent.joinpath("site_builder").glob("*.[cj]s*"),
-        *picture_files(DOCS, ROOT / "examples"),
-    ):
+    menu = {title: [_page(source) for source in sources] for title, sources in MENU.items()}
+    pages = {out / f"{page.name}.html": page for group in menu.values() for page in group}
+    for path, page in pages.items():
+        path.write_text(render(page, menu), encoding="utf-8")
+    (out / "search.js").write_text(search_index(pages.values()), encoding="utf-8")
+    assets = DOCS / "site_builder"
+    for file in (assets / "style.css", assets / "find.js", *DOCS.rglob("*.png"), *(ROOT / "examples").rglob("*.png")):
         (out / file.name).write_bytes(file.read_bytes())
-    return [out / f"{page.name}.html" for page in pages]
+    return list(pages)
+
+
+def _page(source: str | Callable[[], Page]) -> Page:
+    if not isinstance(source, str):
+        return source()
+    return Page(page_name(PurePosixPath(source)), (ROOT / source).read_text(encoding="utf-8"))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The paper's basic experiment: SABR against UGDA-OL, every replication on a random instance of its own.
+"""The paper's basic experiment: SABR against UGDA-OL, every replication on its own random instance.
 
 Run it with ``python examples/basic_experiment.py --out out``: it prints a table and draws `out/basic.png`.
 """
@@ -16,7 +16,7 @@ from rich.progress import Progress, TaskID
 
 from bilinq import KnownRewards, Policy, Problem, Runs, Sabr, UgdaOl, simulate
 from bilinq.arrays import Array
-from bilinq.tables import show, summary_table
+from bilinq.commands.tables import show, summary_table
 
 V = 57.99
 """The authors' choice for this experiment, `bilinq.theory.V_published`."""
@@ -28,7 +28,7 @@ POLICIES: dict[str, Policy] = {
     "rewards known": KnownRewards(V=V),
 }
 COLOURS = ("#d55e00", "#56b4e9", "#0072b2", "#444444")
-"""Of the palette of Okabe and Ito, which colour-blind readers can tell apart; grey for the reference."""
+"""From the palette of Okabe and Ito, which colour-blind readers can distinguish; grey for the reference."""
 SHOWN = ("regret", "queue", "reward", "wait", "wait_p95")
 
 
@@ -37,20 +37,20 @@ def run_all(problems: list[Problem], slots: int, seed: int) -> dict[str, Runs]:
     results = {}
     with Progress(console=Console(stderr=True), transient=True) as bar:
         for name, policy in POLICIES.items():
-            tell = reporter(bar, bar.add_task(name, total=slots))
-            results[name] = simulate(problems, policy, slots=slots, seed=seed, progress=tell)
+            report = reporter(bar, bar.add_task(name, total=slots))
+            results[name] = simulate(problems, policy, slots=slots, seed=seed, progress=report)
             if not results[name].complete:
                 raise KeyboardInterrupt
     return results
 
 
 def reporter(bar: Progress, task: TaskID) -> Callable[[int, int], None]:
-    """Return what tells the bar how far a task is."""
+    """Return a callback that updates the progress bar."""
     return lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def draw_band(axes: Axes, values: Array, name: str, colour: str, dashed: bool) -> None:
-    """Draw the mean of values (R, T) over slots and its band, 1.96 standard errors each way as in the paper."""
+    """Draw the mean of values (R, T) over slots with a band of 1.96 standard errors, as in the paper."""
     slot = np.arange(1, values.shape[1] + 1)
     mean = values.mean(axis=0)
     half = 1.96 * values.std(axis=0, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.zeros_like(mean)
@@ -91,7 +91,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("out"), help="folder for the figure")
     parser.add_argument("--replications", type=int, default=10)
     parser.add_argument("--slots", type=int, default=500)
-    parser.add_argument("--seed", type=int, default=1, help="of the runs, and of the first instance")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the runs and of the first instance")
     options = parser.parse_args()
     problems = [Problem.synthetic(seed=options.seed + k) for k in range(options.replications)]
     results = run_all(problems, options.slots, options.seed)

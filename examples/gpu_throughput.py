@@ -1,8 +1,8 @@
 """How much training throughput does a learning scheduler gain over first come, first served, at equal waiting time?
 
 Reads the throughputs that Stanford's FutureData group measured for Gavel (26 kinds of training jobs on three kinds of GPU;
-MIT licence), makes a table of observations of it, and simulates a cluster that hands out its GPUs anew in every round. The
-reward of a round is the speed of the job on the GPU that it got, relative to the job's fastest GPU.
+MIT licence), turns them into a table of observations, and simulates a cluster that assigns its GPUs again in every round.
+The reward of a round is the speed of the job on its GPU, relative to the job's fastest GPU.
 
 Run it with ``python examples/gpu_throughput.py [FILE]``.
 """
@@ -24,9 +24,9 @@ from rich.table import Table
 
 from bilinq import FirstCome, Greedy, KnownRewards, Policy, Problem, Random, Sabr, simulate
 from bilinq.arrays import Array
+from bilinq.commands.tables import show
 from bilinq.simulation import Interval, Poisson, Sized
 from bilinq.simulation.records import interval
-from bilinq.tables import show
 from bilinq.traces import reward_table
 
 FILE = Path(__file__).resolve().parents[2] / "shared" / "data" / "gavel" / "simulation_throughputs.json"
@@ -39,18 +39,18 @@ ABOUT = {
 GPUS = ("k80", "p100", "v100")
 GPUS_EACH = 4
 ROUNDS = 20.0
-"""GPU rounds that a job needs on average."""
+"""Mean number of GPU rounds of a job."""
 NOISE = 0.1
-"""Standard deviation of the speed seen in a round: an assumption, the file has one number for each pair."""
+"""Standard deviation of the observed speed in a round. This is an assumption: the file has one number for each pair."""
 LOADS = (0.5, 0.7, 0.9)
 NEVER_IDLE = 1.0 / 2.2
-"""V = 1 / (gamma + 1), gamma = 1.2: up to here SABR with a cap of one GPU for a job idles no GPU while a job waits."""
+"""V = 1 / (gamma + 1), gamma = 1.2: up to this V, SABR with at most one GPU per job leaves no GPU idle while a job waits."""
 
 
 def digest(file: Path) -> dict[str, Any]:
-    """Return what this example uses of Gavel's file: of every single-GPU job family, batch size, features and speeds."""
+    """Return the part of Gavel's file that this example uses: family, batch size, features and speeds of single-GPU jobs."""
     if not file.exists():
-        sys.exit(f"{file} is missing: it is simulation_throughputs.json of Stanford FutureData's repository Gavel")
+        sys.exit(f"{file} is missing; download simulation_throughputs.json from Stanford FutureData's repository Gavel")
     speeds = json.loads(file.read_text(encoding="utf-8"))
     kinds = {key: re.fullmatch(r"\('(.+?)(?: \(batch size (\d+)\))?', 1\)", key) for key in speeds[GPUS[0]]}
     found = {key: (kind[1], int(kind[2] or 0)) for key, kind in kinds.items() if kind}
@@ -63,7 +63,7 @@ def digest(file: Path) -> dict[str, Any]:
 
 
 def job(family: str, batch: int, known: list[float], speed: list[float]) -> dict[str, Any]:
-    """Return the entry of a kind of job; batch size 0 is none."""
+    """Return the entry of a kind of job; batch size 0 means none."""
     return {
         "name": f"{family} ({batch})" if batch else family,
         "family": family,
@@ -75,7 +75,7 @@ def job(family: str, batch: int, known: list[float], speed: list[float]) -> dict
 
 
 def features(family: str, batch: int, families: list[str], kinds: list[tuple[str, int]]) -> list[float]:
-    """Return what is known of a job before it ever ran: its family, and the doublings of its batch size.
+    """Return the features of a job that are known before it runs: its family, and the doublings of its batch size.
 
     Doublings count from the middle of the family; jobs without a batch size have none.
     """
@@ -92,7 +92,7 @@ def write_digest(data: dict[str, Any], path: Path) -> None:
 
 
 def write_observations(data: dict[str, Any], path: Path) -> None:
-    """Write a table with a row for each job and GPU, as a user's own measurements would come."""
+    """Write a table with a row for each job and GPU, in the format of a user's own measurements."""
     with path.open("w", newline="", encoding="utf-8") as stream:
         rows = csv.writer(stream)
         rows.writerow(["job", "server", "reward", *data["features"]])
@@ -121,7 +121,7 @@ def at_load(problem: Problem, load: float) -> Problem:
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """Of each replication the mean reward of a service, and the mean slots that a job waits without a server."""
+    """For each replication, the mean reward of a service and the mean number of slots that a job waits."""
 
     reward: Array
     wait: Array
@@ -131,7 +131,7 @@ Measure = Callable[[Policy], Measured]
 
 
 def measure(problem: Problem, policy: Policy, *, slots: int, replications: int, seed: int) -> Measured:
-    """Simulate `policy`; waits follow from Little's law, so jobs that still wait in the end count."""
+    """Simulate `policy`; waits follow from Little's law, so jobs that still wait at the end count."""
     runs = simulate(problem, policy, slots=slots, replications=replications, seed=seed, arrivals=Sized(Poisson()),
                     service="units", record_allocation=True, record_jobs=False)  # fmt: skip
     assert runs.allocation is not None
@@ -143,7 +143,7 @@ def measure(problem: Problem, policy: Policy, *, slots: int, replications: int, 
 def largest_within(value: Callable[[float], float], target: float, low: float, high: float, steps: int = 6) -> float:
     """Return the largest V in [low, high] with value(V) at most `target`, by bisection of log V; `low` if none is.
 
-    `value` must grow with V. The answer is right to the factor (high / low) ** (1 / 2 ** steps).
+    `value` must grow with V. The result is accurate to the factor (high / low) ** (1 / 2 ** steps).
     """
     for _ in range(steps):
         middle = math.sqrt(low * high)
@@ -163,7 +163,7 @@ def sabr(V: float) -> Sabr:
 
 
 def known(V: float) -> KnownRewards:
-    """Return the same with the rewards known."""
+    """Return the same with known rewards."""
     return KnownRewards(V=V, assignment="distinct", limit="queue")
 
 
@@ -191,7 +191,7 @@ def compare(tables: dict[str, Problem], load: float, **settings: int) -> dict[st
 
 
 def row(measured: Measured, base: Measured) -> dict[str, Interval]:
-    """Return the intervals that are shown of a policy."""
+    """Return the intervals that the table shows for a policy."""
     gain = 100.0 * (measured.reward / base.reward - 1.0)
     return {
         "speed": interval(measured.reward),
@@ -202,7 +202,7 @@ def row(measured: Measured, base: Measured) -> dict[str, Interval]:
 
 
 def table(title: str, found: dict[str, dict[str, Interval]]) -> Table:
-    """Return policies (rows) and what was measured of them."""
+    """Return the table of policies and their measurements."""
     out = Table(title=title, caption="mean ± half the width of its 95 % interval")
     out.add_column("policy")
     for name in next(iter(found.values())):
@@ -220,7 +220,7 @@ def main() -> None:
     parser.add_argument("--slots", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--load", type=float, nargs="*", default=LOADS)
-    parser.add_argument("--digest", type=Path, help="write the digest of FILE there and do nothing else")
+    parser.add_argument("--digest", type=Path, help="only write the digest of FILE to this path")
     options = parser.parse_args()
     data = digest(options.file)
     if options.digest:

@@ -8,7 +8,7 @@ from bilinq.arrays import Array
 
 
 def agrees(values: ArrayLike, expected: ArrayLike, *, false_alarm: float) -> bool:
-    """Tell whether independent `values` (R, ...) have the mean `expected` (...).
+    """Return whether independent `values` (R, ...) have the mean `expected` (...).
 
     Student's t, two-sided, in each component at `false_alarm` over their number: if all means are as expected, the
     answer is False with at most that chance. A component that never varies must be as expected, up to rounding.

@@ -40,7 +40,7 @@ def run(commands: str, folder: Path, given: Mapping[str, str] | None = None) -> 
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     (folder / "bin").mkdir()
-    for name, words in (("bilinq", "-m bilinq.cli"), ("python", "")):
+    for name, words in (("bilinq", "-m bilinq.commands.app"), ("python", "")):
         program = folder / "bin" / name
         program.write_text(f'#!/bin/sh\nexec {sys.executable} {words} "$@"\n')
         program.chmod(0o755)

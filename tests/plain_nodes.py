@@ -1,10 +1,10 @@
-"""The nodes' rules written down a second time, as slowly and plainly as the equations read; what tests compare with."""
+"""A second, slow and simple implementation of the nodes' rules, as the equations read, for tests to compare with."""
 
 import numpy as np
 
 from bilinq.arrays import Array, IntArray
 from bilinq.distributed import System
-from bilinq.distributed.kinds import Nodes, Rule
+from bilinq.distributed.system import Nodes, Rule
 
 
 def bracket(system: System, past: Array, r: int, nodes: Nodes, forward: IntArray, backward: IntArray) -> Array:
@@ -27,7 +27,7 @@ def bracket(system: System, past: Array, r: int, nodes: Nodes, forward: IntArray
 
 
 def factor(rule: Rule, past: Array, r: int, loop: IntArray, low: float) -> Array:
-    """Return what a step is scaled by, (I, J)."""
+    """Return the factor that scales a step, (I, J)."""
     i, j = np.indices(loop.shape)
     rate = past[r] if rule == "scaled" else past[r - loop, i, j]
     return np.ones(loop.shape) if rule == "printed" else np.maximum(rate, low)

@@ -1,4 +1,4 @@
-"""A policy that does what another does and keeps what it was shown."""
+"""A policy that wraps another and records all arguments and results."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -6,13 +6,13 @@ from typing import Literal
 import numpy as np
 
 from bilinq.arrays import Array, IntArray
-from bilinq.instances import Instances
 from bilinq.learning import Outcome
 from bilinq.policies.policy import Policy, State
+from bilinq.problem.instances import Instances
 
 
 class Spy(Policy):
-    """`policy`, with queues, capacities, allocations and outcomes of all slots written down."""
+    """`policy`, with a record of the queues, capacities, allocations and outcomes of all slots."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy, self.assignment = policy, policy.assignment

@@ -1,7 +1,7 @@
-"""The live service over HTTP, on SQLite and beside procrastinate on the same PostgreSQL.
+"""The live service over HTTP, on SQLite and compared with procrastinate on the same PostgreSQL.
 
-The service is one process, the load another. All of it is durable: SQLite with synchronous=FULL, PostgreSQL with
-synchronous_commit=on. A life is a submit, a lease and a finish; agents drive many servers each and speak in batches.
+The service is one process, the load another. All writes are durable: SQLite with synchronous=FULL, PostgreSQL with
+synchronous_commit=on. A job end to end is a submit, a lease and a finish. Agents drive many servers each, in batches.
 """
 
 import tempfile
@@ -10,36 +10,35 @@ from typing import Any
 
 import numpy as np
 
-from bench.live.load import Told
-from bench.live.postgres import postgres
-from bench.live.rival import lives
-from bench.live.serving import Serving, serving
+from bench.live.baseline import run_jobs
+from bench.live.load import Measured
+from bench.live.serving import Serving, postgres, serving
 from bench.live.slots import slot_seconds
 from bench.report import Report
 
 MIX: dict[str, Any] = {"batch": 20, "submitters": 4, "agents": 16, "servers": 16, "ahead": 500}
-"""Lives: jobs come in batches of 20, sixteen agents drive 16 servers each."""
+"""Jobs arrive in batches of 20; sixteen agents drive 16 servers each."""
 SINGLE = MIX | {"batch": 1, "submitters": 32}
-"""The same with each job submitted alone, by 32 lines at once."""
+"""The same with each job submitted alone, over 32 connections."""
 KEYED = SINGLE | {"keyed": True}
-"""The same with keys, as the clients of the package submit."""
-RIVAL: dict[str, Any] = {"batch": 100, "workers": 2, "concurrency": 10}
-"""The best that was found for procrastinate on two cores; one worker does a third less."""
+"""The same with idempotency keys, as the clients of the package send them."""
+BASELINE: dict[str, Any] = {"batch": 100, "workers": 2, "concurrency": 10}
+"""The best settings found for procrastinate on two cores; one worker does a third less."""
 ROUNDS = 3
-LIVES, TIMES = 1500, 4
-"""Lives each second that are asked for on SQLite, and times how many as procrastinate does on the same PostgreSQL."""
-SPELL, SPELLS = 3.0, 5
-"""Seconds of a spell in which waits are measured, and how many there are for a bound."""
+JOBS, TIMES = 1500, 4
+"""Required jobs each second on SQLite, and required ratio to procrastinate on the same PostgreSQL."""
+WINDOW, WINDOWS = 3.0, 5
+"""Seconds of a window in which waits are measured, and the number of windows for a bound."""
 COLUMNS = ("what", "jobs/s", "p50 ms", "p99 ms", "service CPU us/job", "stolen %")
-"""Stolen is the time in which the host of a virtual machine runs others: nothing answers then."""
+"""Stolen is the time in which the host runs other virtual machines; nothing answers then."""
 
 
 def run() -> list[Report]:
-    """Measure all but what takes long."""
+    """Run all measurements except the long one."""
     with postgres() as fresh:
         return [
             on_sqlite(),
-            beside_rival(fresh(), [fresh() for _ in range(ROUNDS + 1)]),
+            against_baseline(fresh(), [fresh() for _ in range(ROUNDS + 1)]),
             slots(),
             memory(fresh(), 100_000),
         ]
@@ -52,42 +51,42 @@ def run_long() -> list[Report]:
 
 
 def on_sqlite() -> Report:
-    """Measure submits, lives and waits on SQLite."""
+    """Measure submits, jobs end to end and waits on SQLite."""
     report = Report("live service on SQLite, synchronous=FULL", COLUMNS)
     with tempfile.TemporaryDirectory() as folder:
         with serving(f"sqlite:///{folder}/submits.db") as service:
             single = _row(report, "single submits, 32 at once", service.load(jobs=6000, submitters=32))
             batched = _row(report, "submits in batches of 500", service.load(jobs=50_000, batch=500, submitters=4))
-        with serving(f"sqlite:///{folder}/lives.db") as service:
-            rate = _lives_and_waits(report, service)
+        with serving(f"sqlite:///{folder}/jobs.db") as service:
+            rate = _jobs_and_waits(report, service)
     report.at_least("durable single submits each second, SQLite", single, 1000)
     report.at_least("durable batched submits each second, SQLite", batched, 10_000)
-    report.at_least("whole lives each second, SQLite", rate, LIVES)
+    report.at_least("jobs end to end each second, SQLite", rate, JOBS)
     return report
 
 
-def beside_rival(url: str, others: Sequence[str]) -> Report:
-    """Measure lives in turns with procrastinate, which has a fresh schema in every round."""
-    report = Report("live service beside procrastinate, the same PostgreSQL", COLUMNS)
+def against_baseline(url: str, others: Sequence[str]) -> Report:
+    """Measure jobs end to end, alternating with procrastinate, which has a new schema in every round."""
+    report = Report("live service and procrastinate on the same PostgreSQL", COLUMNS)
     own, other = [], []
     with serving(url) as service:
         for schema in others[1:]:
             own.append(service.load(jobs=5000, **MIX))
-            other.append(lives(schema, 600, **RIVAL))
-        rate = _row(report, "bilinq, lives", *own)
-        rival = _row(report, "procrastinate, lives", *other)
-        _bounded_wait(report, "lives at half of that", service, rate / 2, MIX)
-        asked = TIMES * rival / 2
-        _bounded_wait(report, f"lives at {asked:.0f}/s, half of what is asked for", service, asked, MIX)
-    calm = lives(others[0], 200, **(RIVAL | {"batch": 1}), rate=min(50.0, rival / 4))
+            other.append(run_jobs(schema, 600, **BASELINE))
+        rate = _row(report, "bilinq, end to end", *own)
+        baseline = _row(report, "procrastinate, end to end", *other)
+        _bounded_wait(report, "end to end at half of that rate", service, rate / 2, MIX)
+        half = TIMES * baseline / 2
+        _bounded_wait(report, f"end to end at {half:.0f}/s, half of the required rate", service, half, MIX)
+    calm = run_jobs(others[0], 200, **(BASELINE | {"batch": 1}), rate=min(50.0, baseline / 4))
     _row(report, "procrastinate at light load", calm)
-    report.at_least("whole lives each second, times those of procrastinate", rate / rival, TIMES)
+    report.at_least("jobs end to end each second, times those of procrastinate", rate / baseline, TIMES)
     return report
 
 
 def slots() -> Report:
     """Measure slots of a large service."""
-    report = Report("a slot of 100 x 20 classes with 100,000 jobs that wait", ("clock", "p50 ms", "p99 ms"))
+    report = Report("a slot of 100 x 20 classes with 100,000 waiting jobs", ("clock", "p50 ms", "p99 ms"))
     spent = {clock: 1e3 * np.array(some) for clock, some in zip(("CPU", "wall"), slot_seconds(), strict=True)}
     for clock, some in spent.items():
         report.row(clock, *np.percentile(some, (50, 99)).tolist())
@@ -96,7 +95,7 @@ def slots() -> Report:
 
 
 def memory(url: str, jobs: int, steps: int = 20) -> Report:
-    """Measure the memory of a service while it does `jobs` jobs; it must not grow with those that are done."""
+    """Measure the memory of a service while it serves `jobs` jobs; it must not grow with finished jobs."""
     report = Report(f"memory of the service over {jobs:,} jobs, {url.partition(':')[0]}", ("jobs done", "MB"))
     with serving(url) as service:
         for step in range(1, steps + 1):
@@ -108,35 +107,35 @@ def memory(url: str, jobs: int, steps: int = 20) -> Report:
     return report
 
 
-def _lives_and_waits(report: Report, service: Serving) -> float:
-    """Measure lives in batches and alone, and waits; return the lives in batches each second."""
+def _jobs_and_waits(report: Report, service: Serving) -> float:
+    """Measure jobs end to end in batches and alone, and waits; return the jobs in batches each second."""
     rates = {}
     for name, mix in (("batches", MIX), ("single submits", SINGLE), ("single submits with keys", KEYED)):
-        rates[name] = _row(report, f"lives, {name}", service.load(jobs=5000, **mix))
-        _bounded_wait(report, f"lives at half of that, {name}", service, rates[name] / 2, mix)
-    _bounded_wait(report, f"lives at {LIVES / 2:.0f}/s, half of what is asked for", service, LIVES / 2, MIX)
+        rates[name] = _row(report, f"end to end, {name}", service.load(jobs=5000, **mix))
+        _bounded_wait(report, f"end to end at half of that rate, {name}", service, rates[name] / 2, mix)
+    _bounded_wait(report, f"end to end at {JOBS / 2:.0f}/s, half of the required rate", service, JOBS / 2, MIX)
     return rates["batches"]
 
 
 def _bounded_wait(report: Report, name: str, service: Serving, rate: float, mix: dict[str, Any]) -> None:
-    """Measure and bound the wait from submit to lease at a rate of jobs that come at random times.
+    """Measure and bound the wait from submit to lease for jobs that arrive at random times at this rate.
 
-    There are several spells, since one pause of the machine makes a percentile.
+    There are several windows, because a single pause of the machine changes the percentile of a window.
     """
-    spells = []
-    for _ in range(SPELLS):
-        told = service.load(jobs=int(SPELL * rate), rate=rate, **(mix | {"submitters": 32}))
-        _row(report, name, told)
-        spells.append(1e3 * np.percentile(told.waits, 99))
-    p99 = float(np.median(spells))
-    report.at_most(f"milliseconds from submit to lease, p99, median of {SPELLS} spells, {name}", p99, 25)
+    percentiles = []
+    for _ in range(WINDOWS):
+        measured = service.load(jobs=int(WINDOW * rate), rate=rate, **(mix | {"submitters": 32}))
+        _row(report, name, measured)
+        percentiles.append(1e3 * np.percentile(measured.waits, 99))
+    p99 = float(np.median(percentiles))
+    report.at_most(f"milliseconds from submit to lease, p99, median of {WINDOWS} windows, {name}", p99, 25)
 
 
-def _row(report: Report, name: str, *told: Told) -> float:
-    """Add what several loads told; return jobs each second."""
-    rate = sum(one.submitted for one in told) / sum(one.seconds for one in told)
-    waits = [wait for one in told for wait in one.waits]
+def _row(report: Report, name: str, *loads: Measured) -> float:
+    """Add a row for several loads together; return jobs each second."""
+    rate = sum(one.submitted for one in loads) / sum(one.seconds for one in loads)
+    waits = [wait for one in loads for wait in one.waits]
     p50, p99 = (1e3 * np.percentile(waits, (50, 99))).tolist() if waits else ("", "")
-    cpu = 1e6 * sum(one.service for one in told) / sum(one.submitted for one in told)
-    report.row(name, rate, p50, p99, cpu or "", 100 * max(one.stolen for one in told) if cpu else "")
+    cpu = 1e6 * sum(one.service for one in loads) / sum(one.submitted for one in loads)
+    report.row(name, rate, p50, p99, cpu or "", 100 * max(one.stolen for one in loads) if cpu else "")
     return rate

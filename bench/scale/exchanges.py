@@ -1,7 +1,7 @@
 """Regions that compute on their own between exchanges: the shards of `bilinq.distributed.on_ray`, all in step.
 
-In an exchange every region tells each other what its job classes ask of the other's servers, and is answered loads and
-prices; then all iterate on what they know, expecting the others to do alike, Eq. (46). It takes a round trip.
+In an exchange every region sends each other what its job classes ask of the other's servers, and receives loads and prices;
+then all iterate on what they know, expecting the others to do the same, Eq. (46). It takes a round trip.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from bench.scale.regions import REGIONS, homes
 from bench.scale.settling import Optimum, Settling
 from bilinq.arrays import Array
 from bilinq.distributed import System, start_rates
-from bilinq.distributed.on_ray.block import Block, Rows
-from bilinq.distributed.on_ray.shards import ServerShard
+from bilinq.distributed.on_ray.shards import ServerShard, ShardRates, ShardRows
 
 SPARE = 0.1
 """What server classes leave idle; only the barrier asks."""
@@ -29,7 +28,10 @@ class Regions:
         rates = start_rates(system) if start is None else start
         self._rows, self._columns = (_slices(classes) for classes in system.shape)
         n, penalty, a, c = system.capacity, system.penalty, system.demand, system.cost
-        self._blocks = [Block(Rows(a[r], c[r], n, rates[r], penalty, SPARE, REGIONS)) for r in self._rows]
+        self._blocks = [
+            ShardRates(ShardRows(a=a[r], c=c[r], n=n, start=rates[r], penalty=penalty, spare=SPARE, shards=REGIONS))
+            for r in self._rows
+        ]
         self._servers = [ServerShard(c, n, penalty, REGIONS) for c in self._columns]
         self.messages = self.bytes = 0
 
@@ -39,20 +41,20 @@ class Regions:
         return np.concatenate([block.rates for block in self._blocks])
 
     def exchange(self, iterations: int) -> None:
-        """Let all regions tell, hear, and iterate."""
-        said = [block.sums for block in self._blocks]
-        for _ in range(2):  # servers answer once all have told
+        """Let all regions send, receive, and iterate."""
+        sent = [block.sums for block in self._blocks]
+        for _ in range(2):  # servers answer once all have asked
             quotes = [
                 [server.quote(k, sums[columns]) for server, columns in zip(self._servers, self._columns, strict=True)]
-                for k, sums in enumerate(said)
+                for k, sums in enumerate(sent)
             ]
         for k, block in enumerate(self._blocks):
             for m, (columns, quote) in enumerate(zip(self._columns, quotes[k], strict=True)):
                 assert quote is not None
-                block.hear(columns, said[k][columns], quote, 1.0)
+                block.receive(columns, sent[k][columns], quote, 1.0)
                 if k != m and quote.load.size:
                     self.messages += 2
-                    self.bytes += said[k][columns].nbytes + quote.load.nbytes + quote.price.nbytes
+                    self.bytes += sent[k][columns].nbytes + quote.load.nbytes + quote.price.nbytes
             block.iterate(iterations)
 
 

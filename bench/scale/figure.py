@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from bench.scale import page as pages
 from bench.scale.page import Table
 from bench.scale.regions import EXCHANGE, SURGE, USUAL
-from bench.scale.tables import CHANGE, DELAYS, LOCAL, LOOKS
-from bilinq.lab import picture, style
+from bench.scale.tables import CHANGE, CHECKED, DELAYS, LOCAL
+from bilinq.lab import style
 
 Row = dict[str, str]
 DASHED, DOTTED = (0, (4, 2)), (0, (1, 1.5))
@@ -21,12 +21,12 @@ FIRST = 0.05
 
 def draw(page: list[Table]) -> Figure:
     """Return the figure: rounds by size and delay, seconds of rounds and exchanges, and what is lost after a change."""
-    cold, told = rows(page, "rounds to 1 %", "delay"), rows(page, "exchanges to 1 %")
+    cold, exchanged = rows(page, "rounds to 1 %", "delay"), rows(page, "exchanges to 1 %")
     lost, solved = rows(page, "who"), rows(page, "solve, s")
     with style.applied():
         figure, axes = style.panels(1, 3, height=3.7)
         _rounds(axes[0], cold)
-        _seconds(axes[1], cold, told)
+        _seconds(axes[1], cold, exchanged)
         _lost(axes[2], lost, EXCHANGE + float(solved[-1]["solve, s"]))
         style.settle(figure)
     return figure
@@ -60,17 +60,17 @@ def _rounds(axes: Axes, cold: list[Row]) -> None:
     style.label(axes, "From a cold start", "job classes x server classes", "rounds to 1 % (dashed: 0.01 %)")
 
 
-def _seconds(axes: Axes, cold: list[Row], told: list[Row]) -> None:
+def _seconds(axes: Axes, cold: list[Row], exchanged: list[Row]) -> None:
     """Draw seconds from a cold start against size, by rounds and by exchanges."""
     sizes = _sizes(axes, cold)
     rounds = [row for row in cold if row["delay"] == str(USUAL)]
     last = sizes[-1]
-    by_turns = [
-        row for row in told if row["change"] == "cold" and (row["iterations"] == str(LOCAL) or row["size"] == last)
+    by_exchanges = [
+        row for row in exchanged if row["change"] == "cold" and (row["iterations"] == str(LOCAL) or row["size"] == last)
     ]
     for rows, colour, text in (
         (rounds, style.BLUE, f"rounds of {100 // USUAL} ms"),
-        (by_turns, style.AMBER, "exchanges"),
+        (by_exchanges, style.AMBER, "exchanges"),
     ):
         for column, dashes in (("seconds to 1 %", "-"), ("seconds to 0.01 %", DASHED)):
             _line(axes, sizes, rows, column, colour, dashes, text if dashes == "-" else None)
@@ -90,7 +90,7 @@ def _line(
 
 
 def _lost(axes: Axes, lost: list[Row], solve: float) -> None:
-    """Draw what is lost at the largest size after a change, by nodes and by the old allocation until it is solved anew."""
+    """Draw what is lost at the largest size after a change, by nodes and by the old allocation until it is solved again."""
     largest = lost[-1]["size"]
     cases = ((SURGE, style.ORANGE, 0), (CHANGE, style.BLUE, 0), (f"{CHANGE}, twice the load", style.GREEN, 4))
     for change, colour, shift in cases:
@@ -101,9 +101,9 @@ def _lost(axes: Axes, lost: list[Row], solve: float) -> None:
             *answered, color=colour, lw=1.2, ls=(shift, (4, 4)), dash_capstyle="butt"
         )  # two of them are the same: both show
         for who, dashes in (("nodes", "-"), ("exchanges", DOTTED)):
-            values = [float(found[who][f"after {second:g} s"]) for second in LOOKS]
+            values = [float(found[who][f"after {second:g} s"]) for second in CHECKED]
             text = change.replace("twice the load", "load x 2") if who == "nodes" else None
-            axes.plot([max(second, FIRST) for second in LOOKS], values, color=colour, lw=1.6, ls=dashes, label=text)
+            axes.plot([max(second, FIRST) for second in CHECKED], values, color=colour, lw=1.6, ls=dashes, label=text)
     for text, dashes in (("by rounds", "-"), ("by exchanges", DOTTED), ("one place", (0, (4, 4)))):
         axes.plot([], [], color=style.GREY, lw=1.4, ls=dashes, label=text)
     axes.set_xscale("log")
@@ -116,4 +116,4 @@ def _lost(axes: Axes, lost: list[Row], solve: float) -> None:
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_bytes(picture.png(draw(pages.read())))
+    Path(sys.argv[1]).write_bytes(style.png(draw(pages.read())))

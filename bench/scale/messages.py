@@ -1,4 +1,4 @@
-"""What crosses between regions in one round of the nodes, or for one decision made by solving the whole program."""
+"""Messages between the regions of a fleet: in a round of the nodes, for one central decision, and per second."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bench.scale.regions import REGIONS, homes
+from bench.report import Report
+from bench.scale.regions import EXCHANGE, REGIONS, ROUND, Size, homes, name
+from bench.scale.settling import solved
 from bilinq.arrays import Array, IntArray
-from bilinq.distributed.kinds import Nodes
+from bilinq.distributed.system import Nodes
 
 NUMBER, PAIR = 8, 12
 """Bytes of a number, and of a used pair: the number and which server class it belongs to."""
 PACKET, HEADERS = 1460, 40
 """Bytes that fit into a packet, and those of its headers."""
+LINKS = REGIONS * (REGIONS - 1)
+"""From each region to every other."""
 
 
 @dataclass(frozen=True)
@@ -46,19 +50,19 @@ def regions(rows: int, columns: int, nodes: Nodes = "job") -> Traffic:
     Job nodes send sums over their job classes and are answered prices, both for each server class; server nodes send sums
     over their server classes and are answered row sums, both for each job class.
     """
-    told = _counts(columns if nodes == "job" else rows)
-    return Traffic.of(NUMBER * int(told[g] + told[h]) for g in range(REGIONS) for h in range(REGIONS) if g != h)
+    asked = _counts(columns if nodes == "job" else rows)
+    return Traffic.of(NUMBER * int(asked[g] + asked[h]) for g in range(REGIONS) for h in range(REGIONS) if g != h)
 
 
 def exchange(columns: int) -> Traffic:
     """Return an exchange of regions that iterate on their own: sums there, loads and prices back, for each server class."""
-    told = _counts(columns)
-    ends = [int(told[h]) for g in range(REGIONS) for h in range(REGIONS) if g != h]
+    asked = _counts(columns)
+    ends = [int(asked[h]) for g in range(REGIONS) for h in range(REGIONS) if g != h]
     return Traffic.of(size for number in ends for size in (NUMBER * number, 2 * NUMBER * number))
 
 
 def one_place(expected: Array) -> Traffic:
-    """Return a decision made in one region: queues go there, the used pairs of the allocation (I, J) come back."""
+    """Return a decision made in one region: queues go there, the used pairs of the allocation (I, J) are returned."""
     rows = len(expected)
     used = np.bincount(homes(rows), np.count_nonzero(expected, axis=1), REGIONS)
     there, back = NUMBER * _counts(rows)[1:], PAIR * used[1:].astype(np.int64)
@@ -73,3 +77,38 @@ def every_place(rows: int) -> Traffic:
 def _counts(classes: int) -> IntArray:
     """Return how many of the classes each region has."""
     return np.bincount(homes(classes), minlength=REGIONS)
+
+
+def traffic(sizes: tuple[Size, ...]) -> Report:
+    """Count it for a round, an exchange, or a decision."""
+    columns = ("size", "pairs: messages", "MB a round", "regions: messages", "kB a round", "server nodes: kB a round",
+               "exchange: kB", "one place: kB a decision", "every region: kB a decision")  # fmt: skip
+    report = Report("messages between ten regions", columns)
+    for size in sizes:
+        by_pair, jobs, servers = pairs(*size), regions(*size), regions(*size, "server")
+        one, every = one_place(solved(size).allocation.expected), every_place(size[0])
+        others = (_kilobytes(way) for way in (jobs, servers, exchange(size[1]), one, every))
+        report.row(name(size), by_pair.messages, by_pair.wire / 1e6, jobs.messages, *others)
+    return report
+
+
+def bandwidth(size: Size) -> Report:
+    """Count what that is in a second."""
+    report = Report(f"in a second, {name(size)}", ("what", "messages", "MB", "kB on a link"))
+    jobs, servers = regions(*size), regions(*size, "server")
+    ways = {
+        "pairs, rounds of 20 ms": (pairs(*size), ROUND),
+        "job nodes by region, rounds of 20 ms": (jobs, ROUND),
+        "server nodes by region, rounds of 20 ms": (servers, ROUND),
+        "exchanges, each 200 ms": (exchange(size[1]), EXCHANGE),
+        "every region solves, once a second": (every_place(size[0]), 1.0),
+    }
+    for what, (way, each) in ways.items():
+        wire = round(way.wire / each)
+        report.row(what, round(way.messages / each), wire / 1e6, round(wire / 1e3 / LINKS))
+    return report
+
+
+def _kilobytes(way: Traffic) -> float | int:
+    """Return kilobytes on the wire; without meaningless digits."""
+    return round(way.wire / 1e3) if way.wire >= 1e5 else way.wire / 1e3

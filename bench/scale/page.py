@@ -1,4 +1,4 @@
-"""Whether `docs/scale.md` tells what the benchmark finds: its tables are those of the benchmark, cell by cell."""
+"""Comparison of the tables of `docs/scale.md` with those of the benchmark, cell by cell."""
 
 import re
 from itertools import groupby
@@ -14,7 +14,7 @@ NUMBER = re.compile(r"[\d.]+(e[-+]\d+)?")
 OWN = (", s", "takes")
 """How the names of columns end that depend on the machine."""
 NAMES = {"size", "delay", "change", "who", "iterations", "what"}
-"""Columns that say what a row is about."""
+"""Columns that identify a row."""
 Table = tuple[list[str], list[list[str]]]
 
 
@@ -27,19 +27,19 @@ def read() -> list[Table]:
 
 
 def compared(report: Report, page: list[Table]) -> Report:
-    """Return the report with the bound that the page tells it as it is."""
+    """Return the report with a bound: no cell of the page may differ."""
     wrong = differences(report, page)
-    report.at_most("cells that docs/scale.md tells otherwise" + "".join(f"; {cell}" for cell in wrong), len(wrong), 0.0)
+    report.at_most("cells that differ in docs/scale.md" + "".join(f"; {cell}" for cell in wrong), len(wrong), 0.0)
     return report
 
 
 def differences(report: Report, page: list[Table]) -> list[str]:
-    """Return the cells that the page tells otherwise, and the rows it lacks; times are left out."""
-    said = next((rows for columns, rows in page if columns == list(report.columns)), [])
+    """Return the cells that differ on the page, and the rows it lacks; times are left out."""
+    shown = next((rows for columns, rows in page if columns == list(report.columns)), [])
     wrong = []
     for row in report.rows:
         keys = [str(cell) for column, cell in zip(report.columns, row, strict=True) if column in NAMES]
-        known = [cells for cells in said if cells[: len(keys)] == keys]
+        known = [cells for cells in shown if cells[: len(keys)] == keys]
         if len(known) != 1:
             wrong.append(f"no row {', '.join(keys)}")
             continue

@@ -1,4 +1,4 @@
-"""A fleet in ten regions as a system of nodes, and what may happen to its queues."""
+"""A fleet in ten regions as a system of nodes, and changes of its queues."""
 
 import numpy as np
 
@@ -10,11 +10,11 @@ Size = tuple[int, int]
 REGIONS, SERVERS = 10, 1000.0
 """Regions, and servers of each class: 1000 server classes are a million servers."""
 REMOTE = 0.2
-"""What a job loses of its reward outside its own region."""
+"""Reward that a job loses outside its own region."""
 APART, USUAL = 0.1, 5
-"""Seconds between regions, and rounds where nothing else is said."""
+"""Seconds between regions, and the usual delay in rounds."""
 ROUND, EXCHANGE = APART / USUAL, 2 * APART
-"""Seconds of a round then, and of an exchange."""
+"""Seconds of a round at that delay, and of an exchange."""
 CHANGES = {"1 %": 0.01, "10 %": 0.1}
 SURGE = "a region doubles"
 
@@ -44,7 +44,7 @@ def fleet(
     """Return a system whose job classes and server classes are spread over the regions.
 
     A message takes `delay` rounds from one region to another and none within one. The sum of all a_i is `load` servers'
-    worth, so that prices are near one at 1.2. `change` is what has become of the queues: "1 %" and "10 %" move each of
+    worth, so that prices are near one at 1.2. `change` is how the queues have changed: "1 %" and "10 %" move each of
     them by up to as much, at random; SURGE doubles those of one region.
     """
     rng = np.random.default_rng([seed, 7])

@@ -9,8 +9,7 @@ from bench.scale.regions import USUAL, Size, fleet, name
 from bench.scale.settling import COARSE, FINE, ROUNDS, Optimum, Settling, settle, shown, solve
 from bilinq.arrays import Array
 from bilinq.distributed import Power, System
-from bilinq.distributed.bounds import allowance
-from bilinq.distributed.kinds import Nodes
+from bilinq.distributed.system import Nodes, allowance
 
 SIZE = (300, 30)
 COLUMNS = ("rounds to 1 %", "rounds to 0.01 %", "after 10 %: rounds to 0.01 %", "soft prices lose, %")

@@ -12,12 +12,11 @@ from typing import NamedTuple
 
 from bench.report import Report
 from bench.scale import page as pages
-from bench.scale.central import alone, round_seconds, solved
 from bench.scale.exchanges import settle_by_exchanges
+from bench.scale.messages import bandwidth, traffic
 from bench.scale.regions import APART, EXCHANGE, ROUND, SURGE, USUAL, Size, fleet, name
 from bench.scale.settings import elsewhere, settings
-from bench.scale.settling import COARSE, FINE, ROUNDS, Optimum, settle, shown
-from bench.scale.traffic import bandwidth, traffic
+from bench.scale.settling import COARSE, FINE, ROUNDS, Optimum, alone, round_seconds, settle, shown, solved
 from bilinq.arrays import Array
 from bilinq.distributed import System, start_rates
 
@@ -27,7 +26,7 @@ FLEET: Size = (10_000, 1000)
 DELAYS = (0, 1, 5, 20)
 """Rounds between regions."""
 EXCHANGES = 1000
-LOOKS = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0)
+CHECKED = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0)
 """Seconds after a change at which losses are noted."""
 LOCAL, FEW = 100, 20
 """Iterations of a region between exchanges; few at the largest size."""
@@ -130,14 +129,14 @@ def changes(sizes: tuple[Size, ...], largest: Size | None = None) -> Report:
 
 def lost(sizes: tuple[Size, ...], cases: dict[str, Case] = FOLLOWED) -> Report:
     """Follow what nodes lose against the exact allocation after a change, and what the old exact allocation loses."""
-    titles = (f"after {second:g} s" for second in LOOKS)
+    titles = (f"after {second:g} s" for second in CHECKED)
     report = Report("lost against the exact allocation, %", ("size", "change", "who", *titles))
     for size in sizes:
         for text, case in cases.items():
             system = fleet(*size, USUAL, change=case.change, load=case.load)
             best = solved(size, case.change, case.load).optimum(system)
             stale = best.gap(system, solved(size, "", case.load).allocation.expected)
-            report.row(name(size), text, "exact, of before", *([100 * stale] * len(LOOKS)))
+            report.row(name(size), text, "exact, of before", *([100 * stale] * len(CHECKED)))
             runs = {"nodes": _by_rounds, "exchanges": _by_exchanges}
             for who, run in runs.items():
                 losses = run(system, best, case.start(size))
@@ -146,17 +145,17 @@ def lost(sizes: tuple[Size, ...], cases: dict[str, Case] = FOLLOWED) -> Report:
 
 
 def _by_rounds(system: System, best: Optimum, start: Array) -> list[float]:
-    """Return the losses of the nodes at all looks."""
-    looks = [round(second / ROUND) for second in LOOKS]
-    seen = settle(system, None, level=FINE, rounds=max(looks), exact=best, looks=looks, start=start)
-    return [seen.losses[look] for look in looks]
+    """Return the losses of the nodes at all checked times."""
+    checks = [round(second / ROUND) for second in CHECKED]
+    seen = settle(system, None, level=FINE, rounds=max(checks), exact=best, checks=checks, start=start)
+    return [seen.losses[check] for check in checks]
 
 
 def _by_exchanges(system: System, best: Optimum, start: Array) -> list[float]:
     """Return those of regions that exchange."""
-    looks = [int(second / EXCHANGE + 1e-9) for second in LOOKS]
-    seen = settle_by_exchanges(system, best, iterations=FEW, level=-1.0, exchanges=max(looks), start=start)
-    return [seen.gaps[look] for look in looks]
+    checks = [int(second / EXCHANGE + 1e-9) for second in CHECKED]
+    seen = settle_by_exchanges(system, best, iterations=FEW, level=-1.0, exchanges=max(checks), start=start)
+    return [seen.gaps[check] for check in checks]
 
 
 def exchanges(

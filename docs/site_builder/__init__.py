@@ -1,1 +1,1 @@
-"""What makes the documentation's pages out of Markdown, docstrings, commands and routes."""
+"""The builder of the documentation site."""

@@ -1,64 +1,69 @@
-"""One page: Markdown with formulas and code becomes HTML with a menu."""
+"""A page of the site: Markdown with formulas and code becomes HTML with a menu, and an entry in the search index."""
 
 import html
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
+from itertools import pairwise
+from pathlib import PurePosixPath
+from urllib.parse import urlsplit
 
 from latex2mathml.converter import convert
 from markdown_it import MarkdownIt
+from markdown_it.rules_inline import StateInline
+from markdown_it.token import Token
+from mdit_py_plugins.anchors import anchors_plugin
+from mdit_py_plugins.dollarmath import dollarmath_plugin
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_by_name
 from pygments.util import ClassNotFound
 
 OVERVIEW = "index"
-_COLOURS = HtmlFormatter(nowrap=True)
+_FORMATTER = HtmlFormatter(nowrap=True)
+_NUMBER = re.compile(r"\((\d+)\)")
+_WORD = re.compile(r"\w+")
 
 
 @dataclass(frozen=True)
 class Page:
-    """A page's name, which is that of its file, and its Markdown."""
+    """The Markdown of a page, which starts with its title, and the name of its HTML file without the suffix."""
 
     name: str
-    text: str
+    markdown: str
+
+    @cached_property
+    def tokens(self) -> list[Token]:
+        """The parsed Markdown."""
+        return _MARKDOWN.parse(self.markdown)
 
     @cached_property
     def title(self) -> str:
-        """The first heading, or what the first page is called in the menu."""
-        if self.name == OVERVIEW:
-            return "Overview"
-        return self.text.splitlines()[0].lstrip("# ").replace("`", "")
+        """The text of the first heading; the first page of the site is called Overview."""
+        return "Overview" if self.name == OVERVIEW else _text(self.tokens[1:2])
 
     @cached_property
-    def body(self) -> str:
-        """The page as HTML, without menu."""
-        kept: list[str] = []
-        markdown = MarkdownIt("commonmark", {"html": True, "highlight": _coloured}).enable("table")
-        body = markdown.render(_formulas(self.text, kept))
-        body = re.sub(r"@@(\d+)@@", lambda found: kept[int(found[1])], body)
-        body = re.sub(r"<(h[23])>(.*?)</\1>", _anchored, body)
-        body = re.sub(r"(?<![\w>])(Eqs?\. )\((\d+)\)", r'\1<a href="maths.html#eq\2">(\2)</a>', body)
-        return re.sub(r'(href|src)="([^":#]+)(#[\w-]*)?"', _local, body)
+    def sections(self) -> list[tuple[Token, Token, list[Token]]]:
+        """The start of each heading, its content, and what follows up to the next heading."""
+        tokens = self.tokens
+        starts = [k for k, token in enumerate(tokens) if token.type == "heading_open" and token.tag <= "h3"]
+        return [(tokens[k], tokens[k + 1], tokens[k + 3 : end]) for k, end in pairwise([*starts, len(tokens)])]
 
-    @cached_property
-    def headings(self) -> list[tuple[str, str]]:
-        """Anchors and words of the headings of the second level."""
-        return [(found[1], found[2]) for found in re.finditer(r'<h2 id="([^"]*)">(.*?)</h2>', self.body)]
+
+def page_name(path: PurePosixPath) -> str:
+    """Return the name of the page of a Markdown file: that of its folder for a README."""
+    return (path.parent.name or OVERVIEW) if path.name == "README.md" else path.stem
 
 
 def render(page: Page, menu: Mapping[str, Sequence[Page]]) -> str:
-    """Return the whole page as HTML."""
-    groups = "".join(f"<h2>{section}</h2><ul>{''.join(_link(page, one) for one in some)}</ul>"
-                     for section, some in menu.items())  # fmt: skip
-    order = [one for some in menu.values() for one in some]
+    """Return the complete HTML of a page."""
+    groups = "".join(f"<h2>{title}</h2><ul>{_items(pages, page)}</ul>" for title, pages in menu.items())
+    order = [one for pages in menu.values() for one in pages]
     place = order.index(page)
-    before, after = order[place - 1] if place else None, order[place + 1] if place + 1 < len(order) else None
-    steps = (
-        f'<a rel="prev" href="{before.name}.html">← {html.escape(before.title)}</a>' if before else "<span></span>"
-    ) + (f'<a rel="next" href="{after.name}.html">{html.escape(after.title)} →</a>' if after else "")
+    before = "".join(_link(one, "← {}", ' rel="prev"') for one in order[:place][-1:]) or "<span></span>"
+    after = "".join(_link(one, "{} →", ' rel="next"') for one in order[place + 1 :][:1])
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         f"<title>{html.escape(page.title)} · bilinq</title>"
@@ -68,70 +73,99 @@ def render(page: Page, menu: Mapping[str, Sequence[Page]]) -> str:
         '<nav aria-label="Pages"><a class="home" href="index.html">bilinq</a>'
         '<input id="find" type="search" placeholder="Search (press /)" aria-label="Search"><ol id="found"></ol>'
         f'<details id="menu" open><summary>Pages</summary>{groups}</details></nav>'
-        f'<main id="content">{page.body}<footer>{steps}</footer></main></body></html>\n'
+        f'<main id="content">{_html(page.tokens)}<footer>{before}{after}</footer></main></body></html>\n'
     )
 
 
-def picture_files(*folders: Path) -> Iterator[Path]:
-    """Yield the pictures of these folders."""
-    for folder in folders:
-        yield from folder.rglob("*.png")
+def search_index(pages: Iterable[Page]) -> str:
+    """Return a script that defines `SECTIONS`: page, anchor, title of the page, heading and text of every section."""
+    entries = [
+        [page.name, start.attrs.get("id", ""), page.title, _text([heading]), _text(content)]
+        for page in pages
+        for start, heading, content in page.sections
+    ]
+    return f"const SECTIONS = {json.dumps(entries, ensure_ascii=False, separators=(',', ':'))};\n"
 
 
-def written(path: Path, text: str) -> None:
-    """Write a file."""
-    path.write_text(text, encoding="utf-8")
+def _link(page: Page, label: str = "{}", attributes: str = "") -> str:
+    return f'<a href="{page.name}.html"{attributes}>{label.format(html.escape(page.title))}</a>'
 
 
-def _link(current: Page, page: Page) -> str:
-    here = ' aria-current="page"' if page is current else ""
-    inner = _contents(page.headings) if page is current else ""
-    return f'<li><a href="{page.name}.html"{here}>{html.escape(page.title)}</a>{inner}</li>'
+def _items(pages: Iterable[Page], current: Page) -> str:
+    """Return links to pages; below the current page there are links to its sections."""
+    headings = [(start.attrs["id"], heading) for start, heading, _ in current.sections if start.tag == "h2"]
+    links = "".join(f'<li><a href="#{anchor}">{_html([heading])}</a></li>' for anchor, heading in headings)
+    here = _link(current, attributes=' aria-current="page"') + (f"<ul>{links}</ul>" if links else "")
+    return "".join(f"<li>{here if page is current else _link(page)}</li>" for page in pages)
 
 
-def _contents(headings: Iterable[tuple[str, str]]) -> str:
-    items = "".join(f'<li><a href="#{anchor}">{words}</a></li>' for anchor, words in headings)
-    return f"<ul>{items}</ul>" if items else ""
+class _Markdown(MarkdownIt):
+    """CommonMark with tables, formulas, colored code, anchors, and links between the pages of the site."""
+
+    def __init__(self) -> None:
+        super().__init__("commonmark", {"highlight": _highlighted})
+        self.enable("table")
+        self.use(dollarmath_plugin, allow_labels=False, renderer=_formula)
+        self.use(anchors_plugin, min_level=2, max_level=3, slug_func=lambda text: "-".join(_WORD.findall(text.lower())))
+        self.inline.add_terminator_char("(")
+        self.inline.ruler.push("equation", _equation)
+
+    def normalizeLink(self, url: str) -> str:
+        """Return the address in the site of a Markdown file or a picture in the repository."""
+        parts = urlsplit(url)
+        path = PurePosixPath(parts.path)
+        if parts.scheme or path.suffix not in (".md", ".png"):
+            return super().normalizeLink(url)
+        return parts._replace(path=f"{page_name(path)}.html" if path.suffix == ".md" else path.name).geturl()
 
 
-def _coloured(code: str, language: str, _: str) -> str:
+def _equation(state: StateInline, silent: bool) -> bool:
+    """Link the number in `Eq. (3)` to that equation on the page `maths`; a rule of the inline parser."""
+    number = _NUMBER.match(state.src, state.pos)
+    if not number or state.linkLevel or not state.src[: state.pos].endswith(("Eq. ", "Eqs. ")):
+        return False
+    if not silent:
+        state.push("link_open", "a", 1).attrSet("href", f"maths.html#eq{number[1]}")
+        state.push("text", "", 0).content = number[0]
+        state.push("link_close", "a", -1)
+    state.pos = number.end()
+    return True
+
+
+def _formula(latex: str, options: Mapping[str, bool]) -> str:
+    """Return a formula as MathML, with its number and anchor if it has a `\\tag`."""
+    body, _, number = latex.partition(r"\tag{")
+    number = number.rstrip("}")
+    label = f'<span class="tag" id="eq{number}">({number})</span>' if number else ""
+    return label + convert(body.strip(), display="block" if options["display_mode"] else "inline")
+
+
+def _highlighted(code: str, language: str, _: str) -> str:
+    """Return code as HTML with colors, or nothing if the language is unknown."""
     try:
         lexer = get_lexer_by_name(language or "text")
     except ClassNotFound:
         return ""
-    return str(highlight(code, lexer, _COLOURS))
+    return str(highlight(code, lexer, _FORMATTER))
 
 
-def _anchored(found: re.Match[str]) -> str:
-    words = re.sub(r"<[^>]*>", "", found[2])
-    anchor = re.sub(r"[^\w]+", "-", html.unescape(words).lower()).strip("-")
-    return f'<{found[1]} id="{anchor}">{found[2]}</{found[1]}>'
+def _html(tokens: Sequence[Token]) -> str:
+    return str(_MARKDOWN.renderer.render(tokens, _MARKDOWN.options, {}))
 
 
-def _local(found: re.Match[str]) -> str:
-    """Let links between Markdown files and to pictures lead to the files of the site."""
-    attribute, path, anchor = found[1], Path(found[2]), found[3] or ""
-    if path.suffix == ".md":
-        name = path.parent.name if path.name == "README.md" and path.parent.name else path.stem
-        return f'{attribute}="{"index" if name == "README" else name}.html{anchor}"'
-    return f'{attribute}="{path.name if path.suffix == ".png" else path}{anchor}"'
+def _text(tokens: Iterable[Token]) -> str:
+    """Return the words of tokens, without markup and formulas."""
+    return " ".join("".join(_pieces(tokens)).split())
 
 
-def _formulas(text: str, kept: list[str]) -> str:
-    """Replace formulas outside code by placeholders and keep their MathML in `kept`."""
+def _pieces(tokens: Iterable[Token]) -> Iterator[str]:
+    for token in tokens:
+        if token.children is not None:
+            yield from _pieces(token.children)
+        elif token.type in ("text", "code_inline", "code_block", "fence"):
+            yield token.content
+        elif token.block or token.type == "softbreak":
+            yield " "
 
-    def block(found: re.Match[str]) -> str:
-        number = re.search(r"\\tag\{(\d+)\}", found[1])
-        body = re.sub(r"\\tag\{\d+\}", "", found[1]).strip()
-        label = f'<span class="tag" id="eq{number[1]}">({number[1]})</span>' if number else ""
-        return keep(label + convert(body, display="block"))
 
-    def keep(markup: str) -> str:
-        kept.append(markup)
-        return f"@@{len(kept) - 1}@@"
-
-    parts = re.split(r"(```.*?```|`[^`\n]*`)", text, flags=re.DOTALL)
-    for k in range(0, len(parts), 2):
-        parts[k] = re.sub(r"\$\$(.+?)\$\$", block, parts[k], flags=re.DOTALL)
-        parts[k] = re.sub(r"\$([^$\n]+?)\$", lambda found: keep(convert(found[1])), parts[k])
-    return "".join(parts)
+_MARKDOWN = _Markdown()

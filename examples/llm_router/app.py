@@ -7,9 +7,7 @@ from typing import Any
 
 import msgspec
 
-from bilinq.live.api.asgi import Receive, Scope, Send
-from bilinq.live.api.call import while_connected
-from bilinq.live.api.problems import Gone
+from bilinq.live.http.asgi import Gone, Receive, Scope, Send, while_connected
 
 from .errors import ApiError, bad
 from .gate import Gate

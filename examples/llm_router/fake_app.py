@@ -9,9 +9,7 @@ from typing import Any, Literal
 
 from msgspec import json
 
-from bilinq.live.api.asgi import Receive, Scope, Send
-from bilinq.live.api.call import while_connected
-from bilinq.live.api.problems import Gone
+from bilinq.live.http.asgi import Gone, Receive, Scope, Send, while_connected
 
 from .app import read
 from .errors import ApiError

@@ -8,8 +8,8 @@ import numpy as np
 
 from bilinq import Policy
 from bilinq.arrays import Array
-from bilinq.instances import Instances
 from bilinq.learning import Outcome
+from bilinq.problem.instances import Instances
 
 
 @dataclass(frozen=True)

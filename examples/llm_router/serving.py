@@ -7,8 +7,8 @@ import contextlib
 import socket
 from collections.abc import AsyncGenerator
 
-from bilinq.live.api.asgi import App
-from bilinq.live.api.server import Server, address, listen
+from bilinq.live.http.asgi import App
+from bilinq.live.http.server import Server, address, listen
 
 
 @contextlib.asynccontextmanager

@@ -1,6 +1,6 @@
-"""Array types and the checks that every public call runs on what it is given."""
+"""Array types, and the checks that public functions run on their arguments."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,7 +14,7 @@ BoolArray: TypeAlias = NDArray[np.bool_]
 
 
 def as_floats(name: str, value: ArrayLike) -> Array:
-    """Return `value` as a C-ordered float64 array, or say that it is not numeric."""
+    """Return `value` as a C-ordered float64 array; raise an error if it is not numeric."""
     if type(value) is np.ndarray and value.dtype == np.float64 and value.flags.c_contiguous:
         return value
     if type(value) is float:
@@ -72,14 +72,14 @@ def one_of(name: str, value: str, allowed: Sequence[str]) -> str:
 
 
 def shaped(name: str, array: Array, shape: tuple[int, ...]) -> Array:
-    """Return `array` broadcast to `shape`, or say which shape was expected."""
+    """Return `array` broadcast to `shape`; raise an error that names the expected shape."""
     try:
         return np.ascontiguousarray(np.broadcast_to(array, shape))
     except ValueError:
         raise BadInput(f"{name} must have shape {shape}; got {array.shape}") from None
 
 
-def require(name: str, array: Array, rule: Callable[[Array], Any], wording: str) -> None:
+def require(name: str, array: Array, rule: Callable[[Array], ArrayLike], wording: str) -> None:
     """Raise an error that names the first entry of `array` that breaks `rule`."""
     good = np.asarray(rule(array))
     if good.all():
@@ -90,6 +90,13 @@ def require(name: str, array: Array, rule: Callable[[Array], Any], wording: str)
 
 
 def short(value: object, length: int = 60) -> str:
-    """Show `value` in an error message, cut to `length` characters."""
+    """Return `value` for an error message, cut to `length` characters."""
     text = repr(value)
     return text if len(text) <= length else text[: length - 3] + "..."
+
+
+def check_known(given: Mapping[str, Any], known: Sequence[str], noun: str) -> None:
+    """Raise `BadInput` if `given` has a key that is not in `known`; `noun` names the kind of key."""
+    for key, value in given.items():
+        if key not in known:
+            raise BadInput(f"unknown {noun}: {key!r} (value {short(value)}); known are {', '.join(known)}")

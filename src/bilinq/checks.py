@@ -1,31 +1,31 @@
-"""The contract that every policy must meet, as a check to run on your own: `check_policy`."""
+"""The contract that every policy must meet, as a check for your own policies: `check_policy`."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from bilinq.arrays import Array, count, one_of, short
 from bilinq.assignment import METHODS
 from bilinq.errors import BadInput
-from bilinq.instances import Instances
 from bilinq.learning import Outcome
 from bilinq.policies.policy import Policy, State
 from bilinq.problem import Problem
+from bilinq.problem.instances import Instances
 from bilinq.simulation import Breakdowns, Poisson, Runs, simulate
 
 SLACK = 1e-9
-"""How far, relatively, a server class may be filled above its capacity: rounding."""
+"""How far, relatively, the load of a server class may exceed its capacity by rounding."""
 
 
 def check_policy(
     policy: Policy, problem: Problem | None = None, *, slots: int = 50, replications: int = 3, seed: int = 0
 ) -> None:
-    """Run `policy` in a small simulation and raise where it breaks what simulator and scheduler rely on.
+    """Run `policy` in a small simulation; raise an error if it breaks a rule that simulator and scheduler rely on.
 
     Servers fail and return during the run, so that capacities change and are zero at times. In every slot:
 
@@ -34,13 +34,14 @@ def check_policy(
     - `decide` called again with the same arguments returns the same, and changes none of them;
     - `learn` changes neither the old state nor the outcome.
 
-    Afterwards the same seed must give the same run, and replication 0 must not notice how many others there are.
+    The same seed must give the same run, and replication 0 must not depend on the number of replications. Also,
+    `adjustable` must name fields of the policy, and a policy that `takes_weights` must have a field `weight`.
 
     Parameters
     ----------
     policy : Policy
     problem : Problem, optional
-        What to run it on; a small synthetic problem unless given.
+        The problem to run it on; default: a small synthetic problem.
     slots, replications, seed : int
         Length and size of the run, and its random numbers.
 
@@ -89,16 +90,20 @@ def _check_settings(policy: Policy) -> None:
         raise BadInput(f"policy must be a Policy; got {short(policy)}")
     one_of("assignment", policy.assignment, METHODS)
     one_of("rows", policy.rows, ("class", "job"))
+    for name in (*policy.adjustable, *(["weight"] if policy.takes_weights else [])):
+        if not hasattr(policy, name):
+            rule = "takes_weights needs a field weight" if name == "weight" else "adjustable must name fields"
+            raise BadInput(f"{rule}; {type(policy).__name__} has no field {name!r}")
 
 
 class _Watched(Policy):
-    """The policy with every call checked."""
+    """The policy under test; every call is checked."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy, self.assignment, self.slot = policy, policy.assignment, 1
 
     @property
-    def rows(self) -> Any:
+    def rows(self) -> Literal["class", "job"]:
         return self.policy.rows
 
     def start(self, instances: Instances, horizon: int, rngs: Sequence[np.random.Generator]) -> State:
@@ -123,7 +128,7 @@ class _Watched(Policy):
         return after
 
     def _unchanged(self, method: str, given: dict[str, Any], call: Callable[[], Any]) -> Any:
-        """Return what `call` returns, unless it changed one of the arguments `given`."""
+        """Return what `call` returns; raise an error if it changed one of the arguments `given`."""
         before = deepcopy(given)
         answer = call()
         for name, value in given.items():
@@ -154,7 +159,7 @@ def _check_allocation(y: Any, queue: Array, capacity: Array, when: str) -> None:
 
 
 def _require_equal(runs: Runs, other: Runs, rule: str) -> None:
-    """Raise, naming slot and replication, where the replications that two runs share differ."""
+    """Raise an error that names slot and replication if the replications that two runs share differ."""
     shared = min(runs.replications, other.replications)
     pairs = [
         (one[:shared].reshape(shared, runs.slots, -1), two[:shared].reshape(shared, runs.slots, -1))
@@ -168,13 +173,13 @@ def _require_equal(runs: Runs, other: Runs, rule: str) -> None:
 
 
 def _same(one: Any, two: Any, within: tuple[int, ...] = ()) -> bool:
-    """Tell whether two values are alike, arrays and what objects hold compared by value."""
-    if type(one) is not type(two):
-        return False
+    """Return whether two values are equal; arrays and the contents of objects are compared by value."""
+    if one is two or type(one) is not type(two):
+        return one is two
     if isinstance(one, np.ndarray):
         return one.shape == two.shape and one.dtype == two.dtype and bool(_equal_entries(one, two))
     if id(one) in within:
-        return True  # an object that holds itself: its other parts are being compared already
+        return True  # an object that contains itself: its other parts are being compared already
     within = (*within, id(one))
     if isinstance(one, np.random.Generator):
         return _same(one.bit_generator.state, two.bit_generator.state, within)
@@ -182,20 +187,12 @@ def _same(one: Any, two: Any, within: tuple[int, ...] = ()) -> bool:
         return list(one) == list(two) and all(_same(one[key], two[key], within) for key in one)
     if isinstance(one, (tuple, list, deque)):
         return len(one) == len(two) and all(_same(a, b, within) for a, b in zip(one, two, strict=True))
-    parts = _parts(one)
-    if parts:
-        return _same(parts, _parts(two), within)
-    return bool(one == two) or one is two or one != one
+    if not isinstance(one, type) and (kept := one.__getstate__()) is not None:
+        return _same(kept, two.__getstate__(), within)  # as pickled: without results that can be computed again
+    return bool(one == two) or one != one
 
 
 def _equal_entries(one: Any, two: Any) -> bool:
     if one.dtype.kind == "O":
         return all(_same(a, b) for a, b in zip(one.ravel(), two.ravel(), strict=True))
     return bool(np.array_equal(one, two, equal_nan=one.dtype.kind in "fc"))
-
-
-def _parts(value: Any) -> dict[str, Any]:
-    """Return what an object holds by name, in `__dict__` and in slots."""
-    slots = [name for kind in type(value).__mro__ for name in np.atleast_1d(getattr(kind, "__slots__", ()))]
-    named = {str(name): getattr(value, name) for name in slots if hasattr(value, name)}
-    return named | getattr(value, "__dict__", {})

@@ -1,4 +1,4 @@
-"""Every exception of bilinq; `BilinqError` is the root of all of them."""
+"""All exceptions of bilinq; their root is `BilinqError`."""
 
 
 class BilinqError(Exception):
@@ -10,19 +10,19 @@ class BadInput(BilinqError, ValueError):
 
 
 class NotSolved(BilinqError, ArithmeticError):
-    """A solver could not certify an answer; the message says how far it got."""
+    """A solver could not certify an answer; the message gives the residual that it reached."""
 
 
 class Diverged(BilinqError, ArithmeticError):
-    """Rates that nodes compute together swing or grow and do not settle; the message says since when and why."""
+    """Rates that nodes compute together oscillate or grow instead of converging; the message gives round and cause."""
 
 
 class Unreachable(BilinqError, ConnectionError):
-    """Nothing answers at an address, or it does not let us in; the message names the address and what is known."""
+    """An address does not answer or refuses the connection; the message names the address and the reason."""
 
 
 class UnsafeGain(UserWarning):
-    """A gain is beyond what is proved to be stable."""
+    """A gain is above the proved limit of stability."""
 
 
 class UnstableLoad(UserWarning):
@@ -30,11 +30,11 @@ class UnstableLoad(UserWarning):
 
 
 class Refused(BilinqError):
-    """The live service does not do what was asked; each kind is one answer of the API."""
+    """The live service refused a request; each subclass is one error response of the API."""
 
 
-class NotKnown(Refused, LookupError):
-    """There is no such job, server, lease, class or key, or it belongs to somebody else."""
+class NotFound(Refused, LookupError):
+    """There is no such job, server, lease, class or key, or it belongs to another key."""
 
 
 class NotAllowed(Refused):
@@ -42,27 +42,27 @@ class NotAllowed(Refused):
 
 
 class NoKey(Refused):
-    """No key, or one that is unknown, expired or revoked."""
+    """The request has no key, or one that is unknown, expired or revoked."""
 
 
-class Clash(Refused):
-    """What was asked contradicts what is stored: a used key with another body, a finished job, a name in use."""
+class Conflict(Refused):
+    """The request contradicts stored data: a used key with another body, a finished job, a name in use."""
 
 
-class Stale(Clash):
-    """The lease has ended, or the fence is not the newest: somebody else may serve the job by now."""
+class Stale(Conflict):
+    """The lease has ended, or the fence is not the newest: another server may be serving the job."""
 
 
 class Busy(Refused):
-    """Too much at once: a full backlog, or a key beyond its rate; ask again after `retry_after` seconds."""
+    """The backlog is full, or a key exceeds its rate; try again after `retry_after` seconds."""
 
     def __init__(self, message: str, retry_after: float = 1.0) -> None:
         super().__init__(message)
         self.retry_after = retry_after
 
 
-class Away(Refused):
-    """The service cannot answer now (database gone, starting, stopping); ask again after `retry_after` seconds."""
+class Unavailable(Refused):
+    """The service cannot answer now (no database, starting, stopping); try again after `retry_after` seconds."""
 
     def __init__(self, message: str, retry_after: float = 1.0) -> None:
         super().__init__(message)
@@ -70,4 +70,4 @@ class Away(Refused):
 
 
 class BadState(BilinqError):
-    """A snapshot is damaged or not sound; the message says which check failed."""
+    """A snapshot is damaged or not sound; the message names the check that failed."""

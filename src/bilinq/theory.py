@@ -1,8 +1,8 @@
 """The paper's bounds with their constants, the stationary queue, and rules for choosing V.
 
-The bounds are worst-case and far above what runs show: on the paper's synthetic instance (traffic 1, 4 servers, V = 58)
-the total queue is bounded by 513 where simulations find about 20. They tell how things scale, not what to expect;
-`stationary_queue` does the latter.
+The bounds are for the worst case and far above simulated values: on the paper's synthetic instance (traffic 1, 4 servers,
+V = 58) the bound on the total queue is 513, and simulations find about 20. Use the bounds to see how things scale, and
+`stationary_queue` for the values to expect.
 """
 
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class RegretBound:
     queue_term, slack_term, service_term, learning_term : float
         Each coefficient times its factor: the queue left at the end (two terms), random service, learning.
     constants : str
-        Which printing of `alpha1` and `alpha2` was used; see `regret_bound`.
+        Which version of `alpha1` and `alpha2` was used; see `regret_bound`.
     """
 
     alpha1: float
@@ -64,8 +64,8 @@ def regret_bound(
     Parameters
     ----------
     problem : Problem
-        Equal service rates, arrivals in every class, at most one arrival per slot, load below capacity, rewards in
-        [-1, 1]: what the proof assumes.
+        With what the proof assumes: equal service rates, arrivals in every class, at most one arrival per slot, load below
+        capacity, rewards in [-1, 1].
     V : float
         Weight of rewards against queues.
     horizon : int
@@ -73,7 +73,7 @@ def regret_bound(
     gamma : float
         Offset of the rewards, above one.
     weight : (I,) array, optional
-        Weights of the job classes, ones unless given.
+        Weights of the job classes; default: ones.
     constants : {"appendix", "theorem"}
         The theorem and the appendix print different coefficients: the appendix has gamma (gamma + 1) more in `alpha1`
         and gamma more in `alpha2`. Only the appendix's follow from the proof; the theorem's count gamma as a constant.
@@ -91,8 +91,17 @@ def regret_bound(
     a2 = (s.gamma if kind == "appendix" else 1.0) / s.mu * (s.n + s.rho + 2 * s.c * s.n**3 * s.spread)
     d = np.sqrt(problem.job_features.shape[1] * problem.server_features.shape[1])
     a4 = float(d**2 * np.sqrt(s.n) + d * s.n)
-    terms = (a1 * v, a2 / (s.n - s.rho), a3 * slots / v, a4 * slots**0.5)
-    return RegretBound(a1, a2, a3, a4, *terms, kind)
+    return RegretBound(
+        alpha1=a1,
+        alpha2=a2,
+        alpha3=a3,
+        alpha4=a4,
+        queue_term=a1 * v,
+        slack_term=a2 / (s.n - s.rho),
+        service_term=a3 * slots / v,
+        learning_term=a4 * slots**0.5,
+        constants=kind,
+    )
 
 
 def queue_bound(problem: Problem, V: float, gamma: float = 1.2, weight: ArrayLike | None = None) -> float:
@@ -113,8 +122,8 @@ def holding_cost_bound(
 ) -> float:
     """Return a bound on the time-average expected holding cost up to any time, from an empty start; Eq. (28).
 
-    It is max_i(cost_i / w_i) times the constant of the drift over its rate mu slack / (2 rho). `cost` (I,) is the
-    problem's own unless given.
+    It is max_i(cost_i / w_i) times the constant of the drift over its rate mu slack / (2 rho). `cost` (I,) defaults to
+    the problem's own.
     """
     s = _bound_setting(problem, gamma, weight)
     c = problem.holding_cost if cost is None else shaped("cost", non_negative("cost", cost), s.w.shape)
@@ -127,7 +136,7 @@ def holding_cost_bound(
 def stationary_queue(problem: Problem, V: float, gamma: float = 1.2, weight: ArrayLike | None = None) -> Array:
     """Return the queue of each job class (I,) in equilibrium, traffic_i V (gamma - best reward_i) / w_i; Eq. (21).
 
-    A rule of thumb, not a bound: it holds where rewards are known and no server class is full, so that every job
+    This is a rule of thumb, not a bound: it holds where rewards are known and no server class is full, so that every job
     class uses its best server class. Service rates may differ.
     """
     best = problem.mean_reward[:, problem.servers > 0].max(axis=1)
@@ -160,7 +169,7 @@ def V_minimiser(
 
 
 def V_published(problem: Problem, gamma: float = 1.2, weight: ArrayLike | None = None) -> float:
-    """Return the V of the authors' public code, which has no horizon in it; Eq. (25).
+    """Return the V of the authors' public code, which does not depend on the horizon; Eq. (25).
 
     It is sqrt((a3 / min_i(rho_i / w_i) + sum w) mu w_min / a1) with a1 = gamma^2 n and a3 = (c n)^2: 57.99 on the
     paper's synthetic instance, 38.35 with weights 7/4 and 1/4 on half of the classes each.
@@ -173,7 +182,7 @@ def V_published(problem: Problem, gamma: float = 1.2, weight: ArrayLike | None =
 def V_target_wait(
     target_wait: float, reward: float, gamma: float = 1.2, service_rate: float = 1.0, weight: float = 1.0
 ) -> float:
-    """Return the V at which jobs that earn `reward` wait about `target_wait` slots: Eq. (21) turned round, Eq. (22).
+    """Return the V at which jobs that earn `reward` wait about `target_wait` slots: Eq. (21) solved for V, Eq. (22).
 
     Examples
     --------
@@ -189,7 +198,7 @@ def V_target_wait(
 
 @dataclass(frozen=True)
 class _Setting:
-    """What the formulas share: n, rho, the common mu, gamma, the weights w (I,) and the traffic rho_i (I,)."""
+    """Quantities of the formulas: n, rho, the common mu, gamma, the weights w (I,) and the traffic rho_i (I,)."""
 
     n: float
     rho: float
@@ -200,7 +209,7 @@ class _Setting:
 
     @property
     def c(self) -> float:
-        """How far apart two rewards can pull two allocations."""
+        """Largest ratio of two costs gamma - r."""
         return (self.gamma + 1) / (self.gamma - 1)
 
     @property
@@ -224,11 +233,11 @@ def _setting(problem: Problem, gamma: float, weight: ArrayLike | None) -> _Setti
     n, rho = float(problem.servers.sum()), float(problem.traffic.sum())
     if rho >= n:
         raise BadInput(f"the load must be below capacity for this formula; got rho = {rho:g}, n = {n:g}")
-    return _Setting(n, rho, float(rate[0]), g, _weights(problem, weight), problem.traffic)
+    return _Setting(n=n, rho=rho, mu=float(rate[0]), gamma=g, w=_weights(problem, weight), traffic=problem.traffic)
 
 
 def _bound_setting(problem: Problem, gamma: float, weight: ArrayLike | None) -> _Setting:
-    """Return the setting if also at most one job arrives in a slot, as the proofs assume."""
+    """Return the setting; raise an error if more than one job can arrive in a slot, against the proofs' assumption."""
     total = float(problem.arrival_rate.sum())
     if total > 1 + 1e-9:
         raise BadInput(f"arrival_rate must sum to at most 1 (one arrival per slot) for the bounds; got {total:g}")

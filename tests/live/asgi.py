@@ -1,4 +1,4 @@
-"""Requests to an ASGI application without a network, with full say over how the body arrives and when the client goes."""
+"""Requests to an ASGI application without a network, with control over how the body arrives and the client disconnects."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ Message = dict[str, Any]
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back; header names in small letters."""
+    """A response; header names are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -25,7 +25,7 @@ class Answer:
 
 @dataclass
 class Request:
-    """A request whose body arrives in `parts`; None among them is a client that goes away."""
+    """A request whose body arrives in `parts`; None among them is a client that disconnects."""
 
     method: str
     url: str
@@ -66,7 +66,7 @@ class Request:
 def request(
     method: str, url: str, body: Any = None, key: str | None = None, headers: Mapping[str, str] | None = None
 ) -> Request:
-    """Return a request with a JSON body, or with bytes as they are."""
+    """Return a request with a JSON body, or with a body of bytes."""
     given = {} if key is None else {"Authorization": f"Bearer {key}"}
     if body is not None:
         given["Content-Type"] = "application/json"
@@ -75,18 +75,18 @@ def request(
 
 
 def ask(app: Any, *words: Any, **named: Any) -> Answer:
-    """Send one request and return the answer."""
+    """Send one request and return the response."""
 
-    async def talk() -> Answer:
+    async def scenario() -> Answer:
         return await request(*words, **named).run(app)
 
-    return asyncio.run(talk())
+    return asyncio.run(scenario())
 
 
 def ask_all(app: Any, requests: Iterable[Request]) -> list[Answer]:
     """Send several requests, one after the other, in one event loop."""
 
-    async def talk() -> list[Answer]:
+    async def scenario() -> list[Answer]:
         return [await one.run(app) for one in requests]
 
-    return asyncio.run(talk())
+    return asyncio.run(scenario())

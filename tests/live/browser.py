@@ -20,7 +20,7 @@ def launched() -> Iterator[Browser]:
 
 
 def opened(browser: Browser, address: str, **options: Any) -> tuple[Page, list[str]]:
-    """Open a page, and list what it complains about and what it asks of others than the service."""
+    """Open a page, and list what it logs and its requests to others than the service."""
     page = browser.new_page(**({"viewport": {"width": 1200, "height": 900}} | options))
     page.set_default_timeout(15_000)
     trouble: list[str] = []
@@ -32,7 +32,7 @@ def opened(browser: Browser, address: str, **options: Any) -> tuple[Page, list[s
 
 
 def hard_to_read(page: Page) -> list[Any]:
-    """Return words whose contrast to what is behind them is below 4.5 to 1 (WCAG AA), with their contrast."""
+    """Return texts whose contrast to their background is below 4.5 to 1 (WCAG AA), with their contrast."""
     found: list[Any] = page.evaluate(CONTRAST)
     return found
 

@@ -1,4 +1,4 @@
-"""The crash test: a service under load is killed again and again at random moments; then everything is audited.
+"""The crash test: a service under load is killed again and again at random times; after that everything is audited.
 
     python tests/live/crash.py --kills 200 --database sqlite --seed 1
     python tests/live/crash.py --kills 0 --away 30 --database postgresql
@@ -29,13 +29,13 @@ from process import make_key, wait_for
 from template import Copy, Template
 
 from bilinq.client import Client
-from bilinq.live.messages import JobClass, ServerClass
-from bilinq.live.settings import Settings
+from bilinq.live.settings import ServiceSettings
 from bilinq.live.store import Transaction, open_store
+from bilinq.live.wire.messages import JobClassInfo, ServerClassInfo
 
 T = TypeVar("T")
 Outage = Callable[[], None]
-"""Something that takes the database away for a while, and returns when it is back."""
+"""A function that makes the database unavailable for a while, and returns when it is back."""
 FEATURES = ([1.0, 0.2], [0.3, 1.0])
 EARLY, LATEST = 0.3, 1.0
 """Share of kills before the service answers, and seconds after that at which the others come at the latest."""
@@ -50,11 +50,11 @@ class Result:
 
 
 def crash_test(folder: Path, database: str, kills: int, seed: int, outage: Outage | None = None) -> Result:
-    """Kill a service on `database` so many times under load, let it end all jobs, and audit; `outage` comes in between."""
-    settings = Settings(
+    """Kill a service on `database` so many times under load, let it end all jobs, and audit; `outage` happens in between."""
+    settings = ServiceSettings(
         database=database, port=_free_port(), slot=0.02, lease=10.0, max_attempts=5, work_conserving=True, rate=0.0, seed=1,
-        checkpoint_every=0.3, job_class=tuple(map(JobClass, JOBS, FEATURES)),
-        server_class=tuple(map(ServerClass, SERVERS, FEATURES)),
+        checkpoint_every=0.3, job_class=tuple(map(JobClassInfo, JOBS, FEATURES)),
+        server_class=tuple(map(ServerClassInfo, SERVERS, FEATURES)),
     )  # fmt: skip
     key = make_key(database, "admin")
     with Template(folder / "log.txt") as template, Client(f"http://127.0.0.1:{settings.port}", key) as client:
@@ -64,7 +64,9 @@ def crash_test(folder: Path, database: str, kills: int, seed: int, outage: Outag
 class Crash:
     """One crash test."""
 
-    def __init__(self, settings: Settings, key: str, template: Template, client: Client, chance: random.Random) -> None:
+    def __init__(
+        self, settings: ServiceSettings, key: str, template: Template, client: Client, chance: random.Random
+    ) -> None:
         self.settings, self.template, self.client, self.chance = settings, template, client, chance
         self.load = Load(f"http://127.0.0.1:{settings.port}", key, chance.randrange(10**9))
         self.faults: list[str] = []
@@ -110,7 +112,7 @@ class Crash:
         service.end(signal.SIGKILL)
 
     def _outlast(self, service: Copy, outage: Outage) -> None:
-        """Let the database go away and come back under load; jobs must be acknowledged before and after."""
+        """Make the database unavailable for a while under load; jobs must be acknowledged before and after."""
         before = self._acknowledged(0)
         outage()
         self._acknowledged(before)

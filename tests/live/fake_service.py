@@ -1,23 +1,23 @@
-"""A service in memory, as small as it can be, that the API is tested against: no scheduler, no database."""
+"""A minimal service in memory, without scheduler and database, against which the API is tested."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine, Sequence
 from typing import Any, cast
 
-from bilinq.errors import BadInput, Busy, Clash, NoKey, NotKnown, Stale
-from bilinq.live import messages as m
-from bilinq.live import watch_messages as w
-from bilinq.live.api.app import make_app
+from bilinq.errors import BadInput, Busy, Conflict, NoKey, NotFound, Stale
+from bilinq.live.http.app import make_app
 from bilinq.live.keys import Identity, check_scopes, hash_key, make_key, matches, prefix_of
 from bilinq.live.metrics import Meters
-from bilinq.live.settings import Settings
+from bilinq.live.settings import ServiceSettings
+from bilinq.live.wire import messages as m
+from bilinq.live.wire import samples as w
 
 NOW = 1_790_000_000.0
-KNOBS = m.Knobs(2.0, None, False, "thompson")
+SETTINGS = m.SettingsInfo(target_wait=2.0, V=None, work_conserving=False, exploration="thompson")
 
 
 class FakeService:
-    """Jobs are leased in the order in which they came."""
+    """Jobs are leased in the order of submission."""
 
     def __init__(self) -> None:
         self.ready = self.healthy = True
@@ -25,10 +25,10 @@ class FakeService:
         self.leader: str | None = None
         self.known: dict[str, tuple[str, Identity]] = {}
         self.all_jobs: dict[str, m.Job] = {}
-        self.all_servers: dict[str, m.Server] = {}
+        self.all_servers: dict[str, m.ServerInfo] = {}
         self.leases: dict[str, m.Lease] = {}
-        self.job_classes = {"short": m.JobClass("short", [1.0, 0.2])}
-        self.server_classes = {"gpu": m.ServerClass("gpu", [0.3, 1.0])}
+        self.job_classes = {"short": m.JobClassInfo("short", [1.0, 0.2])}
+        self.server_classes = {"gpu": m.ServerClassInfo("gpu", [0.3, 1.0])}
         self.polls: set[asyncio.Future[None]] = set()
         self.withdrawn = 0
         self.calls: list[tuple[str, Any]] = []
@@ -58,7 +58,7 @@ class FakeService:
     async def submit(self, who: Identity, jobs: list[m.NewJob]) -> m.Submitted:
         for job in jobs:
             if job.job_class not in self.job_classes:
-                raise NotKnown(f"there is no job class {job.job_class!r}")
+                raise NotFound(f"there is no job class {job.job_class!r}")
             if job.payload == "explode":
                 raise ZeroDivisionError("a secret of the implementation")
             if job.payload == "full":
@@ -68,15 +68,16 @@ class FakeService:
     def _submit(self, who: Identity, job: m.NewJob) -> m.JobRef:
         id = f"j{len(self.all_jobs) + 1}"
         self.all_jobs[id] = m.Job(
-            id, job.job_class, "queued", who.namespace, job.key, job.units, job.units, 0, NOW, None, None, job.payload, None,
-            None, None,
+            id=id, job_class=job.job_class, state="queued", namespace=who.namespace, key=job.key, units=job.units,
+            units_left=job.units, attempts=0, submitted=NOW, started=None, ended=None, payload=job.payload, result=None,
+            reward=None, error=None,
         )  # fmt: skip
         return m.JobRef(id, "queued")
 
     async def job(self, who: Identity, id: str) -> m.Job:
         job = self.all_jobs.get(id)
         if job is None or job.namespace != who.namespace:
-            raise NotKnown(f"there is no job {id!r}")
+            raise NotFound(f"there is no job {id!r}")
         return job
 
     async def jobs(
@@ -87,37 +88,37 @@ class FakeService:
         after: str | None,
         limit: int,
         key: str | None = None,
-    ) -> m.Jobs:
+    ) -> m.JobPage:
         self.calls.append(("jobs", (state, job_class, after, limit, key)))
-        return m.Jobs([job for job in self.all_jobs.values() if job.namespace == who.namespace][:limit], None)
+        return m.JobPage([job for job in self.all_jobs.values() if job.namespace == who.namespace][:limit], None)
 
     async def cancel(self, who: Identity, id: str) -> m.Job:
         return await self.job(who, id)
 
-    async def dead(self, who: Identity, after: str | None, limit: int) -> m.Jobs:
-        return m.Jobs([], None)
+    async def dead(self, who: Identity, after: str | None, limit: int) -> m.JobPage:
+        return m.JobPage([], None)
 
     async def retry(self, who: Identity, id: str) -> m.Retried:
-        raise Clash(f"job {(await self.job(who, id)).id!r} is not dead")
+        raise Conflict(f"job {(await self.job(who, id)).id!r} is not dead")
 
-    async def register(self, who: Identity, new: m.NewServer) -> m.Server:
+    async def register(self, who: Identity, new: m.NewServer) -> m.ServerInfo:
         if new.server_class not in self.server_classes:
-            raise NotKnown(f"there is no server class {new.server_class!r}")
-        server = m.Server(f"s{len(self.all_servers) + 1}", new.server_class, new.name, "idle", NOW)
+            raise NotFound(f"there is no server class {new.server_class!r}")
+        server = m.ServerInfo(f"s{len(self.all_servers) + 1}", new.server_class, new.name, "idle", NOW)
         self.all_servers[server.id] = server
         return server
 
-    async def servers(self, who: Identity) -> list[m.Server]:
+    async def servers(self, who: Identity) -> list[m.ServerInfo]:
         return list(self.all_servers.values())
 
     async def unregister(self, who: Identity, id: str) -> None:
         if self.all_servers.pop(id, None) is None:
-            raise NotKnown(f"there is no server {id!r}")
+            raise NotFound(f"there is no server {id!r}")
 
     async def lease(self, who: Identity, server_ids: Sequence[str], wait: float) -> list[m.Lease]:
         for id in server_ids:
             if id not in self.all_servers:
-                raise NotKnown(f"there is no server {id!r}")
+                raise NotFound(f"there is no server {id!r}")
         waiting = [job for job in self.all_jobs.values() if job.state == "queued"]
         if wait and not waiting:
             await self._poll(wait)
@@ -137,14 +138,14 @@ class FakeService:
     def _lease(self, job: m.Job, server: str) -> m.Lease:
         number = len(self.leases) + 1
         leased = m.LeasedJob(job.id, job.job_class, job.payload, job.units_left, job.attempts)
-        lease = m.Lease(f"l{number}", number, server, NOW + 30.0, 30.0, leased)
+        lease = m.Lease(lease=f"l{number}", fence=number, server=server, deadline=NOW + 30.0, seconds=30.0, job=leased)
         self.leases[lease.lease] = lease
         return lease
 
     async def finish_one(self, who: Identity, end: m.WorkFinish) -> m.Finished:
         lease = self.leases.get(end.lease)
         if lease is None:
-            raise NotKnown(f"there is no lease {end.lease!r}")
+            raise NotFound(f"there is no lease {end.lease!r}")
         if end.fence != lease.fence:
             raise Stale(f"fence must be {lease.fence}, got {end.fence}")
         if end.reward is not None and not 0.0 <= end.reward <= 1.0:
@@ -154,34 +155,37 @@ class FakeService:
 
     async def extend(self, who: Identity, lease: str, body: m.Extend) -> m.Deadline:
         if lease not in self.leases:
-            raise NotKnown(f"there is no lease {lease!r}")
+            raise NotFound(f"there is no lease {lease!r}")
         return m.Deadline(NOW + 60.0, 30.0)
 
     async def fail(self, who: Identity, lease: str, body: m.Fail) -> m.Finished:
         return await self.finish_one(who, m.WorkFinish(lease, body.fence))
 
     async def work(self, who: Identity, body: m.Work) -> m.Worked:
-        outcomes = [m.Outcome(end.lease, refused="there is no such lease") for end in body.finish]
+        outcomes = [m.LeaseOutcome(end.lease, refused="there is no such lease") for end in body.finish]
         return m.Worked(outcomes, await self.lease(who, body.lease, body.wait) if body.lease else [])
 
     async def state(self) -> m.State:
-        return m.State(NOW, 1, 50.0, KNOBS, [], [], [], [], [], {}, 0.0)
+        return m.State(
+            now=NOW, slot=1, V=50.0, knobs=SETTINGS, job_classes=[], server_classes=[], expected=[], mean=[], width=[],
+            counters={}, reward_total=0.0,
+        )  # fmt: skip
 
     async def classes(self) -> m.Classes:
         return m.Classes(list(self.job_classes.values()), list(self.server_classes.values()))
 
-    async def put_job_class(self, who: Identity, new: m.JobClass) -> None:
+    async def put_job_class(self, who: Identity, new: m.JobClassInfo) -> None:
         self.job_classes[new.name] = new
 
-    async def put_server_class(self, who: Identity, new: m.ServerClass) -> None:
+    async def put_server_class(self, who: Identity, new: m.ServerClassInfo) -> None:
         self.server_classes[new.name] = new
 
-    async def knobs(self) -> m.Knobs:
-        return KNOBS
+    async def policy_settings(self) -> m.SettingsInfo:
+        return SETTINGS
 
-    async def turn(self, who: Identity, body: m.TurnKnobs) -> m.Knobs:
-        self.calls.append(("turn", body))
-        return KNOBS
+    async def update_settings(self, who: Identity, body: m.SettingsUpdate) -> m.SettingsInfo:
+        self.calls.append(("update_settings", body))
+        return SETTINGS
 
     async def create_key(self, who: Identity, new: m.NewKey) -> m.CreatedKey:
         key = self.add_key(*check_scopes(new.scopes), namespace=new.namespace)
@@ -192,7 +196,7 @@ class FakeService:
 
     async def revoke_key(self, who: Identity, prefix: str) -> m.KeyInfo:
         if prefix not in self.known:
-            raise NotKnown(f"there is no key {prefix!r}")
+            raise NotFound(f"there is no key {prefix!r}")
         info = self._info(prefix)
         del self.known[prefix]
         return info
@@ -203,14 +207,17 @@ class FakeService:
 
     def _info(self, prefix: str) -> m.KeyInfo:
         who = self.known[prefix][1]
-        return m.KeyInfo(prefix, "", who.namespace, sorted(who.scopes), NOW, None, None)
+        return m.KeyInfo(
+            prefix=prefix, name="", namespace=who.namespace, scopes=sorted(who.scopes), created=NOW, expires=None,
+            revoked=None,
+        )  # fmt: skip
 
     async def audit(self, who: Identity, limit: int) -> m.Audit:
         return m.Audit([])
 
 
 class FakeWatch:
-    """Somebody who sees one thing and then nothing more."""
+    """A watch that records one event and nothing more."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str | None, int | None]] = []
@@ -218,7 +225,10 @@ class FakeWatch:
 
     def history(self, after: str | None, limit: int | None) -> w.History:
         self.asked.append((after, limit))
-        return w.History(w.Layout(1, [], [], None, 0.0, 1.0), [], 1.0)
+        layout = w.Layout(
+            version=1, job_classes=[], server_classes=[], target_wait=None, reward_low=0.0, reward_high=1.0
+        )
+        return w.History(layout, [], 1.0)
 
     def leases(self, limit: int) -> w.Leases:
         return w.Leases([])
@@ -227,8 +237,8 @@ class FakeWatch:
         self.asked.append((after, limit))
         yield self.part
 
-    async def preview(self, turn: m.TurnKnobs) -> w.Prediction:
-        return w.Prediction(None, None, [], None, None, "nothing")
+    async def preview(self, update: m.SettingsUpdate) -> w.Prediction:
+        return w.Prediction(V_now=None, V_then=None, job_classes=[], reward_now=None, reward_then=None, note="nothing")
 
     async def until_drained(self, work: Coroutine[Any, Any, None]) -> None:
         await work
@@ -237,4 +247,4 @@ class FakeWatch:
 def make_fake(watch: FakeWatch | None = None, **settings: Any) -> tuple[Any, FakeService]:
     """Return the application on a fake service, and the service."""
     service = FakeService()
-    return make_app(cast(Any, service), cast(Any, watch or FakeWatch()), Settings(**settings)), service
+    return make_app(cast(Any, service), cast(Any, watch or FakeWatch()), ServiceSettings(**settings)), service

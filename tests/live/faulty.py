@@ -1,4 +1,4 @@
-"""The API on a plain service, behind a real socket in a thread, that loses, delays and refuses what it is told to."""
+"""The API on a plain service, behind a real socket in a thread, that loses, delays and refuses requests on demand."""
 
 import asyncio
 import socket
@@ -11,16 +11,16 @@ from fake_service import FakeWatch
 from plain_service import PlainService
 from server_thread import ServerThread
 
-from bilinq.live.api.app import make_app
-from bilinq.live.settings import Settings
+from bilinq.live.http.app import make_app
+from bilinq.live.settings import ServiceSettings
 
 
 @dataclass
 class Fault:
-    """What happens to the next `times` requests whose path contains `path`.
+    """A fault of the next `times` requests whose path contains `path`.
 
-    lose: they are carried out, but the connection breaks before the answer. cut: it breaks before anything is done.
-    slow: nothing is done for `seconds`. refuse: the answer is `status`, with the header `retry_after` if given.
+    lose: they are handled, but the connection breaks before the response. cut: it breaks before anything is done.
+    slow: nothing is done for `seconds`. refuse: the response is `status`, with the header `retry_after` unless None.
     """
 
     kind: str
@@ -32,14 +32,14 @@ class Fault:
 
 
 class Faulty:
-    """Serves while it is entered; `restart` breaks all connections, and the same address answers again after a pause."""
+    """Serves inside a `with` block; `restart` breaks all connections, and the same address serves again after a pause."""
 
     def __init__(self, service: PlainService | None = None, **settings: Any) -> None:
         self.service = service or PlainService()
         self.key = self.service.add_key("submit", "work", "read", "admin")
         self.faults: list[Fault] = []
         self.requests: list[tuple[str, str]] = []
-        self._app = make_app(cast(Any, self.service), cast(Any, FakeWatch()), Settings(**settings))
+        self._app = make_app(cast(Any, self.service), cast(Any, FakeWatch()), ServiceSettings(**settings))
         self._listening = _listen(0)
         self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
 
@@ -47,7 +47,7 @@ class Faulty:
         self.faults.append(Fault(kind, path, **values))
 
     def asked(self, path: str) -> int:
-        """Return how many requests had `path` in their path."""
+        """Return the number of requests with `path` in their path."""
         return sum(path in one for _, one in self.requests)
 
     def __enter__(self) -> Self:
@@ -88,7 +88,7 @@ class Faulty:
             await asyncio.sleep(fault.seconds)
         if fault.kind == "lose":
             await self._app(scope, receive, _nowhere)
-        send.__self__._line._transport.abort()
+        send.__self__.transport.abort()
         while (await receive())["type"] != "http.disconnect":
             pass
 

@@ -24,7 +24,7 @@ from scipy import stats
 from bilinq import Problem
 from bilinq.arrays import Array, IntArray
 from bilinq.client import AsyncClient, NewJob, WorkFinish
-from bilinq.live.messages import Lease
+from bilinq.live.wire.messages import Lease
 from bilinq.traces import gpu_table
 
 SABR = ("--policy", "sabr", "--work-conserving")

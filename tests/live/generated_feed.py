@@ -1,6 +1,6 @@
-"""A made-up service for the dashboard: many classes, an hour of history at once, then a moment at a time.
+"""A generated service for the dashboard: many classes, an hour of history at once, then one sample at a time.
 
-`python tests/live/generated_feed.py [JOB CLASSES] [SERVER CLASSES] [MOMENTS]` serves it until Ctrl-C.
+`python tests/live/generated_feed.py [JOB CLASSES] [SERVER CLASSES] [SAMPLES]` serves it until Ctrl-C.
 """
 
 import asyncio
@@ -13,20 +13,21 @@ from typing import Any, Self
 import numpy as np
 from server_thread import ServerThread
 
-from bilinq.live.api.asgi import Receive, Scope, Send
-from bilinq.live.api.pages import Pages
+from bilinq.live.http.app import Pages
+from bilinq.live.http.asgi import Receive, Scope, Send
 
 KEY = "bq_generated"
-KNOBS = {"target_wait": 2.0, "V": None, "work_conserving": True, "exploration": "thompson"}
+SETTINGS = {"target_wait": 2.0, "V": None, "work_conserving": True, "exploration": "thompson", "policy": "sabr"}
+NO_SETTINGS = {"target_wait": None, "V": None, "work_conserving": True, "exploration": "none", "policy": "first-come"}
 
 
 class Generated:
-    """What the service would tell, drawn at random; `every` is the seconds between moments after the history."""
+    """What the service would send, drawn at random; `every` is the seconds between samples after the history."""
 
-    def __init__(self, n_jobs: int, n_servers: int, moments: int, every: float = 1.0, policy: str = "sabr") -> None:
-        self.n_jobs, self.n_servers, self.moments, self.every = n_jobs, n_servers, moments, every
-        self.knobs = KNOBS | {"policy": policy}
-        self.learns = policy == "sabr"
+    def __init__(self, n_jobs: int, n_servers: int, samples: int, every: float = 1.0, learns: bool = True) -> None:
+        self.n_jobs, self.n_servers, self.samples, self.every = n_jobs, n_servers, samples, every
+        self.settings = (SETTINGS if learns else NO_SETTINGS) | {"learns": learns}
+        self.learns = learns
         self.random = np.random.default_rng(7)
         self.queue = self.random.uniform(0.0, 20.0, n_jobs)
         self.mean = self.random.uniform(-0.4, 0.9, (n_jobs, n_servers))
@@ -36,8 +37,8 @@ class Generated:
             "reward_high": 1.0,
         }  # fmt: skip
 
-    def moment(self, number: int, at: float) -> dict[str, Any]:
-        """Return one moment."""
+    def sample(self, number: int, at: float) -> dict[str, Any]:
+        """Return one sample."""
         draw = self.random
         self.queue = np.abs(self.queue + draw.normal(0.0, 0.6, self.n_jobs) + 0.02 * (10.0 - self.queue))
         queued = self.queue.astype(int).tolist()
@@ -57,7 +58,7 @@ class Generated:
         """Return what was learnt."""
         shape = (self.n_jobs, self.n_servers)
         return {
-            "at": time.time(), "slot": 20 * number, "V": 54.0, "knobs": self.knobs, "weights": [1.0] * self.n_jobs,
+            "at": time.time(), "slot": 20 * number, "V": 54.0, "knobs": self.settings, "weights": [1.0] * self.n_jobs,
             "rate": (self.random.uniform(0.0, 3.0, shape) * (self.mean > 0.5)).tolist(), "counters": {"dead": 0},
             "reward_total": 1e4,
             "expected": self.random.uniform(0.0, 1.0, shape).tolist() if self.learns else [],
@@ -80,7 +81,7 @@ class Generated:
 
 
 class Feed:
-    """The made-up service, listening at `address` in a thread."""
+    """The generated service, listening at `address` in a thread."""
 
     def __init__(self, source: Generated) -> None:
         self.source = source
@@ -114,13 +115,13 @@ class Feed:
         source, now = self.source, time.time()
         await _start(send, b"text/event-stream")
         await _send(send, _event("layout", source.layout))
-        for first in range(0, source.moments, 200):
-            numbers = range(first, min(first + 200, source.moments))
-            past = [_event("moment", source.moment(k, now - source.moments + k), f"made-{k}") for k in numbers]
-            await _send(send, b"".join(past))
-        number = source.moments
+        for first in range(0, source.samples, 200):
+            numbers = range(first, min(first + 200, source.samples))
+            history = [_event("moment", source.sample(k, now - source.samples + k), f"made-{k}") for k in numbers]
+            await _send(send, b"".join(history))
+        number = source.samples
         while not self.ends:
-            news = [_event("moment", source.moment(number, time.time()), f"made-{number}")]
+            news = [_event("moment", source.sample(number, time.time()), f"made-{number}")]
             news += [_event("state", source.state(number)), _event("leases", source.leases(number))]
             await _send(send, b"".join(news))
             number += 1
@@ -140,7 +141,7 @@ def _event(name: str, data: dict[str, Any], id: str = "") -> bytes:
 
 
 if __name__ == "__main__":
-    n_jobs, n_servers, moments = [int(word) for word in sys.argv[1:]] + [50, 20, 3600][len(sys.argv) - 1 :]
-    with Feed(Generated(n_jobs, n_servers, moments)) as feed:
+    n_jobs, n_servers, samples = [int(word) for word in sys.argv[1:]] + [50, 20, 3600][len(sys.argv) - 1 :]
+    with Feed(Generated(n_jobs, n_servers, samples)) as feed:
         print(f"{feed.address}/#key={KEY}", flush=True)
         feed.thread.join()

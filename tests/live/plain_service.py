@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 from fake_service import NOW, FakeService
 
-from bilinq.errors import BadInput, Busy, Clash, NotKnown, Refused, Stale
-from bilinq.live import messages as m
+from bilinq.errors import BadInput, Busy, Conflict, NotFound, Refused, Stale
 from bilinq.live.keys import Identity
+from bilinq.live.wire import messages as m
 
 
 class PlainService(FakeService):
@@ -74,7 +74,7 @@ class PlainService(FakeService):
         if job.key in self.by_key:
             id, known = self.by_key[job.key]
             if digest != known:
-                raise Clash(f"key {job.key!r} was used with another body")
+                raise Conflict(f"key {job.key!r} was used with another body")
             return m.JobRef(id, self.all_jobs[id].state)
         ref = super()._submit(who, job)
         if job.key is not None:
@@ -83,12 +83,12 @@ class PlainService(FakeService):
 
     async def cancel(self, who: Identity, id: str) -> m.Job:
         if (await self.job(who, id)).state in ("done", "dead", "cancelled"):
-            raise Clash(f"job {id} has ended")
+            raise Conflict(f"job {id} has ended")
         return self.change(id, state="cancelled")
 
     async def revoke_key(self, who: Identity, prefix: str) -> m.KeyInfo:
         if prefix in self.revoked:
-            raise Clash(f"key {prefix} was revoked before")
+            raise Conflict(f"key {prefix} was revoked before")
         info = await super().revoke_key(who, prefix)
         self.revoked[prefix] = msgspec.structs.replace(info, revoked=NOW)
         return self.revoked[prefix]
@@ -96,7 +96,7 @@ class PlainService(FakeService):
     async def keys(self, who: Identity) -> m.Keys:
         return m.Keys((await super().keys(who)).keys + list(self.revoked.values()))
 
-    async def register(self, who: Identity, new: m.NewServer) -> m.Server:
+    async def register(self, who: Identity, new: m.NewServer) -> m.ServerInfo:
         known = [server for server in self.all_servers.values() if server.name == new.name]
         return known[0] if known and new.name else await super().register(who, new)
 
@@ -129,7 +129,7 @@ class PlainService(FakeService):
         """Return leases for some of the servers."""
         self.expire()
         if unknown := [id for id in server_ids if id not in self.all_servers]:
-            raise NotKnown(f"there is no server {unknown[0]!r}")
+            raise NotFound(f"there is no server {unknown[0]!r}")
         return [self._grant(job, server) for job, server in zip(self.of_state("queued"), server_ids, strict=False)]
 
     def _grant(self, job: str, server: str) -> m.Lease:
@@ -142,7 +142,7 @@ class PlainService(FakeService):
     def _held(self, lease: str, fence: int) -> m.Lease:
         self.expire()
         if lease not in self.leases:
-            raise NotKnown(f"there is no lease {lease!r}")
+            raise NotFound(f"there is no lease {lease!r}")
         if lease not in self.active or fence != self.leases[lease].fence:
             raise Stale(f"lease {lease} has ended")
         return self.leases[lease]
@@ -180,9 +180,9 @@ class PlainService(FakeService):
         free = [id for id in body.lease if id not in still]
         return m.Worked(outcomes, await self.lease(who, free, body.wait) if free else [])
 
-    async def _outcome(self, who: Identity, end: m.WorkFinish) -> m.Outcome:
+    async def _outcome(self, who: Identity, end: m.WorkFinish) -> m.LeaseOutcome:
         try:
             ended = await self.finish_one(who, end)
         except (Refused, BadInput) as error:
-            return m.Outcome(end.lease, refused=str(error))
-        return m.Outcome(end.lease, ended.job, ended.state, ended.repeated)
+            return m.LeaseOutcome(end.lease, refused=str(error))
+        return m.LeaseOutcome(end.lease, ended.job, ended.state, ended.repeated)

@@ -12,7 +12,7 @@ from typing import Any, Self
 import httpx
 from typer.testing import CliRunner
 
-from bilinq import cli
+from bilinq.commands import app as cli
 
 CONFIG = """
 slot = 0.02
@@ -46,7 +46,7 @@ class Process:
         words = ["serve", "--config", str(config), "--database", database, "--port", "0", *options]
         with self.log.open("a") as log:
             self.child = subprocess.Popen(
-                [sys.executable, "-m", "bilinq.cli", *words], stdout=subprocess.PIPE, stderr=log, text=True,
+                [sys.executable, "-m", "bilinq.commands.app", *words], stdout=subprocess.PIPE, stderr=log, text=True,
                 env=os.environ | (environment or {}),
             )  # fmt: skip
         assert self.child.stdout is not None

@@ -4,8 +4,8 @@ import asyncio
 import socket
 import threading
 
-from bilinq.live.api.asgi import App
-from bilinq.live.api.server import Server
+from bilinq.live.http.asgi import App
+from bilinq.live.http.server import Server
 
 
 class ServerThread(threading.Thread):

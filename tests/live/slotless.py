@@ -1,4 +1,4 @@
-"""A service inside this process whose slots run only when somebody asks."""
+"""A service inside this process whose slots run only when a test asks for one."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
@@ -6,22 +6,22 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from bilinq.live.keys import LOCAL
-from bilinq.live.messages import JobClass, NewJob, NewServer, ServerClass, WorkFinish
 from bilinq.live.service import Service
-from bilinq.live.settings import Settings
+from bilinq.live.settings import ServiceSettings
 from bilinq.live.store import open_store
+from bilinq.live.wire.messages import JobClassInfo, NewJob, NewServer, ServerClassInfo, WorkFinish
 
 CLASSES = {
-    "job_class": (JobClass("a", [1.0, 0.0]), JobClass("b", [0.6, 0.8])),
-    "server_class": (ServerClass("x", [1.0, 0.1]),),
+    "job_class": (JobClassInfo("a", [1.0, 0.0]), JobClassInfo("b", [0.6, 0.8])),
+    "server_class": (ServerClassInfo("x", [1.0, 0.1]),),
 }
 
 
 @asynccontextmanager
 async def serving(database: str, **options: Any) -> AsyncIterator[Service]:
-    """A service whose slots run only when somebody asks."""
+    """A service whose slots run only when a test asks for one."""
     chosen: dict[str, Any] = {"slot": 60.0, "work_conserving": True, "checkpoint_every": 3600.0, "seed": 1} | CLASSES
-    service = Service(Settings(database=database, **(chosen | options)), open_store(database))
+    service = Service(ServiceSettings(database=database, **(chosen | options)), open_store(database))
     try:
         await service.start()
         yield service
@@ -34,13 +34,13 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 
 
 async def ready(service: Service) -> None:
-    """Return when the service has come back."""
+    """Return when the service is ready."""
     async with asyncio.timeout(20.0):
         while not service.ready:
             await asyncio.sleep(0.01)
 
 
-async def life(service: Service, reward: float = 0.5) -> str:
+async def serve_job(service: Service, reward: float = 0.5) -> str:
     """Submit, lease and finish a job; return its id."""
     id = (await service.submit(LOCAL, [NewJob("a")])).jobs[0].id
     server = await service.register(LOCAL, NewServer("x", "s"))

@@ -1,6 +1,6 @@
-"""Services that start quickly: a process that has loaded everything, and copies of itself that serve.
+"""Services that start quickly: a process that has loaded everything, and forks of it that serve.
 
-What takes seconds in `bilinq serve` is loading modules and kernels; a copy has them, and then runs what the command runs.
+In `bilinq serve` loading modules and kernels takes seconds; a fork has them already, and runs the same code.
 """
 
 import os
@@ -13,13 +13,13 @@ from typing import Any, Self
 
 import msgspec
 
-from bilinq.live.settings import Settings
+from bilinq.live.settings import ServiceSettings
 
 ORDER = msgspec.json.Encoder()
 
 
 class Template:
-    """Starts services; what they log is in `log`."""
+    """Starts services, which log to `log`."""
 
     def __init__(self, log: Path) -> None:
         self.log = log
@@ -36,8 +36,8 @@ class Template:
         self._process.kill()
         self._process.communicate()
 
-    def start(self, settings: Settings) -> "Copy":
-        """Return a service that begins to start."""
+    def start(self, settings: ServiceSettings) -> "Copy":
+        """Return a service that is starting."""
         assert self._process.stdin is not None
         self._process.stdin.write(ORDER.encode(settings).decode() + "\n")
         self._process.stdin.flush()
@@ -49,7 +49,7 @@ class Template:
 
 
 class Copy:
-    """A service; it ends with the block at the latest."""
+    """A service; it ends with its `with` block at the latest."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -77,22 +77,22 @@ class Copy:
 
 
 def main() -> None:
-    """Load everything, then start a copy for each line of settings."""
+    """Load everything, then fork for each line of settings."""
     from bilinq.live.logs import log_to
     from bilinq.live.run import run  # noqa: F401
-    from bilinq.live.service import core
+    from bilinq.live.service.leadership import warm
 
-    core._warm()
+    warm()
     log_to()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for copies
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for forks
     print("loaded", flush=True)
     for line in sys.stdin:
         if (pid := os.fork()) == 0:
-            _serve(msgspec.json.decode(line, type=Settings))
+            _serve(msgspec.json.decode(line, type=ServiceSettings))
         print(pid, flush=True)
 
 
-def _serve(settings: Settings) -> Any:
+def _serve(settings: ServiceSettings) -> Any:
     import uvloop
 
     from bilinq.live.run import run

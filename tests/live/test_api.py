@@ -1,4 +1,4 @@
-"""The API on a fake service: what is asked reaches it, what it answers comes back, and every refusal is a problem."""
+"""The API on a fake service: requests reach it, its results are returned, and every refusal is a problem document."""
 
 import json
 import logging
@@ -8,10 +8,9 @@ import pytest
 from asgi import Answer, ask
 from fake_service import FakeService, make_fake
 
-from bilinq.errors import Away, BadState, Clash, NotAllowed
-from bilinq.live import messages as m
-from bilinq.live.api.headers import SECURITY
-from bilinq.live.api.problems import describe
+from bilinq.errors import BadState, Conflict, NotAllowed, Unavailable
+from bilinq.live.http.middleware import SECURITY, describe
+from bilinq.live.wire import messages as m
 
 
 class Api:
@@ -103,12 +102,12 @@ def test_a_class_is_set_under_the_name_in_the_path(api: Api) -> None:
     refused(api("PUT", "/v1/job-classes/a%0A", {"features": [1.0]}), 422, "bad-input", field="name")
 
 
-def test_knobs_that_are_left_out_stay_unset(api: Api) -> None:
-    assert api("PATCH", "/v1/knobs", {"V": 3.0}).status == 200
-    assert api.service.calls[-1] == ("turn", m.TurnKnobs(V=3.0))
+def test_omitted_settings_stay_unset(api: Api) -> None:
+    assert api("PATCH", "/v1/settings", {"V": 3.0}).status == 200
+    assert api.service.calls[-1] == ("update_settings", m.SettingsUpdate(V=3.0))
 
 
-def test_keys_are_made_shown_once_and_revoked(api: Api) -> None:
+def test_keys_are_created_shown_once_and_revoked(api: Api) -> None:
     made = api("POST", "/v1/keys", {"scopes": ["read"], "namespace": "team"})
     assert made.status == 201
     key, prefix = made.json["key"], made.json["info"]["prefix"]
@@ -138,7 +137,7 @@ JOB = '{"jobs": [{"class": "short", "payload": %s}]}'
      (JOB % '"\\ud800"').encode(), JOB.encode() % b'"\xff"', b"\xef\xbb\xbf{}", (JOB % "01").encode(),
      (JOB % ("[" * 101 + "]" * 101)).encode(), (JOB % ("[" * 200_000)).encode(), (JOB % ('["]",' * 200)).encode()],
 )  # fmt: skip
-def test_what_is_no_json_is_refused(api: Api, body: bytes) -> None:
+def test_a_body_that_is_not_json_is_refused(api: Api, body: bytes) -> None:
     refused(api("POST", "/v1/jobs", body), 400, "bad-json")
 
 
@@ -202,18 +201,18 @@ def test_refusals_of_the_service_have_their_status(api: Api) -> None:
     refused(api("POST", "/v1/dead/j1/retry"), 409, "clash", "not dead")
 
 
-def test_errors_are_told_by_their_most_special_kind() -> None:
-    assert [describe(error).status for error in (Clash("x"), NotAllowed("x"), Away("x"), BadState("x"))] == [
+def test_errors_are_described_by_their_most_specific_class() -> None:
+    assert [describe(error).status for error in (Conflict("x"), NotAllowed("x"), Unavailable("x"), BadState("x"))] == [
         409,
         403,
         503,
         500,
     ]
-    assert len(describe(Clash("x" * 10**6)).detail) == 1000
+    assert len(describe(Conflict("x" * 10**6)).detail) == 1000
 
 
-def test_a_bug_is_logged_and_told_without_its_trace(api: Api, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.ERROR, "bilinq.live.api"):
+def test_a_bug_is_logged_and_reported_without_its_trace(api: Api, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.ERROR, "bilinq.live.http"):
         answer = api("POST", "/v1/jobs", {"jobs": [{"class": "short", "payload": "explode"}]})
     refused(answer, 500, "failed", "in the log")
     for secret in ("secret", "ZeroDivision", "Traceback", ".py"):
@@ -254,7 +253,7 @@ def test_bodies_must_be_declared_as_json(api: Api) -> None:
     [("GET", "/healthz", 200), ("GET", "/v1/me", 200), ("GET", "/nothing", 404), ("PUT", "/healthz", 405),
      ("POST", "/v1/jobs", 415), ("DELETE", "/v1/servers/s1", 204)],
 )  # fmt: skip
-def test_every_answer_has_the_security_headers(api: Api, method: str, url: str, status: int) -> None:
+def test_every_response_has_the_security_headers(api: Api, method: str, url: str, status: int) -> None:
     api("POST", "/v1/servers", {"class": "gpu"})
     answer = api(method, url)
     assert answer.status == status
@@ -274,7 +273,7 @@ def test_request_ids_are_the_clients_or_new(api: Api) -> None:
 
 def test_requests_are_logged_if_wanted(caplog: pytest.LogCaptureFixture) -> None:
     quiet, wordy = Api(), Api(log_requests=True)
-    with caplog.at_level(logging.INFO, "bilinq.live.api"):
+    with caplog.at_level(logging.INFO, "bilinq.live.http"):
         quiet("GET", "/v1/me")
         assert not caplog.records
         wordy("GET", "/v1/jobs/j1")

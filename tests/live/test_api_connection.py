@@ -6,15 +6,15 @@ from collections.abc import Awaitable, Callable
 import pytest
 from fake_service import FakeService, make_fake
 
-from bilinq.live.api import connection
-from bilinq.live.api.server import Server, address, listen
+from bilinq.live.http import server
+from bilinq.live.http.server import Server, address, listen
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter, FakeService], Awaitable[None]]
 
 
 @pytest.fixture(autouse=True)
 def short_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "REQUEST_SECONDS", 0.3)
+    monkeypatch.setattr(server, "REQUEST_SECONDS", 0.3)
 
 
 def serve(talk: Talk) -> None:
@@ -84,6 +84,65 @@ def test_large_headers_are_refused() -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, _: FakeService) -> None:
         writer.write(b"GET /healthz HTTP/1.1\r\nX: " + b"x" * 70_000)
         assert b"at most 65536 bytes" in await reader.read()
+
+    serve(talk)
+
+
+JOBS = (
+    b"POST /v1/jobs HTTP/1.1\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\nAuthorization: Bearer "
+)
+
+
+@pytest.mark.parametrize("late", [b"X: " + b"x" * 66_000, (b"X: " + b"x" * 1000 + b"\r\n") * 66])
+def test_headers_without_end_after_a_body_are_refused(late: bytes) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, service: FakeService) -> None:
+        writer.write(JOBS + service.add_key("submit").encode() + b"\r\n\r\n2\r\n{}\r\n0\r\n")
+        await asyncio.sleep(0.05)
+        writer.write(late)
+        assert b"at most 65536 bytes" in await reader.read()
+        assert service.all_jobs == {}
+
+    serve(talk)
+
+
+def test_a_body_in_tiny_chunks_is_no_large_header() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, service: FakeService) -> None:
+        body = b'{"jobs": [{"class": "short", "payload": "' + b"x" * 20_000 + b'"}]}'
+        chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body)
+        writer.write(JOBS + service.add_key("submit").encode() + b"\r\nConnection: close\r\n\r\n")
+        for at in range(0, len(chunks), 30_000):
+            writer.write(chunks[at : at + 30_000])
+            await asyncio.sleep(0.001)
+        writer.write(b"0\r\n\r\n")
+        assert b"201 Created" in await reader.read()
+
+    serve(talk)
+
+
+def test_empty_lines_do_not_keep_an_idle_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "IDLE_SECONDS", 0.3)
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, _: FakeService) -> None:
+        writer.write(b"GET /healthz HTTP/1.1\r\n\r\n")
+        assert b"200 OK" in await reader.readuntil(b"\r\n\r\n")
+        ended = asyncio.create_task(reader.read())
+        while not ended.done():
+            writer.write(b"\r\n")
+            await asyncio.sleep(0.02)
+
+    serve(talk)
+
+
+@pytest.mark.parametrize("late", [b"", b"12345"])
+def test_an_idle_connection_is_closed_without_a_word(late: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a body arrives after the response."""
+    monkeypatch.setattr(server, "IDLE_SECONDS", 0.2)
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, _: FakeService) -> None:
+        writer.write(b"GET /healthz HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(late))
+        assert b"200 OK" in await reader.readuntil(b"\r\n\r\n")
+        writer.write(late)
+        assert b"HTTP/1.1" not in await reader.read()
 
     serve(talk)
 

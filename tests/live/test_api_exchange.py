@@ -2,15 +2,17 @@
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
 import uvloop
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 
-from bilinq.live.api.asgi import App, Receive, Scope, Send
-from bilinq.live.api.exchange import ENOUGH
-from bilinq.live.api.server import Server, address, listen
+from bilinq.live.http import server as serving_http
+from bilinq.live.http.asgi import App, Receive, Scope, Send
+from bilinq.live.http.server import Server, address, listen
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 RUNNERS = {"asyncio": asyncio.run, "uvloop": uvloop.run}
@@ -193,7 +195,7 @@ def test_what_is_not_http_is_refused(talks: Any, wrong: bytes) -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(wrong)
         told = await reader.read()
-        assert told.startswith(b"HTTP/1.1 400 Bad Request\r\n") and told.endswith(b"The request is not HTTP.")
+        assert told.startswith(b"HTTP/1.1 400 Bad Request\r\n") and told.endswith(b"Invalid HTTP request received.")
 
     talks(echo, talk)
 
@@ -206,12 +208,32 @@ def test_no_more_of_a_body_is_read_than_somebody_asks_for(talks: Any) -> None:
         await answer(send, b"%d" % len(await whole(receive)))
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.transport.set_write_buffer_limits(high=ENOUGH)
+        writer.transport.set_write_buffer_limits(high=HIGH_WATER_LIMIT)
         writer.write(b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % size + bytes(size))
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(writer.drain(), 0.3)
         go.set()
         assert (await read_answer(reader))[1] == b"%d" % size
+
+    talks(slow, talk)
+
+
+def test_no_more_requests_are_read_while_others_of_the_client_wait(talks: Any) -> None:
+    answered = [0]
+
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        assert await whole(receive) == b""
+        await asyncio.sleep(0.005)
+        await answer(send)
+        answered[0] += 1
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.set_write_buffer_limits(high=HIGH_WATER_LIMIT)
+        writer.write((b"GET / HTTP/1.1\r\nX: " + b"x" * 20_000 + b"\r\n\r\n") * 1600)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(writer.drain(), 1.0)
+        assert answered[0] > 5
+        writer.transport.abort()
 
     talks(slow, talk)
 
@@ -247,17 +269,24 @@ async def says_no_status(scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.body", "body": b"x"})
 
 
-@pytest.mark.parametrize("app", [raises, says_nothing, says_no_status])
+@pytest.mark.parametrize(
+    ("app", "logged"),
+    [
+        (raises, "ZeroDivisionError: secret"),
+        (says_nothing, "returned without starting response"),
+        (says_no_status, "Expected ASGI message 'http.response.start'"),
+    ],
+)
 def test_an_application_that_fails_is_told_of_but_not_how(
-    talks: Any, app: App, caplog: pytest.LogCaptureFixture
+    talks: Any, app: App, logged: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"GET / HTTP/1.1\r\n\r\n")
         told = await reader.read()
-        assert told.startswith(b"HTTP/1.1 500 ") and told.endswith(b"The service failed.")
+        assert told.startswith(b"HTTP/1.1 500 ") and told.endswith(b"\r\n\r\nInternal Server Error")
 
     talks(app, talk)
-    assert "request failed" in caplog.text
+    assert logged in caplog.text
 
 
 async def says_too_much(scope: Scope, receive: Receive, send: Send) -> None:
@@ -303,6 +332,99 @@ def test_an_answer_before_the_body_is_there_leaves_the_connection_usable(talks: 
     talks(hasty, talk)
 
 
+def test_what_follows_a_request_never_mixes_with_its_response(talks: Any) -> None:
+    """Neither a request whose response is due nor one whose response is being sent gets the refusal of the next one."""
+    go = asyncio.Event()
+
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/begun":
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"part", "more_body": True})
+        await go.wait()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        port = writer.get_extra_info("peername")[1]
+        for path, begins in ((b"/begun", b"4\r\npart\r\n"), (b"/due", b"")):
+            other, asks = await asyncio.open_connection("127.0.0.1", port)
+            asks.write(b"GET " + path + b" HTTP/1.1\r\n\r\n")
+            await asyncio.sleep(0.05)
+            asks.write(b"nonsense\r\n\r\n")
+            assert (await other.read()).partition(b"\r\n\r\n")[2] == begins
+            await close(asks)
+        go.set()
+
+    talks(slow, talk)
+
+
+def deaf_client(writer: asyncio.StreamWriter, path: bytes) -> socket.socket:
+    """Return a connection to the server at the other end of `writer` that asked for `path`."""
+    made = socket.create_connection(writer.get_extra_info("peername"))
+    made.sendall(b"GET " + path + b" HTTP/1.1\r\nConnection: close\r\n\r\n")
+    made.setblocking(False)
+    return made
+
+
+async def unread(client: socket.socket) -> int:
+    """Return how many bytes were sent to a client before its connection ended."""
+    size, loop = 0, asyncio.get_running_loop()
+    with contextlib.suppress(ConnectionError):
+        while part := await loop.sock_recv(client, 1 << 20):
+            size += len(part)
+    return size
+
+
+def test_a_client_that_never_reads_is_cut_off_and_delays_nobody(talks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether its response is being sent, or is complete and only waits to be read before the connection closes."""
+    monkeypatch.setattr(serving_http, "REQUEST_SECONDS", 0.3)
+    heard = asyncio.Event()
+
+    async def large(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/small":
+            await answer(send, b"ok")
+            return
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": bytes(32 << 20), "more_body": scope["path"] == "/more"})
+        if scope["path"] == "/more":
+            await send({"type": "http.response.body", "more_body": True})  # waits until the client reads
+            assert (await receive())["type"] == "http.disconnect"
+            heard.set()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"GET /small HTTP/1.1\r\n\r\n")
+        assert (await read_answer(reader))[1] == b"ok"
+        with deaf_client(writer, b"/more") as one, deaf_client(writer, b"/last") as other:
+            await asyncio.sleep(0.1)
+            writer.write(b"GET /small HTTP/1.1\r\n\r\n")
+            assert (await read_answer(reader))[1] == b"ok" and not heard.is_set()
+            await heard.wait()
+            await asyncio.sleep(0.7)
+            assert await unread(one) < 32 << 20 and await unread(other) < 32 << 20
+
+    talks(large, talk)
+
+
+def test_a_request_that_others_follow_hears_that_the_client_is_gone(talks: Any) -> None:
+    heard = asyncio.Event()
+
+    async def endless(scope: Scope, receive: Receive, send: Send) -> None:
+        await whole(receive)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        gone = asyncio.ensure_future(receive())
+        while not gone.done():
+            await send({"type": "http.response.body", "body": b"on", "more_body": True})
+            await asyncio.sleep(0.01)
+        assert gone.result()["type"] == "http.disconnect"
+        heard.set()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"GET /1 HTTP/1.1\r\n\r\nGET /2 HTTP/1.1\r\n\r\n")
+        await reader.readuntil(b"on")
+        writer.transport.abort()
+        await asyncio.wait_for(heard.wait(), 5.0)
+
+    talks(endless, talk)
+
+
 def test_who_waits_hears_that_the_client_is_gone(talks: Any) -> None:
     heard = asyncio.Event()
 
@@ -319,6 +441,36 @@ def test_who_waits_hears_that_the_client_is_gone(talks: Any) -> None:
         await heard.wait()
 
     talks(waits, talk)
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_a_server_that_stops_waits_only_so_long(runner: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving_http, "GRACE", 0.2)
+    cancelled = asyncio.Event()
+
+    async def hangs(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    async def run() -> None:
+        started = asyncio.Event()
+        with listen("127.0.0.1", 0) as listening:
+            server = Server(hangs, started.set)
+            task = asyncio.create_task(server.serve([listening]))
+            await started.wait()
+            reader, writer = await asyncio.open_connection(*listening.getsockname())
+            writer.write(b"GET / HTTP/1.1\r\n\r\n")
+            await asyncio.sleep(0.05)
+            server.stop()
+            await asyncio.wait_for(task, 3.0)
+        assert cancelled.is_set()
+        with contextlib.suppress(ConnectionError):
+            await asyncio.wait_for(reader.read(), 1.0)
+        await close(writer)
+
+    RUNNERS[runner](run())
 
 
 @pytest.mark.parametrize("runner", RUNNERS)

@@ -1,4 +1,4 @@
-"""Several processes on one PostgreSQL: those that follow hand requests to the leader, and one takes over when it dies."""
+"""Several processes on one PostgreSQL: followers forward requests to the leader, and one takes over when it dies."""
 
 import asyncio
 import time
@@ -16,7 +16,7 @@ pytest_plugins = ["databases"]
 Answering = Callable[[httpx.Request], Awaitable[httpx.Response]]
 
 
-def test_a_follower_answers_like_the_leader_and_takes_over(tmp_path: Path, postgres_url: str) -> None:
+def test_a_follower_responds_like_the_leader_and_takes_over(tmp_path: Path, postgres_url: str) -> None:
     key = make_key(postgres_url, "admin")
     with Process(tmp_path / "a", postgres_url) as leader, Process(tmp_path / "b", postgres_url) as follower:
         assert [process.events()[0]["leads"] for process in (leader, follower)] == ["True", "False"]
@@ -40,7 +40,7 @@ def test_a_follower_answers_like_the_leader_and_takes_over(tmp_path: Path, postg
         assert follower.stop() == 0
 
 
-def test_keys_are_not_made_behind_the_leaders_back(tmp_path: Path, postgres_url: str) -> None:
+def test_keys_are_not_created_beside_a_running_leader(tmp_path: Path, postgres_url: str) -> None:
     make_key(postgres_url, "admin")
     with Process(tmp_path / "a", postgres_url) as leader:
         with pytest.raises(AssertionError, match="another process leads"):
@@ -64,7 +64,7 @@ class Follower:
         self.service.following, self.service.leader = True, "http://leader:8000"
 
 
-def test_what_is_asked_is_handed_on_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_is_forwarded_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     async def answer(asked: httpx.Request) -> httpx.Response:
         return httpx.Response(201, json={"a": 1}, headers={"x-request-id": "theirs", "retry-after": "3"})
 
@@ -78,7 +78,7 @@ def test_what_is_asked_is_handed_on_as_it_is(monkeypatch: pytest.MonkeyPatch) ->
     assert (found.status, found.json, found.headers["retry-after"]) == (201, {"a": 1}, "3")
 
 
-def test_without_a_leader_the_answer_is_503(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_leader_the_status_is_503(monkeypatch: pytest.MonkeyPatch) -> None:
     async def answer(asked: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("nobody there")
 
@@ -94,7 +94,7 @@ def test_without_a_leader_the_answer_is_503(monkeypatch: pytest.MonkeyPatch) -> 
     assert asyncio.run(request("GET", "/healthz").run(follower.app)).status == 200
 
 
-def test_a_poll_at_a_follower_ends_when_the_client_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_poll_at_a_follower_ends_when_the_client_disconnects(monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[bool] = []
 
     async def answer(asked: httpx.Request) -> httpx.Response:
@@ -105,7 +105,7 @@ def test_a_poll_at_a_follower_ends_when_the_client_goes(monkeypatch: pytest.Monk
             raise
         return httpx.Response(204)
 
-    async def talk() -> None:
+    async def scenario() -> None:
         follower = Follower(monkeypatch, answer)
         one = request("POST", "/v1/servers/s1/lease?wait=30", None, "key")
         task = asyncio.create_task(follower.app(one.scope, one.receive, one.send))
@@ -114,4 +114,4 @@ def test_a_poll_at_a_follower_ends_when_the_client_goes(monkeypatch: pytest.Monk
         await asyncio.wait_for(task, 1.0)
         assert (ended, one.sent) == ([True], [])
 
-    asyncio.run(talk())
+    asyncio.run(scenario())

@@ -1,4 +1,4 @@
-"""What bounds a request: size, rate, and how long it may wait for a job."""
+"""Limits of a request: size, rate, and how long it may wait for a job."""
 
 import asyncio
 import contextlib
@@ -11,9 +11,9 @@ from asgi import Request, ask, request
 from fake_service import FakeService, make_fake
 
 from bilinq.errors import Busy
-from bilinq.live.api.limits import Rate, check_nesting
-from bilinq.live.api.problems import BadJson
-from bilinq.live.messages import NewServer
+from bilinq.live.http.asgi import BadJson
+from bilinq.live.http.endpoint import RateLimit, check_nesting
+from bilinq.live.wire.messages import NewServer
 
 LIMIT = 2048
 
@@ -29,22 +29,22 @@ def body_of(size: int) -> bytes:
 
 
 def answer_to(build: Any) -> tuple[Any, Request, FakeService]:
-    async def talk() -> tuple[Any, Request, FakeService]:
+    async def scenario() -> tuple[Any, Request, FakeService]:
         app, service = make_fake(max_body=LIMIT)
         one = build(service.add_key("admin"))
         return await one.run(app), one, service
 
-    return asyncio.run(talk())
+    return asyncio.run(scenario())
 
 
-def test_a_body_of_the_largest_size_is_taken_whole_or_in_parts() -> None:
+def test_a_body_of_the_largest_size_is_accepted_whole_or_in_parts() -> None:
     body = body_of(LIMIT)
     for parts in ([body], [body[:1], body[1:1000], b"", body[1000:]]):
         answer, _, _ = answer_to(lambda key, parts=parts: upload(key, list(parts), LIMIT))
         assert answer.status == 201
 
 
-def test_a_body_that_says_it_is_too_large_is_not_read() -> None:
+def test_a_body_with_too_large_a_declared_length_is_not_read() -> None:
     for length in (LIMIT + 1, 10**30):
         answer, one, _ = answer_to(lambda key, length=length: upload(key, [body_of(LIMIT)], length))
         assert (answer.status, answer.json["type"]) == (413, "urn:bilinq:too-large")
@@ -59,15 +59,15 @@ def test_a_body_without_a_length_is_cut_off_while_it_streams() -> None:
     assert len(one.left) == 100 - 5
 
 
-def test_a_client_that_goes_while_it_sends_submits_nothing() -> None:
-    async def talk() -> None:
+def test_a_client_that_disconnects_while_it_sends_submits_nothing() -> None:
+    async def scenario() -> None:
         app, service = make_fake()
         one = upload(service.add_key("admin"), [body_of(100)[:50], None])
         await app(one.scope, one.receive, one.send)
         assert one.sent == []
         assert service.all_jobs == {}
 
-    asyncio.run(talk())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("text", ['[{"a": [[]]}]', '{"a": "[[[[[[", "b": "\\"[[[["}', "[[[[], [], {}]]]", "[], " * 50])
@@ -97,12 +97,12 @@ class Clock:
         return self.now
 
 
-def test_a_key_may_ask_so_many_times_a_second() -> None:
+def test_a_key_may_send_so_many_requests_per_second() -> None:
     clock = Clock()
-    rate = Rate(10.0, clock)
+    rate = RateLimit(10.0, clock)
     for _ in range(10):
         rate.take("a")
-    with pytest.raises(Busy, match="10 times a second") as caught:
+    with pytest.raises(Busy, match="10 requests per second") as caught:
         rate.take("a")
     assert caught.value.retry_after == pytest.approx(0.1)
     rate.take("b")
@@ -120,17 +120,17 @@ def test_a_key_may_ask_so_many_times_a_second() -> None:
 
 def test_slow_rates_allow_one_and_zero_is_no_limit() -> None:
     clock = Clock()
-    slow = Rate(0.1, clock)
+    slow = RateLimit(0.1, clock)
     slow.take("a")
     with pytest.raises(Busy) as caught:
         slow.take("a")
     assert caught.value.retry_after == pytest.approx(10.0)
-    free = Rate(0.0, clock)
+    free = RateLimit(0.0, clock)
     for _ in range(1000):
         free.take("a")
 
 
-def test_beyond_the_rate_the_answer_is_429() -> None:
+def test_above_the_rate_the_status_is_429() -> None:
     app, service = make_fake(rate=0.5)
     key, other = service.add_key("read"), service.add_key("read")
     assert ask(app, "GET", "/v1/me", key=key).status == 200
@@ -152,8 +152,8 @@ WORK = {"lease": ["s1"], "wait": 30.0}
 
 
 @pytest.mark.parametrize(("url", "body"), [("/v1/servers/s1/lease?wait=30", None), ("/v1/work", WORK)])
-def test_a_poll_is_withdrawn_when_the_client_goes_away(url: str, body: Any) -> None:
-    async def talk() -> None:
+def test_a_poll_is_withdrawn_when_the_client_disconnects(url: str, body: Any) -> None:
+    async def scenario() -> None:
         app, service = make_fake()
         await service.register(service.identify(service.add_key("work")), _gpu())
         one = poll(service, url, body)
@@ -164,12 +164,12 @@ def test_a_poll_is_withdrawn_when_the_client_goes_away(url: str, body: Any) -> N
         await asyncio.wait_for(task, 1.0)
         assert (service.withdrawn, service.polls, one.sent) == (1, set(), [])
 
-    asyncio.run(talk())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize(("url", "body"), [("/v1/servers/s1/lease?wait=30", None), ("/v1/work", WORK)])
 def test_polls_end_early_when_the_service_stops(url: str, body: Any) -> None:
-    async def talk() -> None:
+    async def scenario() -> None:
         app, service = make_fake()
         await service.register(service.identify(service.add_key("work")), _gpu())
         one = poll(service, url, body)
@@ -180,27 +180,27 @@ def test_polls_end_early_when_the_service_stops(url: str, body: Any) -> None:
         assert answer.status == (204 if body is None else 200)
         assert service.withdrawn == 0
 
-    asyncio.run(talk())
+    asyncio.run(scenario())
 
 
 def test_a_poll_ends_when_its_time_is_up() -> None:
-    async def talk() -> None:
+    async def scenario() -> None:
         app, service = make_fake()
         await service.register(service.identify(service.add_key("work")), _gpu())
         answer = await asyncio.wait_for(poll(service, "/v1/servers/s1/lease?wait=0.05").run(app), 1.0)
         assert answer.status == 204
 
-    asyncio.run(talk())
+    asyncio.run(scenario())
 
 
-def test_errors_in_a_poll_are_answered() -> None:
-    async def talk() -> None:
+def test_errors_in_a_poll_are_reported() -> None:
+    async def scenario() -> None:
         app, service = make_fake()
         answer = await asyncio.wait_for(poll(service).run(app), 1.0)
         assert answer.status == 404
         assert json.loads(answer.body)["detail"] == "there is no server 's1'"
 
-    asyncio.run(talk())
+    asyncio.run(scenario())
 
 
 def _gpu() -> NewServer:

@@ -1,4 +1,4 @@
-"""The OpenAPI document: complete, valid, and true to what the service takes and gives."""
+"""The OpenAPI document: complete, valid, and consistent with what the service accepts and returns."""
 
 import json
 from typing import Any
@@ -9,11 +9,10 @@ import pytest
 from asgi import ask
 from fake_service import make_fake
 
-from bilinq.live.api.examples import BODIES, REFUSALS
-from bilinq.live.api.openapi import LINKS, plain_path
-from bilinq.live.api.problems import TABLE, describe
-from bilinq.live.api.route import Route
-from bilinq.live.api.routes import ROUTES, document
+from bilinq.live.http.app import ROUTES, document
+from bilinq.live.http.middleware import TABLE, describe
+from bilinq.live.http.openapi import BODIES, LINKS, REFUSALS, plain_path
+from bilinq.live.http.routing import Route
 
 DOCUMENT: dict[str, Any] = json.loads(document())
 
@@ -28,7 +27,7 @@ def name(route: Route) -> str:
 
 
 def check(value: Any, schema: dict[str, Any]) -> None:
-    """Raise unless the value fits a schema of the document."""
+    """Raise unless the value matches a schema of the document."""
     whole = {"$ref": "#/whole", "whole": schema, "components": DOCUMENT["components"]}
     jsonschema_rs.Draft202012Validator(whole).validate(value)
 
@@ -41,7 +40,7 @@ def test_the_document_is_served_without_a_key() -> None:
     assert DOCUMENT["openapi"] == "3.1.0"
 
 
-def test_every_reference_leads_somewhere() -> None:
+def test_every_reference_exists() -> None:
     names = {f"#/components/{kind}/{name}" for kind, parts in DOCUMENT["components"].items() for name in parts}
     found = set(_references(DOCUMENT))
     assert found <= names
@@ -63,16 +62,16 @@ def test_schemas_are_schemas() -> None:
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=name)
-def test_examples_fit_their_schemas_and_types(route: Route) -> None:
+def test_examples_match_their_schemas_and_types(route: Route) -> None:
     shown = operation(route)
     if route.body is not None:
         content = shown["requestBody"]["content"]["application/json"]
         check(content["example"], content["schema"])
         assert msgspec.json.decode(json.dumps(content["example"]), type=route.body) == BODIES[route.body]
-    if route.answer is not None:
+    if route.response is not None:
         content = shown["responses"][str(route.status)]["content"][route.content_type]
         check(content["example"], content["schema"])
-        assert msgspec.json.decode(json.dumps(content["example"]), type=route.answer) == BODIES[route.answer]
+        assert msgspec.json.decode(json.dumps(content["example"]), type=route.response) == BODIES[route.response]
     for parameter in shown["parameters"]:
         check(parameter["example"], parameter["schema"])
     assert {parameter["name"] for parameter in shown["parameters"] if parameter["in"] == "path"} == set(
@@ -101,8 +100,25 @@ def test_operations_are_named_once_and_say_what_they_need() -> None:
             assert scope in shown["description"]
 
 
-def test_what_excludes_each_other_is_told() -> None:
-    knobs = DOCUMENT["components"]["schemas"]["TurnKnobs"]
-    check({"V": 1.0}, knobs)
+def test_old_paths_of_the_settings_are_deprecated_and_do_the_same() -> None:
+    old = {route.path: route for route in ROUTES if route.deprecated}
+    assert set(old) == {"/v1/knobs", "/v1/knobs/preview"}
+    for route in ROUTES:
+        assert operation(route).get("deprecated", False) == ("/knobs" in route.path)
+    app, service = make_fake()
+    key = service.add_key("admin")
+    for path, body in (("/v1/settings", None), ("/v1/settings/preview", {"V": 2.0})):
+        method = "GET" if body is None else "POST"
+        answers = [ask(app, method, place, body, key) for place in (path, path.replace("settings", "knobs"))]
+        assert [answer.status for answer in answers] == [200, 200]
+        assert answers[0].json == answers[1].json
+    for path in ("/v1/settings", "/v1/knobs"):
+        assert ask(app, "PATCH", path, {"V": 3.0}, key).status == 200
+    assert [name for name, _ in service.calls] == ["update_settings"] * 2
+
+
+def test_fields_that_exclude_each_other_are_described() -> None:
+    update = DOCUMENT["components"]["schemas"]["SettingsUpdate"]
+    check({"V": 1.0}, update)
     with pytest.raises(jsonschema_rs.ValidationError):
-        check({"V": 1.0, "target_wait": 1.0}, knobs)
+        check({"V": 1.0, "target_wait": 1.0}, update)

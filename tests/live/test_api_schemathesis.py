@@ -7,10 +7,10 @@ from pathlib import Path
 
 from process import Process, make_key
 
-from bilinq.live.api.routes import ROUTES
+from bilinq.live.http.app import ROUTES
 
 EXAMPLES = 20
-"""Random requests for each operation and mode; edge cases and chains of calls come on top."""
+"""Random requests for each operation and mode, in addition to edge cases and chains of calls."""
 
 CONFIG = """
 seed = 1
@@ -50,8 +50,8 @@ def _each(option: str) -> list[str]:
     return [option, "revoke_key", option, "rotate_key"]
 
 
-def test_no_request_is_answered_otherwise_than_described(tmp_path: Path) -> None:
-    """Revoking and rotating keys comes last and by itself: Schemathesis soon finds the key that it uses."""
+def test_every_response_is_as_described(tmp_path: Path) -> None:
+    """Keys are revoked and rotated last and separately: Schemathesis soon finds the key that it uses."""
     database = f"sqlite:///{tmp_path}/live.db"
     key = make_key(database, "admin")
     with Process(tmp_path, database, "--backlog", "1000000") as process, process.client(key) as client:

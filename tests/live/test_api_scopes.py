@@ -3,15 +3,19 @@
 import re
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 from asgi import Request, ask_all, request
 from fake_service import make_fake
+from slotless import run, serving
 
-from bilinq.live.api.examples import BODIES
-from bilinq.live.api.openapi import _plain
-from bilinq.live.api.route import Route
-from bilinq.live.api.routes import ROUTES
-from bilinq.live.keys import SCOPES, make_key
+from bilinq.live.http.app import ROUTES
+from bilinq.live.http.openapi import BODIES
+from bilinq.live.http.routing import Route
+from bilinq.live.keys import SCOPES, Identity, make_key
+from bilinq.live.wire.messages import NewServer
+
+pytest_plugins = ("databases",)
 
 WANTED = {
     "POST /v1/jobs": {"submit"},
@@ -32,6 +36,8 @@ WANTED = {
     "GET /v1/classes": {"read"},
     "PUT /v1/job-classes/{name:path}": set(),
     "PUT /v1/server-classes/{name:path}": set(),
+    "GET /v1/settings": {"read"},
+    "PATCH /v1/settings": set(),
     "GET /v1/knobs": {"read"},
     "PATCH /v1/knobs": set(),
     "POST /v1/keys": set(),
@@ -42,11 +48,12 @@ WANTED = {
     "GET /v1/history": {"read"},
     "GET /v1/events": {"read"},
     "GET /v1/leases": {"read"},
+    "POST /v1/settings/preview": {"read"},
     "POST /v1/knobs/preview": {"read"},
     "GET /v1/me": {"submit", "work", "read"},
     "GET /metrics": {"read"},
 }
-"""Scopes that open a route, besides admin, which opens all."""
+"""Scopes that a route accepts, in addition to admin, which every route accepts."""
 
 OPEN = {"GET /healthz", "GET /readyz", "GET /openapi.json"}
 
@@ -61,7 +68,7 @@ def test_every_route_is_in_the_table() -> None:
 
 def requests_of(route: Route, keys: list[str | None]) -> Iterator[Request]:
     path = re.sub(r"{\w+(:path)?}", "x1", route.path)
-    body = None if route.body is None else _plain(BODIES[route.body])
+    body = None if route.body is None else msgspec.to_builtins(BODIES[route.body])
     for key in keys:
         yield request(route.method, path, body, key)
 
@@ -115,3 +122,24 @@ def test_a_key_with_a_changed_character_is_no_key() -> None:
         other = key[:place] + ("x" if key[place] != "x" else "y") + key[place + 1 :]
         (answer,) = ask_all(app, [request("GET", "/v1/me", None, other)])
         assert answer.status == 401
+
+
+def test_a_worker_sees_its_own_servers_and_a_reader_all(sqlite_url: str) -> None:
+    def caller(prefix: str, *scopes: str) -> Identity:
+        return Identity(prefix, "default", frozenset(scopes))
+
+    async def work() -> None:
+        async with serving(sqlite_url) as service:
+            one, two = caller("one", "work"), caller("two", "work", "submit")
+            for who, name in ((one, "a"), (one, "b"), (two, "a")):
+                await service.register(who, NewServer("x", name))
+            sees = {
+                who.prefix: [(server.id, server.name) for server in await service.servers(who)]
+                for who in (one, two, caller("new", "work"), caller("eye", "read"), caller("boss", "admin"))
+            }
+            assert sees["one"] == [("s1", "a"), ("s2", "b")]
+            assert sees["two"] == [("s3", "a")]
+            assert sees["new"] == []
+            assert sees["eye"] == sees["boss"] == [*sees["one"], *sees["two"]]
+
+    run(work())

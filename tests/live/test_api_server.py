@@ -37,7 +37,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def command(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "bilinq.cli", *words], capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        [sys.executable, "-m", "bilinq.commands.app", *words], capture_output=True, text=True, timeout=60
+    )
 
 
 def fails(done: subprocess.CompletedProcess[str], *parts: str) -> None:
@@ -154,7 +156,7 @@ def test_it_says_what_is_missing(tmp_path: Path) -> None:
         told = [event["event"] for event in process.events() if event["level"] == "warning"]
         assert len(told) == 2
         assert f"bilinq keys create --scope admin --database {database}" in told[0]
-        assert "classes of jobs and of servers are missing" in told[1]
+        assert "job classes or server classes are missing" in told[1]
         assert process.stop() == 0
 
 
@@ -245,7 +247,7 @@ def test_it_answers_while_it_starts(tmp_path: Path) -> None:
     """Kernels are compiled in a folder that has none, which takes a minute or two; meanwhile it lives and is not ready."""
     database, port = f"sqlite:///{tmp_path}/live.db", free_port()
     key = make_key(database, "admin")
-    words = [sys.executable, "-m", "bilinq.cli", "serve", "--database", database, "--port", str(port)]
+    words = [sys.executable, "-m", "bilinq.commands.app", "serve", "--database", database, "--port", str(port)]
     with subprocess.Popen(
         words, stderr=subprocess.DEVNULL, env=os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
     ) as child:

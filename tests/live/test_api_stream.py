@@ -1,4 +1,4 @@
-"""Answers in parts: how they begin, how they end, and that nothing is left behind."""
+"""Streams: how they begin, how they end, and that nothing is left open."""
 
 import asyncio
 import logging
@@ -9,12 +9,12 @@ import pytest
 from asgi import Request, request
 from fake_service import FakeService, FakeWatch, make_fake
 
-from bilinq.errors import Away
-from bilinq.live.api import stream as streams
+from bilinq.errors import Unavailable
+from bilinq.live.http import endpoint
 
 
 class Endless(FakeWatch):
-    """A watch whose stream says something at once, and then whenever it is asked."""
+    """A watch whose stream sends something at once, and then every hundredth of a second."""
 
     def __init__(self, error: Exception | None = None, after: int = 1) -> None:
         super().__init__()
@@ -42,8 +42,8 @@ def body(one: Request) -> bytes:
     return b"".join(part["body"] for part in one.sent[1:])
 
 
-def test_it_ends_when_the_client_goes() -> None:
-    async def talk() -> None:
+def test_it_ends_when_the_client_disconnects() -> None:
+    async def scenario() -> None:
         watch = Endless()
         app, _, key = make(watch)
         one = request("GET", "/v1/events", None, key)
@@ -55,11 +55,11 @@ def test_it_ends_when_the_client_goes() -> None:
         assert watch.open == 0
         assert body(one).startswith(b":0\n\n:1\n\n")
 
-    asyncio.run(talk())
+    asyncio.run(scenario())
 
 
 def test_it_ends_in_time_and_at_once() -> None:
-    async def talk() -> None:
+    async def scenario() -> None:
         watch = Endless()
         app, _, key = make(watch)
         found = await request("GET", "/v1/events?seconds=0", None, key).run(app)
@@ -68,22 +68,22 @@ def test_it_ends_in_time_and_at_once() -> None:
         assert found.body.startswith(b":0\n\n:1\n\n")
         assert watch.open == 0
 
-    asyncio.run(talk())
+    asyncio.run(scenario())
 
 
 def test_head_begins_no_stream() -> None:
-    async def talk() -> None:
+    async def scenario() -> None:
         watch = Endless()
         app, _, key = make(watch)
         found = await request("HEAD", "/v1/events", None, key).run(app)
         assert (found.status, found.body, watch.open) == (200, b"", 0)
 
-    asyncio.run(talk())
+    asyncio.run(scenario())
 
 
-def test_what_goes_wrong_first_is_a_problem_and_later_an_end(caplog: pytest.LogCaptureFixture) -> None:
-    async def talk() -> None:
-        app, _, key = make(Endless(Away("not now"), after=0))
+def test_an_error_is_a_problem_at_first_and_later_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        app, _, key = make(Endless(Unavailable("not now"), after=0))
         found = await request("GET", "/v1/events", None, key).run(app)
         assert (found.status, found.json["detail"]) == (503, "not now")
         app, _, key = make(Endless(ZeroDivisionError("secret"), after=2))
@@ -91,32 +91,32 @@ def test_what_goes_wrong_first_is_a_problem_and_later_an_end(caplog: pytest.LogC
         assert (found.status, found.body) == (200, b":0\n\n:1\n\n")
 
     with caplog.at_level(logging.ERROR):
-        asyncio.run(talk())
+        asyncio.run(scenario())
     assert [record.message for record in caplog.records] == ["a stream failed"]
 
 
-def test_a_client_that_takes_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "STALLED", 0.05)
+def test_a_client_that_reads_nothing_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint, "STALLED", 0.05)
 
-    async def talk() -> None:
+    async def scenario() -> None:
         watch = Endless()
         app, _, key = make(watch)
-        one, taken = request("GET", "/v1/events", None, key), []
+        one, sent = request("GET", "/v1/events", None, key), []
 
         async def send(message: Any) -> None:
-            taken.append(message)
+            sent.append(message)
             if message.get("more_body"):
                 await asyncio.sleep(30.0)
 
         await asyncio.wait_for(app(one.scope, one.receive, send), 1.0)
         assert watch.open == 0
-        assert [message.get("more_body") for message in taken] == [None, True, None]
+        assert [message.get("more_body") for message in sent] == [None, True, None]
 
-    asyncio.run(talk())
+    asyncio.run(scenario())
 
 
 def test_it_ends_when_the_key_does() -> None:
-    async def talk() -> None:
+    async def scenario() -> None:
         app, service, key = make(Endless())
         one = request("GET", "/v1/events", None, key)
         task = asyncio.create_task(app(one.scope, one.receive, one.send))
@@ -125,4 +125,4 @@ def test_it_ends_when_the_key_does() -> None:
         await asyncio.wait_for(task, 1.0)
         assert one.sent[-1] == {"type": "http.response.body", "body": b""}
 
-    asyncio.run(talk())
+    asyncio.run(scenario())

@@ -1,4 +1,4 @@
-"""`bilinq backup` and `bilinq restore`: under load, after mistakes, and so that no lease number is ever used twice."""
+"""`bilinq backup` and `bilinq restore`: under load, with wrong arguments, and without using any id twice."""
 
 import shutil
 import sqlite3
@@ -9,26 +9,26 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from databases import PROGRAMS, Postgres, stored
+from databases import PROGRAMS, Postgres, queued_job, stored
 from process import CONFIG, Process, make_key, wait_for
 from typer.testing import CliRunner
 
-from bilinq import cli
 from bilinq.client import Client
+from bilinq.commands import app as cli
 from bilinq.errors import Stale
-from bilinq.live.service.ids import number
-from bilinq.live.service.learnt import scheduler_from
-from bilinq.live.service.options import options_from
-from bilinq.live.settings import Settings
-from bilinq.live.store import Transaction, jobs, rewards
-from bilinq.live.store.copies import GAP
+from bilinq.live.service.memory import number
+from bilinq.live.service.recovery import load_scheduler
+from bilinq.live.settings import ServiceSettings
+from bilinq.live.store import Transaction
+from bilinq.live.store.admin_tables import RESTORE_GAP
+from bilinq.live.store.job_tables import insert_jobs, rewards_since
 from bilinq.live.store.schema import MIGRATIONS
 
 pytest_plugins = ("databases",)
 
 
 def bilinq(*words: object) -> str:
-    """Return what a command prints; it runs in this process, which is quicker."""
+    """Return the output of a command, which runs in this process because that is quicker."""
     done = CliRunner().invoke(cli.app, list(map(str, words)))
     if done.exit_code:
         raise RuntimeError(done.stderr)
@@ -36,20 +36,20 @@ def bilinq(*words: object) -> str:
 
 
 def refused(*words: object) -> str:
-    """Return the line that a command says before it ends with code 2."""
-    with pytest.raises(RuntimeError, match=r"^error: [^\n]+\n$") as told:
+    """Return the line that a command prints before it ends with code 2."""
+    with pytest.raises(RuntimeError, match=r"^error: [^\n]+\n$") as caught:
         bilinq(*words)
-    return str(told.value)
+    return str(caught.value)
 
 
-class Load:
+class Traffic:
     """A client that submits and a worker that serves until the block ends; `known` are the jobs that were acknowledged."""
 
     def __init__(self, address: str, key: str) -> None:
         self.address, self.key, self.known, self.over = address, key, list[str](), threading.Event()
         self.threads = [threading.Thread(target=work) for work in (self.submit, self.work)]
 
-    def __enter__(self) -> "Load":
+    def __enter__(self) -> "Traffic":
         for thread in self.threads:
             thread.start()
         return self
@@ -82,21 +82,21 @@ def serve_some(client: Client, many: int) -> None:
         lease = client.lease(server)
         assert lease is not None
         client.finish(lease.lease, lease.fence, k / many)
-    client.put_job_class(client.classes().job_classes[0])  # which lets it learn from the last one, too
+    client.put_job_class(client.classes().job_classes[0])  # so that it learns from the last one too
 
 
 def test_a_backup_under_load_has_all_that_was_acknowledged(tmp_path: Path) -> None:
     first, second = (f"sqlite:///{tmp_path}/{name}.db" for name in ("first", "second"))
     key = make_key(first, "admin")
-    with Process(tmp_path, first) as process, Load(process.address, key) as load:
+    with Process(tmp_path, first) as process, Traffic(process.address, key) as load:
         wait_for(lambda: len(load.known) > 100)
         before = list(load.known)
-        told = bilinq("backup", "--database", first, "--out", tmp_path / "copy.db")
-        assert told.endswith("and is whole\n")
-        wait_for(lambda: len(load.known) > len(before) + 20)  # it went on meanwhile
+        printed = bilinq("backup", "--database", first, "--out", tmp_path / "copy.db")
+        assert printed.endswith("and is complete\n")
+        wait_for(lambda: len(load.known) > len(before) + 20)  # the service continued meanwhile
     assert (tmp_path / "copy.db").stat().st_mode & 0o777 == 0o600
     bilinq("restore", tmp_path / "copy.db", "--database", second)
-    ids, seen, learnt, again = stored(second, _ids, lambda tx: rewards.since(tx, 0), _learnt, _learnt_from_all)
+    ids, seen, learnt, again = stored(second, _ids, lambda tx: rewards_since(tx, 0), _learnt, _learnt_from_all)
     assert {number("j", id) for id in before} <= set(ids)
     assert len(seen) > 10
     np.testing.assert_allclose(learnt, again, rtol=1e-9)
@@ -111,7 +111,7 @@ def _ids(tx: Transaction) -> list[int]:
 
 
 def _learnt(tx: Transaction) -> list[list[float]]:
-    scheduler = scheduler_from(tx, options_from(Settings(), {}, 0))
+    scheduler = load_scheduler(tx, ServiceSettings())
     assert scheduler is not None
     known = scheduler.beliefs()
     assert known is not None
@@ -124,7 +124,7 @@ def _learnt_from_all(tx: Transaction) -> list[list[float]]:
     return _learnt(tx)
 
 
-def test_what_was_learnt_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_learnt_state_is_restored(tmp_path: Path) -> None:
     first, second = (f"sqlite:///{tmp_path}/{name}.db" for name in ("first", "second"))
     key = make_key(first, "admin")
     with Process(tmp_path, first) as process, Client(process.address, key) as client:
@@ -139,7 +139,7 @@ def test_what_was_learnt_comes_back_as_it_was(tmp_path: Path) -> None:
         assert client.audit()[0].what == "restore"
 
 
-def test_no_number_is_used_again(tmp_path: Path) -> None:
+def test_no_id_is_used_again(tmp_path: Path) -> None:
     """A worker frozen with a lease from after the backup must not end the lease of another after the restore."""
     url = f"sqlite:///{tmp_path}/live.db"
     key = make_key(url, "admin")
@@ -157,13 +157,13 @@ def test_no_number_is_used_again(tmp_path: Path) -> None:
         job = client.submit("short").id
         lease = client.lease(other)
         assert lease is not None
-        assert min(number("s", other) or 0, number("j", job) or 0, lease.fence) > GAP
+        assert min(number("s", other) or 0, number("j", job) or 0, lease.fence) > RESTORE_GAP
         with pytest.raises(Stale):
             client.finish(frozen.lease, frozen.fence, 1.0)
         assert client.finish(lease.lease, lease.fence, 1.0).state == "done"
 
 
-def test_a_database_that_is_there_or_in_use_is_not_replaced(tmp_path: Path) -> None:
+def test_a_database_that_exists_or_is_in_use_is_not_replaced(tmp_path: Path) -> None:
     url, key = f"sqlite:///{tmp_path}/live.db", ""
     key = make_key(url, "admin")
     bilinq("backup", "--database", url, "--out", tmp_path / "copy.db")
@@ -175,8 +175,8 @@ def test_a_database_that_is_there_or_in_use_is_not_replaced(tmp_path: Path) -> N
         assert process.stop() == 0
 
 
-def test_what_a_killed_service_left_behind_does_not_spoil_a_restore(tmp_path: Path) -> None:
-    """SQLite's log of a killed service holds pages of the old database, which must not get into the new one."""
+def test_files_of_a_killed_service_do_not_affect_a_restore(tmp_path: Path) -> None:
+    """The WAL of a killed service contains pages of the old database, which must not get into the new one."""
     url = f"sqlite:///{tmp_path}/live.db"
     key = make_key(url, "admin")
     bilinq("backup", "--database", url, "--out", tmp_path / "copy.db")
@@ -194,24 +194,24 @@ def test_what_a_killed_service_left_behind_does_not_spoil_a_restore(tmp_path: Pa
 def copy(tmp_path: Path) -> Iterator[Path]:
     """A backup with some jobs in it."""
     url = f"sqlite:///{tmp_path}/live.db"
-    rows = [jobs.JobRow(k, "default", "short", "queued", None, None, "{}" * 500, 1, 1, 0, 1.0) for k in range(1, 200)]
-    stored(url, lambda tx: jobs.insert(tx, rows))
+    rows = [queued_job(id, payload="{}" * 500) for id in range(1, 200)]
+    stored(url, lambda tx: insert_jobs(tx, rows))
     bilinq("backup", "--database", url, "--out", tmp_path / "copy.db")
     yield tmp_path / "copy.db"
 
 
 def test_a_damaged_backup_is_refused(copy: Path) -> None:
     target = f"sqlite:///{copy.parent}/new.db"
-    whole = copy.read_bytes()
-    torn = bytearray(whole)
+    intact = copy.read_bytes()
+    torn = bytearray(intact)
     torn[40_960:45_056] = bytes(4096)
-    for content, told in (
-        (bytes(torn), "must be whole"),
+    for content, message in (
+        (bytes(torn), "must be undamaged"),
         (b"a letter" * 1000, "not a database"),
         (b"", "no such table"),
     ):
         copy.write_bytes(content)
-        assert told in refused("restore", copy, "--database", target)
+        assert message in refused("restore", copy, "--database", target)
     copy.unlink()
     assert "unable to open" in refused("restore", copy, "--database", target)
     assert [
@@ -229,7 +229,7 @@ def test_a_backup_of_a_newer_version_is_refused(copy: Path) -> None:
 
 
 def test_a_backup_stands_alone(copy: Path, tmp_path: Path) -> None:
-    """It is one file, and reading it writes nothing beside it: it may lie on a disk that cannot be written."""
+    """It is one file, and reading it writes no other file: it may be on a read-only disk."""
     alone = tmp_path / "alone"
     alone.mkdir()
     shutil.move(copy, alone / "copy.db")
@@ -237,7 +237,7 @@ def test_a_backup_stands_alone(copy: Path, tmp_path: Path) -> None:
     assert [path.name for path in alone.iterdir()] == ["copy.db"]
 
 
-def test_mistakes_are_told(tmp_path: Path) -> None:
+def test_wrong_arguments_are_reported(tmp_path: Path) -> None:
     nothing = f"sqlite:///{tmp_path}/nothing.db"
     assert "database must exist to be copied" in refused("backup", "--database", nothing, "--out", tmp_path / "a.db")
     assert "file must be given" in refused("restore", "--database", nothing)
@@ -247,7 +247,7 @@ def test_mistakes_are_told(tmp_path: Path) -> None:
 
 
 def test_postgresql_by_its_own_tools(tmp_path: Path, postgres: Postgres) -> None:
-    """pg_dump while the service runs, pg_restore into an empty database, and `bilinq restore` for the numbers."""
+    """pg_dump while the service runs, pg_restore into an empty database, and `bilinq restore` for the ids."""
     for name in ("before", "after"):
         postgres.run(f"CREATE DATABASE {name}")
     one, two = (
@@ -267,4 +267,4 @@ def test_postgresql_by_its_own_tools(tmp_path: Path, postgres: Postgres) -> None
     with Process(tmp_path / "b", two, settings=CONFIG) as process, Client(process.address, key) as client:
         assert client.job(waiting).state == "queued"
         np.testing.assert_allclose(client.state().mean, before.mean, rtol=1e-9)
-        assert (number("j", client.submit("short").id) or 0) > GAP
+        assert (number("j", client.submit("short").id) or 0) > RESTORE_GAP

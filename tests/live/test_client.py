@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import pydoc
 import socket
 import time
 from typing import Any
@@ -10,15 +11,26 @@ import pytest
 from faulty import Faulty
 from plain_service import PlainService
 
-from bilinq.client import AsyncClient, Client, JobClass, NewJob, NewKey, ServerClass, TurnKnobs, WorkFinish
-from bilinq.errors import Away, BadInput, Busy, Clash, NoKey, NotAllowed, NotKnown, Refused, Stale
-from bilinq.live.client import talk
+import bilinq.client
+from bilinq.client import (
+    AsyncClient,
+    Client,
+    JobClassInfo,
+    NewJob,
+    NewKey,
+    ServerClassInfo,
+    SettingsUpdate,
+    WorkFinish,
+    transport,
+)
+from bilinq.errors import BadInput, Busy, Conflict, NoKey, NotAllowed, NotFound, Refused, Stale, Unavailable
+from bilinq.live.wire.messages import JobRef
 
 pytest_plugins = ["workers"]
 pytestmark = pytest.mark.usefixtures("short_pauses")
 
 
-def test_a_job_lives_from_submission_to_its_result(client: Client) -> None:
+def test_a_job_from_submission_to_its_result(client: Client) -> None:
     ref = client.submit("short", {"text": "ü"}, units=2)
     assert ref.state == "queued"
     server = client.register("gpu", "one")
@@ -37,17 +49,49 @@ def test_a_job_lives_from_submission_to_its_result(client: Client) -> None:
 
 def test_both_clients_have_every_call_with_the_same_arguments() -> None:
     def methods(kind: type) -> dict[str, str]:
-        public = {name: value for name, value in vars(kind).items() if not name.startswith("_") and callable(value)}
-        return {name: str(inspect.signature(value).parameters) for name, value in public.items()}
+        public = {name: getattr(kind, name) for name in dir(kind) if not name.startswith("_")}
+        return {name: str(inspect.signature(value).parameters) for name, value in public.items() if callable(value)}
 
     plain, coroutines = methods(Client), methods(AsyncClient)
     coroutines["close"] = coroutines.pop("aclose")
-    assert plain.keys() == coroutines.keys()
+    assert plain == coroutines
     assert len(plain) > 25
 
 
-def test_signatures_are_those_of_the_calls(client: Client) -> None:
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_signatures_and_help_are_those_of_the_calls(kind: type[Client] | type[AsyncClient]) -> None:
+    client = kind("http://127.0.0.1:9", "k")
     assert list(inspect.signature(client.submit).parameters) == ["job_class", "payload", "key", "units"]
+    assert inspect.signature(kind.submit).return_annotation is JobRef
+    text = pydoc.plain(pydoc.render_doc(kind))
+    assert "submit(self, job_class: str, payload: Any = None, *, key: str | None = None, units: int = 1)" in text
+    assert "Submit one job and return its id and state." in text
+
+
+def test_old_names_of_methods_still_work(client: Client, live: Faulty) -> None:
+    with pytest.warns(DeprecationWarning, match="^knobs is deprecated .*; use settings$") as warned:
+        assert client.knobs() == client.settings()
+    assert warned[0].filename == __file__
+    with pytest.warns(DeprecationWarning, match="^turn is deprecated .*; use update_settings$"):
+        assert client.turn(SettingsUpdate(target_wait=3.0)) == client.settings()
+
+    async def turn() -> None:
+        async with AsyncClient(live.url, live.key) as other:
+            with pytest.warns(DeprecationWarning, match="^turn is deprecated .*; use update_settings$") as warned:
+                assert await other.turn(SettingsUpdate(target_wait=4.0)) == client.settings()
+            assert warned[0].filename == __file__
+
+    asyncio.run(turn())
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("JobClass", JobClassInfo), ("ServerClass", ServerClassInfo), ("TurnKnobs", SettingsUpdate)]
+)
+def test_old_names_of_types_still_work(old: str, new: type) -> None:
+    with pytest.warns(DeprecationWarning, match=f"bilinq.client.{old} is deprecated .*; use {new.__name__}"):
+        assert getattr(bilinq.client, old) is new
+    with pytest.raises(AttributeError, match=r"module 'bilinq.client' has no attribute 'JobKind'"):
+        bilinq.client.JobKind  # noqa: B018
 
 
 def test_the_rest_of_the_api(client: Client, live: Faulty) -> None:
@@ -55,10 +99,10 @@ def test_the_rest_of_the_api(client: Client, live: Faulty) -> None:
     assert [job.id for job in client.jobs(state="queued", job_class="short", key="order 1", limit=3).jobs] == [ref.id]
     assert live.service.calls[-1] == ("jobs", ("queued", "short", None, 3, "order 1"))
     assert client.cancel(ref.id).state == "cancelled"
-    assert client.put_job_class(JobClass("a/b c", [1.0, 0.5])).name == "a/b c"
-    client.put_server_class(ServerClass("cpu", [1.0, 0.5]))
+    assert client.put_job_class(JobClassInfo("a/b c", [1.0, 0.5])).name == "a/b c"
+    client.put_server_class(ServerClassInfo("cpu", [1.0, 0.5]))
     assert "a/b c" in [one.name for one in client.classes().job_classes]
-    assert client.turn(TurnKnobs(target_wait=3.0)) == client.knobs()
+    assert client.update_settings(SettingsUpdate(target_wait=3.0)) == client.settings()
     assert client.state().V == 50.0
     assert client.dead(limit=5).jobs == []
     made = client.create_key(NewKey(["read"]))
@@ -72,7 +116,7 @@ def test_the_rest_of_the_api(client: Client, live: Faulty) -> None:
     server = client.register("gpu")
     assert server.name
     client.unregister(server.id)
-    with pytest.raises(NotKnown, match=server.id):
+    with pytest.raises(NotFound, match=server.id):
         client.unregister(server.id)
 
 
@@ -100,7 +144,7 @@ def test_a_lost_answer_never_counts_twice(client: Client, live: Faulty) -> None:
     assert len(live.service.failed) == 1
 
 
-def test_a_job_whose_lease_was_lost_on_the_way_comes_again(client: Client, live: Faulty) -> None:
+def test_a_job_whose_lease_response_was_lost_is_leased_again(client: Client, live: Faulty) -> None:
     client.submit("short")
     server = client.register("gpu")
     live.fault("lose", "/lease")
@@ -114,35 +158,35 @@ def test_a_lost_answer_never_registers_twice(client: Client, live: Faulty) -> No
     assert len(live.service.all_servers) == 1
 
 
-def test_what_is_gone_after_a_lost_answer_was_taken_away(client: Client, live: Faulty) -> None:
+def test_not_found_after_a_lost_answer_means_removed(client: Client, live: Faulty) -> None:
     server = client.register("gpu")
     live.fault("lose", "/v1/servers/")
     client.unregister(server.id)
     assert live.service.all_servers == {}
 
 
-def test_what_was_done_before_is_done(client: Client, live: Faulty) -> None:
+def test_cancelling_and_revoking_twice_is_no_error(client: Client, live: Faulty) -> None:
     live.fault("lose", "/v1/jobs/")
     assert client.cancel(client.submit("short").id).state == "cancelled"
     ended = client.submit("short").id
     live.service.change(ended, state="done")
-    with pytest.raises(Clash):
+    with pytest.raises(Conflict):
         client.cancel(ended)
     prefix = client.create_key(NewKey(["read"])).info.prefix
     live.fault("lose", "/v1/keys/")
     assert client.revoke_key(prefix).revoked is not None
     assert client.revoke_key(prefix).revoked is not None
-    with pytest.raises(NotKnown):
+    with pytest.raises(NotFound):
         client.revoke_key("nobody")
 
 
-def test_what_must_not_be_repeated_is_not(client: Client, live: Faulty) -> None:
+def test_creating_a_key_is_not_retried_after_a_lost_answer(client: Client, live: Faulty) -> None:
     live.fault("lose", "/v1/keys")
-    with pytest.raises(Away, match="no answer from"):
+    with pytest.raises(Unavailable, match="no response from"):
         client.create_key(NewKey(["read"]))
     assert len(live.service.known) == 2
     live.fault("refuse", "/v1/keys", status=503)
-    with pytest.raises(Away):
+    with pytest.raises(Unavailable):
         client.create_key(NewKey(["read"]))
     live.fault("refuse", "/v1/keys", status=429)
     client.create_key(NewKey(["read"]))
@@ -150,20 +194,20 @@ def test_what_must_not_be_repeated_is_not(client: Client, live: Faulty) -> None:
 
 
 @pytest.mark.parametrize("status", [408, 429, 502, 503, 504])
-def test_it_asks_again_when_the_service_is_busy_or_away(status: int, client: Client, live: Faulty) -> None:
+def test_it_retries_when_the_service_is_busy_or_unavailable(status: int, client: Client, live: Faulty) -> None:
     live.fault("refuse", "/v1/jobs", times=3, status=status)
     client.submit("short")
     assert live.asked("/v1/jobs") == 4
 
 
-def test_it_waits_as_long_as_it_is_told(client: Client, live: Faulty) -> None:
+def test_it_waits_as_long_as_the_service_asks(client: Client, live: Faulty) -> None:
     live.fault("refuse", "/v1/jobs", status=429, retry_after="0.3")
     start = time.monotonic()
     client.submit("short")
     assert time.monotonic() - start >= 0.3
 
 
-def test_it_does_not_wait_for_longer_than_it_may(client: Client, live: Faulty) -> None:
+def test_it_does_not_wait_longer_than_its_timeout(client: Client, live: Faulty) -> None:
     live.fault("refuse", "/v1/jobs", status=429, retry_after="60")
     start = time.monotonic()
     with pytest.raises(Busy) as caught:
@@ -171,19 +215,19 @@ def test_it_does_not_wait_for_longer_than_it_may(client: Client, live: Faulty) -
     assert time.monotonic() - start < 1.0
     assert caught.value.retry_after == 60.0
     live.fault("refuse", "/v1/jobs", status=503, retry_after="Fri, 31 Dec 2100 23:59:59 GMT")
-    with pytest.raises(Away) as gone:
+    with pytest.raises(Unavailable) as gone:
         client.submit("short")
     assert gone.value.retry_after > 1e9
 
 
-def test_a_full_backlog_is_pressure_and_then_an_error() -> None:
+def test_a_full_backlog_is_retried_and_then_an_error() -> None:
     with Faulty(PlainService(backlog=2)) as live, Client(live.url, live.key, timeout=1.2) as client:
         client.submit_all([NewJob("short")] * 2)
         with pytest.raises(Busy, match=r"backlog is full"):
             client.submit("short")
 
 
-def test_a_slow_answer_is_asked_for_again(client: Client, live: Faulty) -> None:
+def test_a_slow_answer_is_retried(client: Client, live: Faulty) -> None:
     live.fault("slow", "/v1/jobs", seconds=1.0)
     start = time.monotonic()
     client.submit("short")
@@ -194,7 +238,7 @@ def test_a_slow_answer_is_asked_for_again(client: Client, live: Faulty) -> None:
 def test_a_call_takes_no_longer_than_its_limit(client: Client, live: Faulty) -> None:
     live.fault("slow", "/v1/jobs", seconds=1.0, times=100)
     start = time.monotonic()
-    with pytest.raises(Away, match=r"timed out .* \(tried \d+ times in"):
+    with pytest.raises(Unavailable, match=r"timed out .* \(tried \d+ times in"):
         client.within(0.7).submit("short")
     assert time.monotonic() - start < 1.0  # where nothing else runs 0.7
 
@@ -206,32 +250,32 @@ def test_waiting_for_work_is_not_a_slow_answer(client: Client, live: Faulty) -> 
 
 
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
-def test_nobody_there_is_said_with_the_address(kind: Any) -> None:
+def test_an_unreachable_service_is_named_with_its_address(kind: Any) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
         client = kind(url, "k", timeout=0.2)
-        with pytest.raises(Away, match=f"cannot reach {url}: Connection refused.*tried"):
+        with pytest.raises(Unavailable, match=f"cannot reach {url}: Connection refused.*tried"):
             outcome = client.submit("short")
             asyncio.run(outcome) if inspect.iscoroutine(outcome) else None
 
 
-def test_it_is_there_again_after_a_restart(client: Client, live: Faulty) -> None:
+def test_it_continues_after_a_restart(client: Client, live: Faulty) -> None:
     client.submit("short")
     live.restart()
     client.submit("short")
     assert len(live.service.all_jobs) == 2
 
 
-def test_errors_of_the_service_come_back_as_what_they_were(client: Client, live: Faulty) -> None:
+def test_errors_of_the_service_keep_their_types(client: Client, live: Faulty) -> None:
     with pytest.raises(BadInput, match="class must be one of"):
         client.submit("long")
     client.submit("short", 1, key="k")
     assert client.submit("short", 1, key="k").id == "j1"
-    with pytest.raises(Clash, match="'k'") as clash:
+    with pytest.raises(Conflict, match="'k'") as conflict:
         client.submit("short", 2, key="k")
-    assert not isinstance(clash.value, Stale)
-    with pytest.raises(NotKnown, match="j9"):
+    assert not isinstance(conflict.value, Stale)
+    with pytest.raises(NotFound, match="j9"):
         client.job("j9")
     lease = client.lease(client.register("gpu").id)
     assert lease is not None
@@ -245,7 +289,7 @@ def test_errors_of_the_service_come_back_as_what_they_were(client: Client, live:
         client.submit("short", "x" * 1_100_000)
 
 
-def test_an_error_in_the_service_is_neither_hidden_nor_asked_for_again(client: Client, live: Faulty) -> None:
+def test_an_internal_error_is_raised_and_not_retried(client: Client, live: Faulty) -> None:
     with pytest.raises(Refused, match=r"request \w+"):
         client.submit("short", "explode")
     assert live.asked("/v1/jobs") == 1
@@ -255,7 +299,7 @@ def test_another_kind_of_service_is_noticed(client: Client, live: Faulty) -> Non
     live.fault("refuse", "/v1/jobs", status=404)
     with pytest.raises(Refused, match="404 Not Found; is it a bilinq service") as caught:
         client.submit("short")
-    assert not isinstance(caught.value, NotKnown)
+    assert not isinstance(caught.value, NotFound)
     live.fault("refuse", "/v1/state", status=200)
     with pytest.raises(Refused, match="something unexpected"):
         client.state()
@@ -264,7 +308,7 @@ def test_another_kind_of_service_is_noticed(client: Client, live: Faulty) -> Non
         pytest.raises(Refused, match="nothing is served") as nothing,
     ):
         lost.state()
-    assert not isinstance(nothing.value, NotKnown)
+    assert not isinstance(nothing.value, NotFound)
 
 
 @pytest.mark.parametrize("value", [float("nan"), {"a": [float("inf")]}, {1, 2}, "\ud800"])
@@ -278,7 +322,7 @@ def test_what_is_no_json_is_not_sent(value: Any, client: Client, live: Faulty) -
     assert not live.requests
 
 
-def test_ids_cannot_lead_elsewhere(client: Client, live: Faulty) -> None:
+def test_ids_cannot_change_the_path(client: Client, live: Faulty) -> None:
     with pytest.raises(Refused):
         client.job("../state")
     with pytest.raises(BadInput, match="id must not be empty"):
@@ -327,7 +371,7 @@ def test_secrets_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
         Client(attempt=-1.0)
 
 
-def test_waiting_for_a_job_ends_when_it_does(client: Client, live: Faulty) -> None:
+def test_waiting_for_a_job_ends_with_the_job(client: Client, live: Faulty) -> None:
     ref = client.submit("short")
     start = time.monotonic()
     assert client.wait(ref.id, 0.2).state == "queued"
@@ -349,13 +393,13 @@ def test_coroutines_do_the_same(live: Faulty) -> None:
             live.fault("slow", "/finish", seconds=1.0)
             assert (await client.finish(lease.lease, lease.fence, 0.5)).state == "done"
             assert (await client.wait(lease.job.id)).reward == 0.5
-            with pytest.raises(NotKnown):
+            with pytest.raises(NotFound):
                 await client.job("j99")
 
     asyncio.run(use())
 
 
-def test_pauses_grow_are_spread_and_end() -> None:
-    talk_pauses = [[talk.backoff(tries) for _ in range(50)] for tries in (1, 5, 1000)]
-    assert all(max(pauses) > min(pauses) for pauses in talk_pauses)
-    assert max(talk_pauses[0]) < min(talk_pauses[1]) < max(talk_pauses[2]) <= talk.LONGEST_PAUSE
+def test_pauses_grow_up_to_a_limit_and_are_randomised() -> None:
+    first, fifth, last = ([transport.backoff(tries) for _ in range(50)] for tries in (1, 5, 1000))
+    assert all(max(pauses) > min(pauses) for pauses in (first, fifth, last))
+    assert max(first) < min(fifth) < max(last) <= transport.LONGEST_PAUSE

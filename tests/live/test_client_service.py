@@ -1,4 +1,4 @@
-"""Client and worker with the real service in a process of its own: kills, frozen workers; nothing lost, nothing double."""
+"""Client and worker with a real service process: kills and frozen workers lose nothing and count nothing twice."""
 
 import os
 import signal
@@ -40,7 +40,7 @@ class Place:
     @contextmanager
     def command(self, *words: str) -> Iterator[subprocess.Popen[bytes]]:
         """Run `bilinq work` in a process."""
-        command = [sys.executable, "-m", "bilinq.cli", "work", *words]
+        command = [sys.executable, "-m", "bilinq.commands.app", "work", *words]
         environment = os.environ | {"BILINQ_URL": self.url, "BILINQ_KEY": self.key}
         with subprocess.Popen(command, stderr=subprocess.DEVNULL, env=environment) as process:
             try:

@@ -11,10 +11,8 @@ from crash_audit import Found, faults, queue_faults
 from crash_load import Said
 from databases import own_postgres
 
-from bilinq.live.messages import JobClassState, Knobs, NewJob, State, Waits
-from bilinq.live.store.jobs import JobRow
-from bilinq.live.store.leases import LeaseRow
-from bilinq.live.store.rewards import RewardRow
+from bilinq.live.store.job_tables import JobRow, LeaseRow, RewardRow
+from bilinq.live.wire.messages import JobClassState, NewJob, SettingsInfo, State, Waits
 
 pytest_plugins = ["databases"]
 
@@ -107,7 +105,7 @@ def test_the_audit_finds_what_is_made_up(change: Callable[[Said, Found], Any], f
 
 
 def test_the_audit_compares_queues() -> None:
-    waits, knobs = Waits(0, None, None, None, None), Knobs(2.0, None, True, "thompson")
+    waits, knobs = Waits(0, None, None, None, None), SettingsInfo(2.0, None, True, "thompson")
     for queued, number in ((1, 0), (2, 1)):
         state = State(0.0, 0, 1.0, knobs, [JobClassState("short", 1.0, queued, 0, waits)], [], [], [], [], {}, 0.0)
         assert len(queue_faults(state, FOUND)) == number

@@ -1,4 +1,4 @@
-"""The dashboard in a real browser on a real service: what it shows is what the API says."""
+"""The dashboard in a real browser on a real service: it shows what the API returns."""
 
 import csv
 import re
@@ -17,11 +17,11 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs a Chromium or Ch
 
 
 NOTHING = "\u2013"
-"""What the page shows where nothing is known."""
+"""What the page shows for an unknown value."""
 
 
 def table(card: Locator) -> list[list[str]]:
-    """Open the table behind a chart and return its cells, and at the end of rows that are moments their time."""
+    """Open the table behind a chart and return its cells, and at the end of rows of samples their time."""
     if card.locator("details.behind").get_attribute("open") is None:
         card.locator("details.behind > summary").click()
     expect(card.locator("tbody tr").first).to_be_visible()
@@ -36,7 +36,7 @@ def number(text: str) -> float:
 
 
 def near(value: float | None) -> Any:
-    """Return what equals a number with six digits."""
+    """Return a value that equals a number up to six digits."""
     return pytest.approx(float("nan") if value is None else value, rel=1e-5, abs=1e-9, nan_ok=True)
 
 
@@ -58,7 +58,7 @@ def near_all(values: list[float]) -> Any:
     return pytest.approx(values, rel=1e-5, abs=1e-9)
 
 
-def test_moments_are_those_of_the_api(page: Page, watched: Watched) -> None:
+def test_samples_are_those_of_the_api(page: Page, watched: Watched) -> None:
     shown = {name: table(page.locator(f"#{name}")) for name in ("queues", "reward", "waits", "servers")}
     history = watched.get("/v1/history")
     known = {one["at"]: one for one in history["moments"]}
@@ -83,22 +83,22 @@ def test_the_hour_is_saved_as_csv(page: Page, watched: Watched) -> None:
     assert all(list(map(float, row[1:])) == known[float(row[0])] for row in rows[1:])
 
 
-def moments_of(page: Page, card: str) -> list[float]:
+def samples_of(page: Page, card: str) -> list[float]:
     found: list[float] = page.locator(f"#{card} tbody").evaluate(
         "it => [...it.rows].map(row => Number(row.dataset.at))"
     )
     return found
 
 
-def wanted(card: str, moment: dict[str, Any], history: dict[str, Any]) -> list[float | None]:
+def wanted(card: str, sample: dict[str, Any], history: dict[str, Any]) -> list[float | None]:
     """Return a row of a card's table as it must be."""
     if card == "queues":
-        return list(moment["queued"])
+        return list(sample["queued"])
     if card == "reward":
-        return [moment["earned"], moment["best"]]
+        return [sample["earned"], sample["best"]]
     if card == "waits":
-        return [moment["wait_p50"], moment["wait_p90"], moment["wait_p99"], history["layout"]["target_wait"]]
-    recent = [one for one in history["moments"] if 0.0 <= moment["at"] - one["at"] < 10.0]
+        return [sample["wait_p50"], sample["wait_p90"], sample["wait_p99"], history["layout"]["target_wait"]]
+    recent = [one for one in history["moments"] if 0.0 <= sample["at"] - one["at"] < 10.0]
     busy, idle = (np.sum([one[name] for one in recent], axis=0) for name in ("busy", "idle"))
     return [b / (b + i) if b + i else None for b, i in zip(busy.tolist(), idle.tolist(), strict=True)]
 
@@ -116,7 +116,7 @@ def test_numbers_and_leases_are_those_of_the_api(page: Page, watched: Watched) -
         assert number(cells[7]) == (
             pytest.approx(lease["reward"], rel=0.01) if lease["reward"] is not None else near(None)
         )
-    expect(page.locator("[data-knob=target_wait]")).to_have_value(re.compile(r"^0\.5$"))
+    expect(page.locator("[data-setting=target_wait]")).to_have_value(re.compile(r"^0\.5$"))
 
 
 def test_reading_a_chart_by_keyboard(page: Page, watched: Watched) -> None:
@@ -141,7 +141,7 @@ def test_reading_a_chart_by_keyboard(page: Page, watched: Watched) -> None:
 
 def test_everything_is_reached_by_tab(page: Page) -> None:
     """From the top, each stop of the Tab key has a name and can be seen to have the focus."""
-    page.locator("[data-knob=target_wait]").wait_for()
+    page.locator("[data-setting=target_wait]").wait_for()
     stops: list[dict[str, Any]] = []
     for _ in range(60):
         page.keyboard.press("Tab")
@@ -151,7 +151,18 @@ def test_everything_is_reached_by_tab(page: Page) -> None:
         stops.append(stop)
     places = [stop["place"] for stop in stops]
     assert places[0] == "skip"
-    for card in ("search", "window", "queues", "reward", "waits", "servers", "allocation", "learnt", "knobs", "leases"):
+    for card in (
+        "search",
+        "window",
+        "queues",
+        "reward",
+        "waits",
+        "servers",
+        "allocation",
+        "learnt",
+        "settings",
+        "leases",
+    ):
         assert card in places, f"{card} cannot be reached"
     assert [stop for stop in stops if not stop["name"] or not stop["visible"]] == []
 
@@ -175,16 +186,16 @@ def test_a_lost_connection_is_caught_up_with(browser: Browser, watched: Watched)
         table(page.locator("#queues"))
         wire.set_cut(True)
         expect(page.locator("#connection")).to_have_attribute("data-state", "lost")
-        newest = moments_of(page, "queues")[0]
+        newest = samples_of(page, "queues")[0]
         wait_for(lambda: watched.get("/v1/history")["moments"][-4]["at"] > newest)
         wire.set_cut(False)
         is_live(page)
-        wait_for(lambda: moments_of(page, "queues")[0] > newest)
-        shown = moments_of(page, "queues")
+        wait_for(lambda: samples_of(page, "queues")[0] > newest)
+        shown = samples_of(page, "queues")
         page.close()
     known = [one["at"] for one in watched.get("/v1/history")["moments"]]
     assert shown == sorted(shown, reverse=True)
-    assert set(shown) == {at for at in known if shown[-1] <= at <= shown[0]}, "no moment is missing"
+    assert set(shown) == {at for at in known if shown[-1] <= at <= shown[0]}, "no sample is missing"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -195,8 +206,8 @@ def test_a_phone_shows_all_without_scrolling_sideways(browser: Browser, watched:
     is_live(page)
     for name in ("queues", "learnt"):
         table(page.locator(f"#{name}"))
-    page.locator("[data-knob=target_wait]").fill("4")
-    expect(page.locator("#knobs .prediction")).to_contain_text("What the theory predicts")
+    page.locator("[data-setting=target_wait]").fill("4")
+    expect(page.locator("#settings .prediction")).to_contain_text("What the theory predicts")
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     box = page.locator("#queues canvas").bounding_box()
     assert box is not None
@@ -216,7 +227,7 @@ def test_dark_is_dark_also_in_charts(page: Page) -> None:
     page.emulate_media(color_scheme="dark")
     page.wait_for_timeout(300)
     assert (light, page.evaluate(background)) == ("rgb(244, 246, 247)", "rgb(16, 19, 22)")
-    assert page.locator("#queues canvas").evaluate(BRIGHTNESS) > text + 40.0, "what is written gets lighter"
+    assert page.locator("#queues canvas").evaluate(BRIGHTNESS) > text + 40.0, "text gets lighter"
 
 
 BRIGHTNESS = """it => {
@@ -229,4 +240,3 @@ BRIGHTNESS = """it => {
   return total / many
 }"""
 """Mean brightness of the numbers at the left of a canvas."""
-"""What has a contrast below 4.5 to 1 (WCAG AA)."""

@@ -1,4 +1,4 @@
-"""What a person does on the dashboard: look for jobs, retry them, turn knobs, come with a key."""
+"""What a person does on the dashboard: find jobs, retry them, change settings, enter a key."""
 
 import re
 
@@ -53,33 +53,33 @@ def test_a_dead_letter_is_retried(page: Page, watched: Watched) -> None:
     watched.client.delete(f"/v1/jobs/{job}")
 
 
-def test_knobs_are_turned_after_a_prediction(page: Page, watched: Watched) -> None:
-    wait, apply = page.locator("[data-knob=target_wait]"), page.locator("#knobs button", has_text="Apply")
+def test_settings_are_changed_after_a_prediction(page: Page, watched: Watched) -> None:
+    wait, apply = page.locator("[data-setting=target_wait]"), page.locator("#settings button", has_text="Apply")
     expect(apply).to_be_disabled()
     with Load(watched.client):
         watched.see_served()
         wait.fill("2.5")
         with page.expect_response(lambda one: '"weight":{"code":3}' in (one.request.post_data or "")) as answer:
-            page.locator("[data-knob='weight code']").fill("3")
-        told = answer.value.json()
-    shown = page.locator("#knobs .prediction")
-    expect(shown).to_contain_text(told["note"])
-    expect(shown.locator("dd").first).to_have_text(f"{told['V_now']:.3g} → {told['V_then']:.3g}")
+            page.locator("[data-setting='weight code']").fill("3")
+        predicted = answer.value.json()
+    shown = page.locator("#settings .prediction")
+    expect(shown).to_contain_text(predicted["note"])
+    expect(shown.locator("dd").first).to_have_text(f"{predicted['V_now']:.3g} → {predicted['V_then']:.3g}")
     rows = [row.locator("th, td").all_inner_texts() for row in shown.locator("tbody tr").all()]
     assert [row[0] for row in rows] == ["chat", "code", "vision"]
-    for row, one in zip(rows, told["job_classes"], strict=True):
+    for row, one in zip(rows, predicted["job_classes"], strict=True):
         for cell, value in zip(row[2].split(" → "), (one["wait_now"], one["wait_then"]), strict=True):
             assert seconds(cell) == pytest.approx(value, rel=0.01)
-    assert watched.get("/v1/knobs")["target_wait"] == 0.5, "a prediction changes nothing"
+    assert watched.get("/v1/settings")["target_wait"] == 0.5, "a prediction changes nothing"
     apply.click()
-    expect(page.locator("#knobs form .note")).to_contain_text("Applied at")
-    assert watched.get("/v1/knobs")["target_wait"] == 2.5
+    expect(page.locator("#settings form .note")).to_contain_text("Applied at")
+    assert watched.get("/v1/settings")["target_wait"] == 2.5
     assert {one["name"]: one["weight"] for one in watched.get("/v1/state")["job_classes"]}["code"] == 3.0
     expect(page.locator("#waits .legend")).to_contain_text("target2.5 s")
     wait.fill("-1")
-    expect(page.locator("#knobs form .note")).to_contain_text("above zero")
+    expect(page.locator("#settings form .note")).to_contain_text("above zero")
     expect(apply).to_be_disabled()
-    watched.client.patch("/v1/knobs", json={"target_wait": 0.5, "weight": {"code": 1.0}})
+    watched.client.patch("/v1/settings", json={"target_wait": 0.5, "weight": {"code": 1.0}})
 
 
 def seconds(text: str) -> float:
@@ -94,16 +94,16 @@ def test_who_may_only_read_can_change_nothing(browser: Browser, watched: Watched
     is_live(page)
     expect(page.locator(f"#dead tr[data-job={job}]")).to_be_visible()
     expect(page.get_by_role("button", name=re.compile("Retry|Apply"))).to_have_count(0)
-    page.locator("[data-knob=target_wait]").fill("4")
-    expect(page.locator("#knobs .prediction")).to_contain_text("What the theory predicts")
-    expect(page.locator("#knobs form .note")).to_contain_text("needs a key with scope admin")
+    page.locator("[data-setting=target_wait]").fill("4")
+    expect(page.locator("#settings .prediction")).to_contain_text("What the theory predicts")
+    expect(page.locator("#settings form .note")).to_contain_text("needs a key with scope admin")
     assert trouble == []
     page.close()
 
 
-def test_a_wrong_key_is_told_and_a_right_one_is_kept_in_the_tab_only(browser: Browser, watched: Watched) -> None:
+def test_a_wrong_key_is_explained_and_a_right_one_is_kept_in_the_tab_only(browser: Browser, watched: Watched) -> None:
     page, _ = opened(browser, watched.process.address + "/")
-    door, key = page.locator("#door"), page.locator("#key")
+    form, key = page.locator("#sign-in"), page.locator("#key")
     expect(key).to_be_focused()
     for wrong, words in (
         ("bq_nothing", "look like"),
@@ -112,7 +112,7 @@ def test_a_wrong_key_is_told_and_a_right_one_is_kept_in_the_tab_only(browser: Br
     ):
         key.fill(wrong)
         key.press("Enter")
-        expect(door.get_by_role("alert")).to_contain_text(words)
+        expect(form.get_by_role("alert")).to_contain_text(words)
         expect(page.locator("main")).to_be_hidden()
     key.fill(watched.keys["read"])
     key.press("Enter")
@@ -121,11 +121,11 @@ def test_a_wrong_key_is_told_and_a_right_one_is_kept_in_the_tab_only(browser: Br
     is_live(page)
     assert page.evaluate("[localStorage.length, document.cookie]") == [0, ""]
     page.get_by_role("button", name="Forget key").click()
-    expect(door).to_be_visible()
+    expect(form).to_be_visible()
     page.close()
 
 
-def test_a_key_in_the_address_is_taken_from_there(page: Page, watched: Watched) -> None:
+def test_a_key_in_the_address_is_removed_from_it(page: Page, watched: Watched) -> None:
     assert page.url == watched.process.address + "/"
 
 
@@ -134,5 +134,5 @@ def test_a_key_that_is_revoked_closes_the_page(browser: Browser, watched: Watche
     page, _ = opened(browser, f"{watched.process.address}/#key={made['key']}")
     is_live(page)
     watched.client.delete(f"/v1/keys/{made['info']['prefix']}")
-    expect(page.locator("#door").get_by_role("alert")).to_contain_text("does not take this key any more")
+    expect(page.locator("#sign-in").get_by_role("alert")).to_contain_text("no longer accepts this key")
     page.close()

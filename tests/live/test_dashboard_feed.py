@@ -1,4 +1,4 @@
-"""The dashboard on a made-up service: it stays smooth with 50 x 20 classes and an hour of history, and shows a rival."""
+"""The dashboard on a generated service: smooth with 50 x 20 classes and an hour of history, and with a baseline beside."""
 
 import json
 import re
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs a Chromium or Ch
 
 LONGEST = 100.0
 """Milliseconds."""
-MOMENTS = 3600
+SAMPLES = 3600
 
 
 @pytest.fixture(scope="module")
@@ -24,14 +24,14 @@ def browser() -> Iterator[Browser]:
 
 
 class Task(NamedTuple):
-    """What the main thread did without a pause, in milliseconds of processor time."""
+    """A task of the main thread, with its milliseconds of processor time."""
 
     cost: float
     name: str
 
 
 def tasks(trace: bytes, address: str) -> list[Task]:
-    """Return the tasks of the main thread of the page that asks `address`."""
+    """Return the tasks of the main thread of the page that loads from `address`."""
     events: list[dict[str, Any]] = json.loads(trace)["traceEvents"]
     mains = {
         (one["pid"], one["tid"])
@@ -46,12 +46,12 @@ def tasks(trace: bytes, address: str) -> list[Task]:
 
 
 def test_no_task_takes_longer_than_a_tenth_of_a_second(browser: Browser) -> None:
-    """An hour comes at once, then ten moments a second; the pointer moves, the window changes, tables are open.
+    """An hour arrives at once, then ten samples a second; the pointer moves, the window changes, tables are open.
 
     What counts is the processor time of the page's main thread in each of its tasks (the browser's own trace), not the
-    time on the clock: on a busy machine the latter says how long the thread was not let run.
+    wall-clock time: on a busy machine that includes the time in which the thread does not run.
     """
-    with Feed(Generated(50, 20, MOMENTS, every=0.1)) as feed:
+    with Feed(Generated(50, 20, SAMPLES, every=0.1)) as feed:
         page = browser.new_page(viewport={"width": 1400, "height": 1000})
         browser.start_tracing(page=page, categories=["toplevel", "devtools.timeline"])
         page.goto(f"{feed.address}/#key={KEY}")
@@ -74,15 +74,15 @@ def test_no_task_takes_longer_than_a_tenth_of_a_second(browser: Browser) -> None
     assert longest.cost < LONGEST, longest
 
 
-def test_a_rival_is_shown_beside_and_many_classes_are_grey(browser: Browser) -> None:
+def test_a_baseline_is_shown_beside_and_many_classes_are_grey(browser: Browser) -> None:
     source = Generated(12, 2, 100)
     with Feed(source) as feed:
         page, trouble = opened(browser, f"{feed.address}/#key={KEY}")
-        expect(page.locator("#tiles")).to_contain_text("Rival: first-come")
-        expect(page.locator("#tiles > div", has_text="Rival").locator(".value")).to_have_text(re.compile(r"^3[5-8]"))
+        expect(page.locator("#tiles")).to_contain_text("Baseline: first-come")
+        expect(page.locator("#tiles > div", has_text="Baseline").locator(".value")).to_have_text(re.compile(r"^3[5-8]"))
         names = page.locator("#reward .legend .name")
-        expect(names).to_have_text(["earned", "best the model sees", "first-come"])
-        expect(page.locator("#waits .legend")).to_contain_text("first-come, 90 %2.3 s")
+        expect(names).to_have_text(["earned", "best possible", "baseline: first-come"])
+        expect(page.locator("#waits .legend")).to_contain_text("baseline: first-come, p902.3 s")
         expect(page.locator("#queues .legend li")).to_have_count(8)
         expect(page.locator("#queues .note")).to_contain_text("and 4 more in grey")
         page.locator("#queues summary").click()
@@ -91,11 +91,11 @@ def test_a_rival_is_shown_beside_and_many_classes_are_grey(browser: Browser) -> 
     assert trouble == []
 
 
-def test_a_policy_without_knobs_and_learning_says_so(browser: Browser) -> None:
-    with Feed(Generated(2, 2, 5, policy="first-come")) as feed:
+def test_a_policy_that_neither_learns_nor_has_settings_is_shown_as_such(browser: Browser) -> None:
+    with Feed(Generated(2, 2, 5, learns=False)) as feed:
         page, trouble = opened(browser, f"{feed.address}/#key={KEY}")
-        expect(page.locator("#knobs .about")).to_have_text("First come, first served: there is nothing to turn")
-        expect(page.locator("#knobs form")).to_be_hidden()
+        expect(page.locator("#settings .about")).to_have_text("The policy first-come has no settings")
+        expect(page.locator("#settings form")).to_be_hidden()
         expect(page.locator("#learnt .note")).to_contain_text("does not learn")
         expect(page.locator("#allocation canvas")).to_be_visible()
         page.close()

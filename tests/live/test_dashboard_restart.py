@@ -1,4 +1,4 @@
-"""The dashboard while its service is away and comes back."""
+"""The dashboard while its service restarts."""
 
 import re
 from pathlib import Path
@@ -12,13 +12,13 @@ from small_load import SETTINGS
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs a Chromium or Chrome on the path")
 
 
-def moments(page: Page) -> list[float]:
+def samples(page: Page) -> list[float]:
     found: list[float] = page.locator("#queues tbody").evaluate("it => [...it.rows].map(row => Number(row.dataset.at))")
     return found
 
 
-def test_it_goes_on_after_a_restart_of_the_service(tmp_path: Path) -> None:
-    """The page says that the connection is lost, finds the service again by itself, and keeps what it knew."""
+def test_it_continues_after_a_restart_of_the_service(tmp_path: Path) -> None:
+    """The page shows that the connection is lost, reconnects by itself, and keeps its history."""
     database = f"sqlite:///{tmp_path / 'live.db'}"
     key = make_key(database, "read")
     settings = SETTINGS.format(sample=0.25)
@@ -29,7 +29,7 @@ def test_it_goes_on_after_a_restart_of_the_service(tmp_path: Path) -> None:
             expect(connection).to_have_attribute("data-state", "live")
             page.locator("#queues summary").click()
             expect(page.locator("#queues tbody tr").nth(3)).to_be_attached()
-            before = moments(page)
+            before = samples(page)
             assert service.stop() == 0, "a viewer does not keep the service from ending"
             expect(connection).to_have_attribute("data-state", "lost")
             expect(connection).to_contain_text("Connection lost")
@@ -39,7 +39,7 @@ def test_it_goes_on_after_a_restart_of_the_service(tmp_path: Path) -> None:
             newest = f"#queues tbody tr:not([data-at='{before[0]}'])"
             expect(page.locator(newest).first).to_be_attached()
             page.wait_for_timeout(800)
-            after = moments(page)
+            after = samples(page)
             assert set(before) <= set(after)
             assert len(after) > len(before)
             assert after == sorted(set(after), reverse=True)

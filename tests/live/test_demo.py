@@ -1,4 +1,4 @@
-"""The demo as a user meets it: something to watch, a clean end however it ends, and a second start that goes on."""
+"""The demo as a user sees it: something to watch, a clean end in all cases, and a second start that continues."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ from demo_process import PAGE, DemoProcess, is_locked, processor_seconds, reach,
 from process import wait_for
 
 START = 4.0
-"""Processor seconds of the service until the first leases. On a machine with nothing else to do they are seconds."""
+"""Processor seconds of the service until the first leases; on an idle machine they are seconds."""
 END = 10.0
 """Seconds to end while other tests keep the machine busy; alone it takes about two."""
 
@@ -21,15 +21,15 @@ def has_learnt(state: dict[str, Any]) -> bool:
 
 
 def refused(demo: DemoProcess) -> str:
-    """Return what a demo says that does not start."""
+    """Return the output of a demo that does not start."""
     with demo:
-        said, _ = demo.child.communicate(timeout=60.0)
-        assert demo.child.returncode == 2, said
-        return str(said)
+        output, _ = demo.child.communicate(timeout=60.0)
+        assert demo.child.returncode == 2, output
+        return str(output)
 
 
 def ends(demo: DemoProcess, number: int, *, group: bool) -> None:
-    """End a demo in order: soon, with exit code 0, and neither a process nor a lock is left."""
+    """End a demo cleanly: soon, with exit code 0, and without processes or locks left behind."""
     code, seconds = demo.end(number, group=group)
     assert code == 0 and seconds < END, f"exit code {code} after {seconds:.1f} s\n{demo.log()}"
     assert len(demo.pids) == 4 and not demo.left()
@@ -41,7 +41,9 @@ def test_there_is_something_to_watch_and_a_second_start_goes_on(tmp_path: Path) 
     with DemoProcess(tmp_path, "--port", "0") as demo, demo.open() as client:
         watch(client, lambda state: state["counters"].get("leased", 0) > 5)
         assert processor_seconds(demo.named("service")[0]) < START
-        assert demo.told[-3] == "training jobs on GPUs, as fast as measured, 12 servers; starting from nothing"
+        assert demo.lines[-3] == (
+            "Fleet: training jobs on GPUs with measured speeds, 12 servers. The scheduler has learnt nothing yet."
+        )
         port = str(client.base_url.port)
         elsewhere = tmp_path / "other"
         elsewhere.mkdir()
@@ -53,7 +55,7 @@ def test_there_is_something_to_watch_and_a_second_start_goes_on(tmp_path: Path) 
         ends(demo, signal.SIGINT, group=True)
 
     with DemoProcess(tmp_path, "--port", "0") as again, again.open() as client:
-        assert "; going on from " in again.told[-3]
+        assert ". The scheduler continues with " in again.lines[-3]
         after = client.get("/v1/state").raise_for_status().json()
         kept = np.array(after["width"]) / np.array(before["width"])  # of one who forgets all it is about ten
         assert kept.max() < 2.0, "nothing was forgotten; widths also follow the noise as it is estimated by now"
@@ -65,9 +67,9 @@ def test_there_is_something_to_watch_and_a_second_start_goes_on(tmp_path: Path) 
 def test_a_worker_that_is_killed_comes_back_and_nothing_outlives_a_killed_demo(tmp_path: Path) -> None:
     with DemoProcess(tmp_path, "--port", "0", "--fleet", "paper") as demo, demo.open() as client:
         watch(client, lambda state: state["counters"].get("leased", 0) > 5)
-        killed = demo.named("workers")[0]
+        killed = demo.named("traffic workers")[0]
         os.kill(killed, signal.SIGKILL)
-        wait_for(lambda: len(demo.named("workers")) == 2 and killed not in demo.named("workers"))
+        wait_for(lambda: len(demo.named("traffic workers")) == 2 and killed not in demo.named("traffic workers"))
         served = client.get("/v1/state").json()["counters"]["done"]
         watch(client, lambda state: state["counters"]["done"] > served + 5)
         demo.pids = demo.children()
@@ -83,28 +85,28 @@ def test_ctrl_c_while_it_starts(tmp_path: Path) -> None:
         ends(demo, signal.SIGINT, group=True)
 
 
-def test_a_rival_meets_the_same_jobs_and_is_shown_beside(tmp_path: Path) -> None:
-    with DemoProcess(tmp_path, "--port", "0", "--fleet", "paper", "--rival") as demo, demo.open() as client:
-        rival = PAGE.search(demo.told[-1])
-        assert rival is not None and demo.told[-1].startswith("first come, first served, has the same jobs at ")
-        moment = wait_for(lambda: shown_beside(client), 60.0)
-        assert moment["rival"]["name"] == "first-come" and moment["rival"]["wait_p50"] >= 0.0
+def test_a_baseline_gets_the_same_jobs_and_is_shown(tmp_path: Path) -> None:
+    with DemoProcess(tmp_path, "--port", "0", "--fleet", "paper", "--baseline") as demo, demo.open() as client:
+        baseline = PAGE.search(demo.lines[-1])
+        assert baseline is not None and demo.lines[-1].startswith("Baseline, first come, first served: http")
+        sample = wait_for(lambda: with_baseline(client), 60.0)
+        assert sample["rival"]["name"] == "first-come" and sample["rival"]["wait_p50"] >= 0.0
         watch(client, lambda state: state["counters"].get("submitted", 0) > 10)
-        with reach(rival) as other:
+        with reach(baseline) as other:
             assert other.get("/v1/knobs").json()["policy"] == "first-come"
             ours, theirs = newest_jobs(client), newest_jobs(other)
         both = ours.keys() & theirs.keys()
         assert len(both) > 5 and all(ours[number] == theirs[number] for number in both)
         code, _ = demo.end(signal.SIGINT, group=True)
         assert code == 0 and len(demo.pids) == 7 and not demo.left()
-        assert not is_locked(tmp_path / "demo.db") and not is_locked(tmp_path / "demo-rival.db")
+        assert not is_locked(tmp_path / "demo.db") and not is_locked(tmp_path / "demo-baseline.db")
 
 
-def shown_beside(client: httpx.Client) -> Any:
-    """Return the last moment if it shows a rival whose jobs have been served."""
-    moments = client.get("/v1/history?limit=1").raise_for_status().json()["moments"]
-    found = moments and moments[-1]["rival"]
-    return moments[-1] if found and found["wait_p50"] is not None else None
+def with_baseline(client: httpx.Client) -> Any:
+    """Return the newest sample if it has a baseline whose jobs have been served."""
+    samples = client.get("/v1/history?limit=1").raise_for_status().json()["moments"]
+    found = samples and samples[-1]["rival"]
+    return samples[-1] if found and found["wait_p50"] is not None else None
 
 
 def newest_jobs(client: httpx.Client) -> dict[int, Any]:

@@ -1,4 +1,4 @@
-"""The files of deploy/: what they ask for exists, what they run works, and what they claim is so."""
+"""The files of deploy/: their queries match existing metrics, and what they run works."""
 
 import json
 import re
@@ -17,7 +17,7 @@ from process import CONFIG, Process, make_key
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from bilinq.client import Client
-from bilinq.live.settings import Settings, load
+from bilinq.live.settings import ServiceSettings, load
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -30,7 +30,7 @@ RULES = [rule for group in ALERTS["groups"] for rule in group["rules"]]
 QUERIES = [target["expr"] for panel in PANELS for target in panel["targets"]] + [rule["expr"] for rule in RULES]
 
 OWN = {"up"}
-"""Metrics that Prometheus makes itself."""
+"""Metrics that Prometheus adds itself."""
 ADDED = {"job", "instance"}
 """Labels that Prometheus adds."""
 WORDS = {"sum", "max", "min", "by", "on", "and", "or", "rate", "increase", "time", "histogram_quantile"}
@@ -38,7 +38,7 @@ NAME = re.compile(r"[a-zA-Z_:][\w:]*")
 
 
 class Samples:
-    """The names of all samples of a service in use, with their labels and the values that these have."""
+    """The names of all samples of a service in use, with their labels and the values of these."""
 
     def __init__(self, text: str) -> None:
         self.labels: dict[str, dict[str, set[str]]] = {}
@@ -51,7 +51,7 @@ class Samples:
 
 @pytest.fixture(scope="module")
 def samples(tmp_path_factory: pytest.TempPathFactory) -> Samples:
-    """What a service shows after it has served a job and answered some questions."""
+    """The metrics of a service after it has served a job and some requests."""
     folder = tmp_path_factory.mktemp("deploy")
     database = f"sqlite:///{folder}/live.db"
     key = make_key(database, "admin")
@@ -80,7 +80,7 @@ def grouped(query: str) -> set[str]:
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_every_query_asks_for_what_there_is(query: str, samples: Samples) -> None:
+def test_every_query_uses_existing_metrics(query: str, samples: Samples) -> None:
     found = list(used(query))
     assert found
     assert query.count("(") == query.count(")")
@@ -106,19 +106,19 @@ def test_queries_that_are_wrong_are_noticed(samples: Samples) -> None:
         "sum(bilinq_leader",
     ):
         with pytest.raises(AssertionError):
-            test_every_query_asks_for_what_there_is(wrong, samples)
+            test_every_query_uses_existing_metrics(wrong, samples)
 
 
-def test_most_metrics_are_looked_at(samples: Samples) -> None:
-    asked = {name for query in QUERIES for name, _ in used(query)}
+def test_most_metrics_are_used(samples: Samples) -> None:
+    queried = {name for query in QUERIES for name, _ in used(query)}
     families = {re.sub(r"_(bucket|sum|count)$", "", name) for name in samples.labels}
-    seen = {re.sub(r"_(bucket|sum|count)$", "", name) for name in asked}
+    seen = {re.sub(r"_(bucket|sum|count)$", "", name) for name in queried}
     unseen = {"bilinq_build_info", "bilinq_epoch", "bilinq_jobs_leased", "bilinq_learner_eigenvalue", "bilinq_ready"}
     unseen |= {"bilinq_reward_weight", "process_start_time_seconds"}
     assert families - seen == unseen
 
 
-def test_the_dashboard_is_whole() -> None:
+def test_the_dashboard_is_complete() -> None:
     assert len({panel["id"] for panel in BOARD["panels"]}) == len(BOARD["panels"])
     assert [one["name"] for one in BOARD["templating"]["list"]] == ["source", "job"]
     for panel in PANELS:
@@ -140,17 +140,17 @@ def test_every_alert_says_what_is_wrong_and_is_in_the_manual() -> None:
         assert set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"])) <= grouped(rule["expr"]) | ADDED
 
 
-def test_prometheus_is_told_where_to_look() -> None:
-    told = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text(encoding="utf-8"))
-    (job,) = told["scrape_configs"]
+def test_prometheus_scrapes_the_default_address() -> None:
+    config = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text(encoding="utf-8"))
+    (job,) = config["scrape_configs"]
     assert job["job_name"] == "bilinq"
-    assert told["rule_files"] == ["alerts.yml"]
-    assert job["static_configs"] == [{"targets": [f"127.0.0.1:{Settings().port}"]}]
+    assert config["rule_files"] == ["alerts.yml"]
+    assert job["static_configs"] == [{"targets": [f"127.0.0.1:{ServiceSettings().port}"]}]
     assert job.get("metrics_path", "/metrics") == "/metrics"
 
 
 def unit() -> dict[str, list[str]]:
-    """Return what the unit says about the service; a name may stand there several times."""
+    """Return the section [Service] of the unit; a name may occur several times."""
     found: dict[str, list[str]] = {}
     for line in UNIT.read_text(encoding="utf-8").partition("[Service]")[2].partition("[Install]")[0].splitlines():
         if line and not line.startswith("#"):
@@ -159,13 +159,13 @@ def unit() -> dict[str, list[str]]:
     return found
 
 
-def test_the_unit_keeps_the_service_in_a_small_room() -> None:
+def test_the_unit_restricts_the_service() -> None:
     service = unit()
     assert service["User"] == ["bilinq"]
     for name in ("NoNewPrivileges", "ProtectHome", "PrivateTmp", "PrivateDevices", "RestrictNamespaces"):
         assert service[name] == ["yes"]
     assert (service["ProtectSystem"], service["CapabilityBoundingSet"]) == (["strict"], [""])
-    assert float(service["TimeoutStopSec"][0]) > 30.0  # as long as requests may take to end
+    assert float(service["TimeoutStopSec"][0]) > 30.0  # requests may take so long to end
     assert "MemoryDenyWriteExecute" not in service
 
 
@@ -198,7 +198,7 @@ def instructions() -> list[tuple[str, str]]:
     return [(line.split()[0], line.partition(" ")[2]) for line in lines]
 
 
-def test_the_container_is_made_of_what_there_is() -> None:
+def test_the_container_is_built_from_existing_files() -> None:
     for name, rest in instructions():
         if name == "COPY" and "--from" not in rest:
             for source in rest.split()[:-1]:
@@ -210,7 +210,7 @@ def test_the_container_is_made_of_what_there_is() -> None:
     assert "-c constraints.txt" in install
 
 
-def test_the_container_runs_as_nobody_in_particular() -> None:
+def test_the_container_runs_as_an_unprivileged_user() -> None:
     final = instructions()[max(k for k, (name, _) in enumerate(instructions()) if name == "FROM") :]
     users = [rest for name, rest in final if name == "USER"]
     assert users == ["10001:10001"]
@@ -219,11 +219,11 @@ def test_the_container_runs_as_nobody_in_particular() -> None:
     settings = load(environment={name: value for name, value in given.items() if name.startswith("BILINQ_")})
     assert (settings.port, settings.log_format) == (8000, "json")
     assert settings.database == f"sqlite:///{dict(final)['VOLUME']}/bilinq.db"
-    known = {f"BILINQ_{name.upper()}" for name in Settings.__struct_fields__}
+    known = {f"BILINQ_{name.upper()}" for name in ServiceSettings.__struct_fields__}
     assert {name for name in given if name.startswith("BILINQ_")} <= known
 
 
-def test_the_container_knows_whether_it_is_well(tmp_path: Path) -> None:
+def test_the_container_has_a_health_check(tmp_path: Path) -> None:
     (check,) = [rest for name, rest in instructions() if name == "HEALTHCHECK"]
     program, *words = json.loads(check[check.index("[") :])
     assert program == "python"

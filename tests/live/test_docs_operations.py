@@ -12,9 +12,9 @@ from databases import PROGRAMS, Postgres
 from process import Process, make_key
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from bilinq.live.api.server import GRACE
-from bilinq.live.service.local_keys import FRESH
-from bilinq.live.settings import Settings
+from bilinq.live.http.server import GRACE
+from bilinq.live.service.administration import FRESH
+from bilinq.live.settings import ServiceSettings
 from pages import FENCE, ROOT, page, run, script, section
 
 pytest_plugins = ("databases",)
@@ -46,9 +46,9 @@ def test_the_drill_works_as_written(tmp_path: Path) -> None:
     prepare(tmp_path)
     text = section(TEXT, "A drill")
     printed = run(script(text, tmp_path), tmp_path, with_path(tmp_path))
-    said = [body for kind, _, body in FENCE.findall(text) if kind == "text"]
-    assert len(said) == 2
-    for one in said:
+    shown = [body for kind, _, body in FENCE.findall(text) if kind == "text"]
+    assert len(shown) == 2
+    for one in shown:
         assert one in printed
 
 
@@ -90,31 +90,33 @@ def test_postgresql_is_restored_as_written(tmp_path: Path, postgres: Postgres) -
 
 def test_every_metric_is_in_the_table(tmp_path: Path) -> None:
     table = section(TEXT, "Watching")
-    told = set(re.findall(r"`((?:bilinq|process)_\w+)`", "\n".join(re.findall(r"^\| `.*?\| ", table, re.MULTILINE))))
+    documented = set(
+        re.findall(r"`((?:bilinq|process)_\w+)`", "\n".join(re.findall(r"^\| `.*?\| ", table, re.MULTILINE)))
+    )
     database = f"sqlite:///{tmp_path}/live.db"
     key = make_key(database, "read")
     with Process(tmp_path, database) as process, process.client(key) as http:
         http.get("/metrics")
         found = {family.name + "_total" * (family.type == "counter") for family in parse(http.get("/metrics").text)}
         assert process.stop() == 0
-    assert told == found
+    assert documented == found
 
 
 def test_every_event_is_in_the_table_with_its_level() -> None:
     """Of the service; what clients and workers log is their own."""
-    told = dict(re.findall(r"^\| `(.+?)` \| (\w+) \|", section(TEXT, "Logs"), re.MULTILINE))
+    documented = dict(re.findall(r"^\| `(.+?)` \| (\w+) \|", section(TEXT, "Logs"), re.MULTILINE))
     found: dict[str, str] = {}
     for file in (ROOT / "src" / "bilinq" / "live").rglob("*.py"):
         if "client" not in file.parts:
             for level, event in re.findall(r'\blog\.(\w+)\(\s*"([^"]+)"', file.read_text(encoding="utf-8")):
                 found[re.sub(r"%\w", "...", event)] = level.replace("exception", "error")
-    assert {shortened(event, told): level for event, level in found.items()} == told
-    assert len(found) == len(told)
+    assert {shortened(event, documented): level for event, level in found.items()} == documented
+    assert len(found) == len(documented)
 
 
-def shortened(event: str, told: Iterable[str]) -> str:
+def shortened(event: str, documented: Iterable[str]) -> str:
     """Return how the table has an event: whole, or up to an ellipsis."""
-    short = [one for one in told if one.endswith("...") and ": " not in one]
+    short = [one for one in documented if one.endswith("...") and ": " not in one]
     return next((one for one in short if event.startswith(one[:-3])), event)
 
 
@@ -134,4 +136,4 @@ def test_paths_and_times_are_those_of_the_files() -> None:
 @pytest.mark.parametrize("name", ["backlog", "retention", "slot", "rate", "lease", "advertise", "log_format"])
 def test_settings_that_are_named_exist(name: str) -> None:
     assert f"`{name}" in TEXT
-    assert name in Settings.__struct_fields__
+    assert name in ServiceSettings.__struct_fields__

@@ -21,8 +21,8 @@ from databases import Postgres
 from process import make_key, wait_for
 from template import Copy, Template
 
-from bilinq.live.messages import JobClass, ServerClass
-from bilinq.live.settings import Settings
+from bilinq.live.settings import ServiceSettings
+from bilinq.live.wire.messages import JobClassInfo, ServerClassInfo
 
 pytest_plugins = ["databases"]
 
@@ -85,9 +85,9 @@ def live(template: Template, database: str, key: str, **options: Any) -> Iterato
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    settings = Settings(
+    settings = ServiceSettings(
         database=database, port=port, slot=0.02, work_conserving=True, rate=0.0, seed=1, max_body=4096,
-        job_class=(JobClass("short", [1.0, 0.2]),), server_class=(ServerClass("gpu", [0.3, 1.0]),), **options,
+        job_class=(JobClassInfo("short", [1.0, 0.2]),), server_class=(ServerClassInfo("gpu", [0.3, 1.0]),), **options,
     )  # fmt: skip
     headers = {"Authorization": f"Bearer {key}"}
     with (
@@ -116,7 +116,7 @@ BAD_JOBS = [
 ]
 
 
-def test_bad_jobs_are_refused_whole(service: Live) -> None:
+def test_bad_jobs_are_refused_all_or_none(service: Live) -> None:
     for body, status, told in BAD_JOBS:
         answer = service.client.post("/v1/jobs", content=body, headers={"Content-Type": "application/json"})
         assert answer.status_code == status, answer.text
@@ -167,7 +167,7 @@ def test_a_server_that_asks_again_ends_its_lease_and_the_old_fence_is_stale(serv
     assert service.client.get("/v1/state").json()["reward_total"] == 0.25
 
 
-def test_others_learn_nothing_about_a_lease(service: Live) -> None:
+def test_other_keys_get_no_information_about_a_lease(service: Live) -> None:
     made = service.client.post("/v1/keys", json={"scopes": ["work"]}).json()["key"]
     for end in ("active", "failed"):
         service.submit()
@@ -180,8 +180,8 @@ def test_others_learn_nothing_about_a_lease(service: Live) -> None:
         assert lease["job"]["id"] not in answer.text
 
 
-def test_a_full_disk_is_told_and_passes(service: Live, tmp_path: Path) -> None:
-    """The system refuses to let the files of the service grow; whatever it acknowledged before, then and after is there."""
+def test_a_full_disk_is_reported_and_passes(service: Live, tmp_path: Path) -> None:
+    """Files of the service cannot grow for a while; everything that it acknowledged before, during and after is there."""
     taken = [ref["id"] for _ in range(5) for ref in service.submit(size=1000).json()["jobs"]]
     lease = service.lease()
     largest = max((tmp_path / name).stat().st_size for name in ("live.db", "live.db-wal"))
@@ -286,7 +286,7 @@ def signal_to(process: Copy, number: int) -> None:
 
 
 def leads(service: Live) -> bool:
-    """Return whether a service answers although the leader before it is frozen."""
+    """Return whether a service answers although the previous leader is frozen."""
     try:
         return service.client.get("/v1/state", timeout=1.0).status_code == 200
     except httpx.TransportError:
@@ -295,7 +295,7 @@ def leads(service: Live) -> bool:
 
 def test_two_services_on_one_file(template: Template, service: Live, sqlite_url: str) -> None:
     before = template.log.read_text()
-    with template.start(Settings(database=sqlite_url, port=0)) as second:
+    with template.start(ServiceSettings(database=sqlite_url, port=0)) as second:
         wait_for(lambda: not second.alive)
     told = template.log.read_text().removeprefix(before)
     assert f"is in use by process {service.process.pid}" in json.dumps(told)

@@ -4,20 +4,20 @@ import asyncio
 
 import pytest
 
-from bilinq.errors import Clash, NoKey, NotKnown
+from bilinq.errors import Conflict, NoKey, NotFound
 from bilinq.live.keys import LOCAL
-from bilinq.live.messages import JobClass, NewKey, Rotate, ServerClass
 from bilinq.live.service import Service
-from bilinq.live.settings import Settings
+from bilinq.live.settings import ServiceSettings
 from bilinq.live.store import open_store
+from bilinq.live.wire.messages import JobClassInfo, NewKey, Rotate, ServerClassInfo
 
 pytest_plugins = ["databases"]
 
 
-def test_the_old_key_is_good_until_the_grace_is_over(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_old_key_is_valid_until_the_grace_is_over(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> None:
-        settings = Settings(
-            database=database_url, job_class=(JobClass("a", [1.0]),), server_class=(ServerClass("x", [1.0]),)
+        settings = ServiceSettings(
+            database=database_url, job_class=(JobClassInfo("a", [1.0]),), server_class=(ServerClassInfo("x", [1.0]),)
         )
         service = Service(settings, open_store(database_url))
         await service.start()
@@ -31,9 +31,9 @@ def test_the_old_key_is_good_until_the_grace_is_over(database_url: str, monkeypa
         with pytest.raises(NoKey, match="has expired"):
             service.identify(old.key)
         assert service.identify(new.key).scopes == {"submit", "read"}
-        with pytest.raises(Clash, match="not good any more"):
+        with pytest.raises(Conflict, match="has expired or was revoked; create a new one"):
             await service.rotate_key(LOCAL, old.info.prefix, Rotate())
-        with pytest.raises(NotKnown, match="there is no key 'nobody'"):
+        with pytest.raises(NotFound, match="there is no key 'nobody'"):
             await service.rotate_key(LOCAL, "nobody", Rotate())
         actions = [entry.what for entry in (await service.audit(LOCAL, 10)).entries]
         assert actions[:3] == ["rotate key", "create key", "create key"]

@@ -1,4 +1,4 @@
-"""`/metrics` of real services: the numbers are those of what happened, and every process answers for itself."""
+"""`/metrics` of real services: the numbers match what happened, and every process reports its own."""
 
 import asyncio
 import time
@@ -14,11 +14,11 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 
 from bilinq.client import Client
 from bilinq.errors import BadInput
-from bilinq.live.messages import JobClass, ServerClass
 from bilinq.live.service import Service
-from bilinq.live.service.local_keys import FRESH
-from bilinq.live.settings import Settings, load
+from bilinq.live.service.administration import FRESH
+from bilinq.live.settings import ServiceSettings, load
 from bilinq.live.store import open_store
+from bilinq.live.wire.messages import JobClassInfo, ServerClassInfo
 
 pytest_plugins = ("databases",)
 
@@ -42,13 +42,13 @@ class Scrape:
 
 
 def scrape(client: Any) -> Scrape:
-    answer = client.get("/metrics")
-    assert answer.status_code == 200, answer.text
-    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
-    return Scrape(answer.text)
+    response = client.get("/metrics")
+    assert response.status_code == 200, response.text
+    assert response.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    return Scrape(response.text)
 
 
-def test_the_numbers_are_those_of_what_happened(tmp_path: Path) -> None:
+def test_the_numbers_match_what_happened(tmp_path: Path) -> None:
     database = f"sqlite:///{tmp_path}/live.db"
     key = make_key(database, "admin")
     with Process(tmp_path, database, settings=SETTINGS) as process, process.client(key) as http:
@@ -58,7 +58,7 @@ def test_the_numbers_are_those_of_what_happened(tmp_path: Path) -> None:
             first = scrape(http)
             assert (
                 first("bilinq_jobs_submitted_total", job_class="short") == 0
-            )  # there from the start, so rates are right
+            )  # present from the start, so that rates are right
             waiting = [client.submit("short").id for _ in range(5)]
             time.sleep(0.3)
             for reward in (0.25, 0.75):
@@ -89,7 +89,7 @@ def test_the_numbers_are_those_of_what_happened(tmp_path: Path) -> None:
             1.0,
             2,
         )
-        assert found("bilinq_wait_seconds_count", job_class="short") == 4  # the one that failed waited first only once
+        assert found("bilinq_wait_seconds_count", job_class="short") == 4  # the one that failed had only one first wait
         assert found("bilinq_wait_seconds_bucket", job_class="short", le="0.25") == 0
         assert found("bilinq_wait_seconds_bucket", job_class="short", le="30.0") == 4
         waits = state.job_classes[0].wait
@@ -115,11 +115,11 @@ def test_the_numbers_are_those_of_what_happened(tmp_path: Path) -> None:
         assert again("bilinq_http_answers_total", method="other", path="/v1/jobs", status="405") == 1
 
 
-def test_every_metric_is_named_and_described_as_prometheus_asks(tmp_path: Path) -> None:
+def test_every_metric_is_named_and_described_as_prometheus_requires(tmp_path: Path) -> None:
     database = f"sqlite:///{tmp_path}/live.db"
     key = make_key(database, "read")
     with Process(tmp_path, database) as process, process.client(key) as http:
-        scrape(http)  # the first of the answers to be counted
+        scrape(http)  # the first response to be counted
         found = scrape(http)
     for name, family in found.families.items():
         assert name.startswith(("bilinq_", "process_"))
@@ -147,7 +147,7 @@ def test_dead_jobs_are_counted_over_restarts_and_retries(tmp_path: Path) -> None
         assert scrape(http)("bilinq_jobs_dead") == 1
 
 
-def test_first_come_has_no_learner_and_no_knobs(tmp_path: Path) -> None:
+def test_first_come_has_no_learner_and_no_settings(tmp_path: Path) -> None:
     database = f"sqlite:///{tmp_path}/live.db"
     key = make_key(database, "read")
     with Process(tmp_path, database, "--policy", "first-come") as process, process.client(key) as http:
@@ -163,14 +163,14 @@ def test_metrics_may_be_open() -> None:
     assert ask(closed, "GET", "/metrics", key=service.add_key("submit", "work")).status == 403
     assert ask(closed, "GET", "/metrics", key=service.add_key("read")).status == 200
     opened, _ = make_fake(metrics="open")
-    answer = ask(opened, "GET", "/metrics")
-    assert (answer.status, answer.body) == (200, b"bilinq_ready 1\n")
+    response = ask(opened, "GET", "/metrics")
+    assert (response.status, response.body) == (200, b"bilinq_ready 1\n")
     assert ask(opened, "GET", "/v1/state").status == 401
     with pytest.raises(BadInput, match="--metrics: must be one of key, open; got 'all'"):
         load(options={"metrics": "all"}, environment={})
 
 
-def test_a_follower_answers_for_itself(tmp_path: Path, postgres_url: str) -> None:
+def test_a_follower_reports_its_own_numbers(tmp_path: Path, postgres_url: str) -> None:
     key = make_key(postgres_url, "read")
     other = make_key(postgres_url, "submit")
     with Process(tmp_path / "a", postgres_url) as leader, Process(tmp_path / "b", postgres_url) as follower:
@@ -189,7 +189,7 @@ def test_a_follower_answers_for_itself(tmp_path: Path, postgres_url: str) -> Non
         assert follower.stop() == 0
 
 
-def test_it_answers_while_the_database_is_away(tmp_path: Path, postgres: Postgres) -> None:
+def test_it_responds_while_the_database_is_unavailable(tmp_path: Path, postgres: Postgres) -> None:
     url = postgres.fresh()
     key = make_key(url, "read")
     with Process(tmp_path, url) as process, process.client(key) as http:
@@ -206,12 +206,12 @@ def test_it_answers_while_the_database_is_away(tmp_path: Path, postgres: Postgre
 
 
 def test_a_scrape_of_many_classes_is_quick(tmp_path: Path) -> None:
-    """50 x 20 classes: below 5 ms on the processor, the best of some, since other work on the machine is in the way."""
+    """50 x 20 classes: below 5 ms of CPU time, the best of several runs, since other work disturbs the measurement."""
 
     async def run() -> tuple[float, str]:
-        settings = Settings(
-            job_class=tuple(JobClass(f"job {k}", [1.0, k / 50]) for k in range(50)),
-            server_class=tuple(ServerClass(f"server {k}", [1.0, k / 20]) for k in range(20)),
+        settings = ServiceSettings(
+            job_class=tuple(JobClassInfo(f"job {k}", [1.0, k / 50]) for k in range(50)),
+            server_class=tuple(ServerClassInfo(f"server {k}", [1.0, k / 20]) for k in range(20)),
         )
         service = Service(settings, open_store(f"sqlite:///{tmp_path}/live.db"))
         await service.start()

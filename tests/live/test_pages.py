@@ -1,4 +1,4 @@
-"""The dashboard's files: who gets them, with which headers, and that they ask nothing of others."""
+"""The dashboard's files: who gets them, with which headers, and that they load nothing from elsewhere."""
 
 import re
 from importlib import resources
@@ -28,7 +28,7 @@ def test_the_page_needs_no_key_and_may_load_only_its_own_files() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if name != "index.html"])
-def test_a_file_is_served_as_what_it_is(name: str) -> None:
+def test_a_file_is_served_with_its_content_type(name: str) -> None:
     answer = get(f"/dashboard/{name}")
     kinds = {"js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8", "svg": "image/svg+xml"}
     assert (answer.status, answer.headers["content-type"]) == (200, kinds[name.rpartition(".")[2]])
@@ -48,32 +48,32 @@ def test_a_file_that_the_browser_has_is_not_sent_again() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/dashboard", "/dashboard/", "/dashboard/index.html", "/dashboard/../api/app.py", "/index.html"]
+    "path", ["/dashboard", "/dashboard/", "/dashboard/index.html", "/dashboard/../http/app.py", "/index.html"]
 )
 def test_nothing_else_is_served(path: str) -> None:
     assert get(path).status == 404
 
 
-def test_a_process_that_follows_serves_the_page_itself() -> None:
+def test_a_follower_serves_the_page_itself() -> None:
     app, service = make_fake()
     service.following = True
     assert ask(app, "GET", "/").status == 200
     assert ask(app, "GET", "/v1/me").status == 503
 
 
-def test_the_page_is_only_there_to_be_read() -> None:
+def test_the_page_can_only_be_read() -> None:
     answer = get("/", method="POST")
     assert (answer.status, answer.headers["allow"]) == (405, "GET, HEAD")
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_no_address_of_others_and_nothing_inline(name: str) -> None:
+def test_no_foreign_address_and_nothing_inline(name: str) -> None:
     text = (FOLDER / name).read_text()
     assert not re.findall(r"(?:https?:)?//[\w.-]+\.\w+", text.replace("http://www.w3.org/2000/svg", ""))
     assert not re.findall(r"innerHTML|eval\(|<style|style=|\son\w+=\"|<script>", text)
 
 
-def test_every_import_leads_to_a_file() -> None:
+def test_every_import_is_a_file() -> None:
     for path in FOLDER.glob("*.js"):
         for found in re.findall(r"from '\./(.+?)'", path.read_text()):
             assert (FOLDER / found).is_file(), f"{path.name}: {found}"

@@ -1,4 +1,4 @@
-"""Shards and sweeps on a real Ray: actors that are killed, slow or away, addresses that do not answer, private files."""
+"""Shards and sweeps on a real Ray: actors that are killed, slow or silent, addresses that do not answer, private files."""
 
 import json
 import os
@@ -10,17 +10,20 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from bilinq import ray_cluster, sweep
 from bilinq.distributed import Own, System, gap_bound
-from bilinq.distributed.iterate import distance
-from bilinq.distributed.on_ray import Moment, RayRun, solve
+from bilinq.distributed.on_ray import RayRun, RunProgress, cluster, solve
+from bilinq.distributed.rounds import distance
 from bilinq.errors import NotSolved, Unreachable
+from bilinq.experiments import sweep
+from bilinq.lab.figure import ReportOptions
+from bilinq.lab.paper import redraw
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals differ elsewhere")
 SYSTEM = System.synthetic(12, 4, delay=(0, 0), seed=1)
@@ -37,23 +40,23 @@ kind = "greedy"
 
 
 class At:
-    """Signals that shards get on the way: (gap at which, name, signal), in order; and what was seen."""
+    """Sends signals to shards: (gap at which, name, signal), in order; keeps the states it has seen."""
 
     def __init__(self, *signals: tuple[float, str, signal.Signals]) -> None:
-        self.left, self.moments, self.hit = list(signals), list[Moment](), list[int]()
+        self.left, self.states, self.hit = list(signals), list[RunProgress](), list[int]()
 
-    def __call__(self, moment: Moment) -> None:
-        self.moments.append(moment)
-        while self.left and moment.gap <= self.left[0][0]:
+    def __call__(self, state: RunProgress) -> None:
+        self.states.append(state)
+        while self.left and state.gap <= self.left[0][0]:
             _, name, sign = self.left.pop(0)
-            os.kill(moment.pids[name], sign)
-            self.hit.append(moment.pids[name])
+            os.kill(state.pids[name], sign)
+            self.hit.append(state.pids[name])
 
 
 @pytest.fixture(scope="module")
 def ray() -> Iterator[Any]:
     before = dict(os.environ)
-    with ray_cluster.joined() as module:
+    with cluster.joined() as module:
         folder = Path(os.environ["RAY_AUTH_TOKEN_PATH"]).parent
         yield module
     assert not folder.exists()
@@ -64,7 +67,7 @@ def ray() -> Iterator[Any]:
 
 
 def right(run: RayRun, system: System, gap: float = 1e-5) -> None:
-    """See that a run has the allocation of the system, by its own certificate and by the convex program."""
+    """Check that a run has the allocation of the system, by its own certificate and by the convex program."""
     assert run.gap <= gap and run.gap == float(gap_bound(system, run.expected))
     assert float(distance(system, run.expected)) < 5e-3
 
@@ -84,32 +87,32 @@ def test_killed_shards_are_replaced(ray: Any, capfd: pytest.CaptureFixture[str])
     at = At((0.5, "job shard 0", signal.SIGKILL), (0.5, "server shard 1", signal.SIGKILL))
     run = solve(SYSTEM, shards=(2, 2), tolerance=1e-5, away=60.0, seconds=120.0, progress=at)
     assert run.restarts == {"job shard 0": 1, "server shard 1": 1} and run.absent == ()
-    assert at.moments[-1].pids["job shard 0"] != at.hit[0]
+    assert at.states[-1].pids["job shard 0"] != at.hit[0]
     right(run, SYSTEM)
     assert capfd.readouterr() == ("", "")
 
 
 def test_a_slow_shard_does_not_stop_the_others(ray: Any) -> None:
-    """A job shard that stands still for a second: the other goes on talking, and in the end all is right."""
+    """A job shard is stopped for a second: the other continues to exchange messages, and the result is right."""
     at = At((0.5, "job shard 1", signal.SIGSTOP))
     began: list[float] = []
 
-    def watch(moment: Moment) -> None:
-        at(moment)
+    def progress(state: RunProgress) -> None:
+        at(state)
         if at.hit and not began:
-            began.append(moment.seconds)
-        if at.hit and len(began) == 1 and moment.seconds > began[0] + 1.0:
+            began.append(state.seconds)
+        if at.hit and len(began) == 1 and state.seconds > began[0] + 1.0:
             os.kill(at.hit[0], signal.SIGCONT)
-            began.append(moment.seconds)
+            began.append(state.seconds)
 
-    run = solve(SYSTEM, shards=(2, 2), tolerance=1e-5, away=60.0, seconds=120.0, progress=watch)
-    meanwhile = [m.messages for m in at.moments if began[0] < m.seconds <= began[1]]
+    run = solve(SYSTEM, shards=(2, 2), tolerance=1e-5, away=60.0, seconds=120.0, progress=progress)
+    meanwhile = [m.messages for m in at.states if began[0] < m.seconds <= began[1]]
     assert meanwhile[-1] - meanwhile[0] > 20
     assert run.restarts == {} and run.absent == ()
     right(run, SYSTEM)
 
 
-def test_what_stays_away_leaves_the_problem(ray: Any) -> None:
+def test_shards_that_stop_answering_leave_the_problem(ray: Any) -> None:
     at = At((0.5, "server shard 1", signal.SIGSTOP), (0.5, "job shard 2", signal.SIGSTOP))
     try:
         run = solve(SYSTEM, shards=(3, 2), tolerance=1e-4, away=1.5, seconds=120.0, progress=at)
@@ -145,17 +148,27 @@ def test_a_sweep_on_ray_is_the_sweep_on_processes(ray: Any, tmp_path: Path) -> N
         assert one.samples.keys() == two.samples.keys()
         for name, values in one.samples.items():
             np.testing.assert_array_equal(values, two.samples[name])
-    (out / f"{plan.cells()[1].key}.json").unlink()
+    (out / f"{plan.cells()[1].key}.npz").unlink()
     again = sweep.run(plan, out, workers=1, engine="ray")
     assert [result.found for result in again] == [True, False]
     np.testing.assert_array_equal(again[1].samples["regret"], here[1].samples["regret"])
+
+
+def test_a_figure_on_ray_is_the_figure_in_this_process(ray: Any, tmp_path: Path) -> None:
+    options = ReportOptions(quick=True, replications=2)
+    redraw(options, tmp_path / "here", ["load"], workers=1)
+    redraw(options, tmp_path / "ray", ["load"], engine="ray")
+    for name in ("claims.json", "data/load.csv", "figures/load.svg"):
+        assert (tmp_path / "here" / name).read_bytes() == (tmp_path / "ray" / name).read_bytes()
 
 
 def test_the_command_joins_a_cluster(ray: Any, tmp_path: Path) -> None:
     address = ray.get_runtime_context().gcs_address
     assert address.startswith("127.0.0.1:")
     words = ["distributed", "--engine", "ray", "--shards", "2,1", "--address", address, "--json"]
-    done = subprocess.run([sys.executable, "-m", "bilinq.cli", *words], capture_output=True, text=True, cwd=tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-m", "bilinq.commands.app", *words], capture_output=True, text=True, cwd=tmp_path
+    )
     assert (done.returncode, done.stderr) == (0, "")
     printed = json.loads(done.stdout)
     assert [engine["engine"] for engine in printed["engines"]] == ["in process", "convex program", "Ray, 2 + 1 shards"]
@@ -180,25 +193,30 @@ def test_files_are_the_users_alone_and_ports_the_machines(ray: Any) -> None:
 
 @pytest.mark.parametrize("words", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
 def test_an_address_where_something_else_listens_is_named_in_time(words: bytes) -> None:
-    def speak() -> None:
-        connection, _ = server.accept()
-        with connection:
+    """Every connection gets the same words, or none: the first, which only checks that somebody listens, and Ray's."""
+
+    def answer(connection: socket.socket) -> None:
+        with connection, suppress(OSError):
             connection.sendall(words)
-            connection.recv(1) if words else time.sleep(5.0)
+            while connection.recv(1024):
+                pass
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                threading.Thread(target=answer, args=(server.accept()[0],), daemon=True).start()
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
-        answer = threading.Thread(target=speak)
-        answer.start()
+        threading.Thread(target=serve, daemon=True).start()
         began = time.monotonic()
-        with pytest.raises(Unreachable, match=f"address {address}: (nothing|what) answers there"):
-            ray_cluster.probe(address)
+        with pytest.raises(Unreachable, match=f"^address {address}: what answers there is not Ray$"):
+            cluster.probe(address)
         assert time.monotonic() - began < 10.0
-        answer.join()
 
 
-def test_a_cluster_with_another_token_says_so(ray: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_with_another_token_is_named(ray: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     address = ray.get_runtime_context().gcs_address
     monkeypatch.setenv("RAY_AUTH_TOKEN", "0" * 64)
-    with pytest.raises(Unreachable, match="its token is another"):
-        ray_cluster.probe(address)
+    with pytest.raises(Unreachable, match="expects another token; set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH"):
+        cluster.probe(address)

@@ -7,21 +7,22 @@ from typing import Any
 
 import pytest
 from databases import leading, stored
-from slotless import life, ready, run, serving
+from slotless import ready, run, serve_job, serving
 
-from bilinq.errors import Away
+from bilinq.errors import Unavailable
 from bilinq.live.keys import LOCAL
-from bilinq.live.messages import NewJob, NewServer, WorkFinish
-from bilinq.live.scheduler import Scheduler
 from bilinq.live.service.outbox import Changes
-from bilinq.live.store import Transaction, checkpoints, jobs, leases, servers
-from bilinq.live.store.jobs import JobRow
+from bilinq.live.store import Transaction
+from bilinq.live.store.class_tables import all_servers, newest_checkpoints
+from bilinq.live.store.job_tables import JobRow, active_leases, insert_jobs
+from bilinq.live.wire.messages import NewJob, NewServer, WorkFinish
+from bilinq.scheduler.scheduler import Scheduler
 
 pytest_plugins = ["databases"]
 
 
 def test_the_database_changes_in_the_order_of_memory(sqlite_url: str) -> None:
-    """A job that is cancelled in the moment after its lease was granted stays cancelled, also after a kill."""
+    """A job that is cancelled right after its lease was granted stays cancelled, also after a kill."""
 
     async def work() -> None:
         async with serving(sqlite_url) as service:
@@ -29,37 +30,37 @@ def test_the_database_changes_in_the_order_of_memory(sqlite_url: str) -> None:
             server = await service.register(LOCAL, NewServer("x"))
             poll = asyncio.ensure_future(service.lease(LOCAL, [server.id], 0.5))
             await asyncio.sleep(0)
-            memory, changes = service.core.memory, Changes()
-            service.core.run_slot()
+            memory, changes = service.replica.memory, Changes()
+            service.slots.run_slot()
             assert memory.leased["a"] == 1
             memory.cancel(int(id[1:]), time.time(), changes)
-            await service.core.write(changes.write)
+            await service.replica.write(changes.write)
             assert await poll == []
             assert (await service.job(LOCAL, id)).state == "cancelled"
-            assert await service.core.store.read(leases.active) == []
+            assert await service.replica.store.read(active_leases) == []
 
     run(work())
 
 
-def test_a_slot_that_fails_is_answered_and_mended(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slot_that_fails_is_answered_and_recovered_from(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> None:
         async with serving(sqlite_url) as service:
             await service.submit(LOCAL, [NewJob("a")])
             server = await service.register(LOCAL, NewServer("x"))
-            broken = service.core.memory.scheduler
+            broken = service.replica.memory.scheduler
             monkeypatch.setattr(broken, "assign", lambda *_: 1 / 0)
             assert await service.lease(LOCAL, [server.id], 0.0) == []
             assert not service.ready
-            with pytest.raises(Away):
+            with pytest.raises(Unavailable):
                 await service.submit(LOCAL, [NewJob("a")])
             await ready(service)
-            assert service.core.memory.scheduler is not broken
+            assert service.replica.memory.scheduler is not broken
             assert len(await service.lease(LOCAL, [server.id], 0.0)) == 1
 
     run(work())
 
 
-def test_a_slot_that_always_fails_is_mended_less_and_less_often(
+def test_a_slot_that_always_fails_is_retried_less_and_less_often(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Within three seconds pauses of 0, 0.25, 0.5, 1 and 2 s leave room for five times; without, there are hundreds."""
@@ -72,7 +73,7 @@ def test_a_slot_that_always_fails_is_mended_less_and_less_often(
                 patch.setattr(Scheduler, "assign", lambda *_: 1 / 0)
                 end = time.monotonic() + 3.0
                 while time.monotonic() < end:
-                    with contextlib.suppress(Away):
+                    with contextlib.suppress(Unavailable):
                         assert await service.lease(LOCAL, [server.id], 0.1) == []
                     await asyncio.sleep(0.01)
             await ready(service)
@@ -83,7 +84,7 @@ def test_a_slot_that_always_fails_is_mended_less_and_less_often(
 
 
 def test_what_was_acknowledged_is_seen_at_once(database_url: str) -> None:
-    """Whoever reads beside the writer sees all that somebody was told of, and the states never go back."""
+    """A reader sees everything that was acknowledged, and states never go back."""
 
     async def work() -> None:
         async with serving(database_url) as service:
@@ -114,7 +115,7 @@ def test_a_lease_that_cannot_be_written_ends_the_call_that_waits(
             await service.submit(LOCAL, [NewJob("a")])
             server = await service.register(LOCAL, NewServer("x"))
             with monkeypatch.context() as patch:
-                patch.setattr(leases, "grant", fail)
+                patch.setattr("bilinq.live.service.outbox.grant_leases", fail)
                 assert await service.lease(LOCAL, [server.id], 30.0) == []
             await ready(service)
             assert len(await service.lease(LOCAL, [server.id], 0.0)) == 1
@@ -122,7 +123,7 @@ def test_a_lease_that_cannot_be_written_ends_the_call_that_waits(
     run(work())
 
 
-def test_an_end_that_cannot_be_written_is_forgotten_by_memory(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_end_that_cannot_be_written_is_undone_in_memory(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(tx: Transaction, rows: Any) -> None:
         raise RuntimeError("made up")
 
@@ -133,7 +134,7 @@ def test_an_end_that_cannot_be_written_is_forgotten_by_memory(sqlite_url: str, m
             lease = (await service.lease(LOCAL, [server.id], 0.0))[0]
             end = WorkFinish(lease.lease, lease.fence, 0.5)
             with monkeypatch.context() as patch:
-                patch.setattr(jobs, "set_ended", fail)
+                patch.setattr("bilinq.live.service.outbox.end_jobs", fail)
                 with pytest.raises(RuntimeError, match="made up"):
                     await service.finish_one(LOCAL, end)
             await ready(service)
@@ -150,38 +151,36 @@ def test_a_write_that_fails_is_noticed_although_nobody_waits_for_it(
         async with serving(sqlite_url) as service:
             id = (await service.submit(LOCAL, [NewJob("a")])).jobs[0].id
             with monkeypatch.context() as patch:
-                patch.setattr(jobs, "set_ended", lambda *_: 1 / 0)
-                memory, changes = service.core.memory, Changes()
+                patch.setattr("bilinq.live.service.outbox.end_jobs", lambda *_: 1 / 0)
+                memory, changes = service.replica.memory, Changes()
                 memory.cancel(int(id[1:]), time.time(), changes)
-                service.core.save(changes).cancel()  # who asked is gone
+                service.replica.save(changes).cancel()  # the caller is gone
                 async with asyncio.timeout(10.0):
-                    while not service.core.meters.recoveries:
+                    while not service.replica.meters.recoveries:
                         await asyncio.sleep(0.01)
             await ready(service)
-            assert list(service.core.memory.jobs) == [int(id[1:])]
+            assert list(service.replica.memory.jobs) == [int(id[1:])]
         assert "never retrieved" not in caplog.text
 
     run(work())
 
 
-def test_memory_forgets_the_deadlines_of_leases_that_have_ended(
-    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_drops_the_deadlines_of_leases_that_have_ended(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bilinq.live.service.memory.SPARE", 3)
 
     async def work() -> None:
         async with serving(sqlite_url, lease=3600.0) as service:
             for _ in range(20):
-                await life(service)
-            memory = service.core.memory
+                await serve_job(service)
+            memory = service.replica.memory
             assert len(memory._deadlines) <= 5  # twice the leases and three to spare
             await service.submit(LOCAL, [NewJob("a")])
             server = await service.register(LOCAL, NewServer("x", "s"))
             lease = (await service.lease(LOCAL, [server.id], 0.0))[0]
             for seconds in (7200.0, 1.0, 9000.0, 5000.0):
                 memory.extend(memory.leases[lease.fence], seconds)
-            assert [one.id for one in memory.expired(4999.0)] == []
-            assert [one.id for one in memory.expired(5000.0)] == [lease.fence]
+            assert [one.row.id for one in memory.expired(4999.0)] == []
+            assert [one.row.id for one in memory.expired(5000.0)] == [lease.fence]
 
     run(work())
 
@@ -189,10 +188,10 @@ def test_memory_forgets_the_deadlines_of_leases_that_have_ended(
 def test_loading_is_tried_again_whatever_went_wrong(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> None:
         async with serving(sqlite_url) as service:
-            id = await life(service)
+            id = await serve_job(service)
             with monkeypatch.context() as patch:
-                patch.setattr(jobs, "waiting", lambda tx: 1 / 0)
-                service.core._recover("made up")
+                patch.setattr("bilinq.live.service.recovery.queued_jobs", lambda tx: 1 / 0)
+                service.replica.fail("made up")
                 await asyncio.sleep(0.2)
                 assert not service.ready
             await ready(service)
@@ -205,8 +204,8 @@ def test_a_job_that_is_only_being_stored_cannot_be_cancelled_yet(sqlite_url: str
     async def work() -> None:
         async with serving(sqlite_url) as service:
             row = JobRow(7, "default", "a", "queued", None, None, "1", 1, 1, 0, 1.0)
-            await service.core.write(lambda tx: jobs.insert(tx, [row]))  # on disk, and memory does not know yet
-            with pytest.raises(Away, match="only being stored"):
+            await service.replica.write(lambda tx: insert_jobs(tx, [row]))  # on disk, and memory does not know yet
+            with pytest.raises(Unavailable, match="still being stored"):
                 await service.cancel(LOCAL, "j7")
 
     run(work())
@@ -220,37 +219,37 @@ def test_a_service_that_is_not_ready_does_not_refuse_ends_but_says_so(sqlite_url
             await service.submit(LOCAL, [NewJob("a")])
             server = await service.register(LOCAL, NewServer("x"))
             [held] = await service.lease(LOCAL, [server.id], 0.0)
-            service.core.ready = False
-            with pytest.raises(Away):
+            service.replica.ready = False
+            with pytest.raises(Unavailable):
                 await service.finish(LOCAL, [WorkFinish(held.lease, held.fence, 0.5)])
-            service.core.ready = True
+            service.replica.ready = True
             [told] = await service.finish(LOCAL, [WorkFinish(held.lease, held.fence, 0.5)])
             assert told.state == "done"
 
     run(work())
 
 
-def test_checkpoints_go_on_after_one_that_failed(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoints_continue_after_one_that_failed(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> None:
         async with serving(sqlite_url, checkpoint_every=0.05) as service:
             with monkeypatch.context() as patch:
-                patch.setattr(checkpoints, "save", lambda *_: 1 / 0)
+                patch.setattr("bilinq.live.service.recovery.save_checkpoint", lambda *_: 1 / 0)
                 await asyncio.sleep(0.2)
             async with asyncio.timeout(10.0):
-                while not await service.core.store.read(checkpoints.newest):
+                while not await service.replica.store.read(newest_checkpoints):
                     await asyncio.sleep(0.01)
             await ready(service)
-            await life(service)
+            await serve_job(service)
 
     run(work())
 
 
-def test_a_server_is_on_disk_before_anybody_is_told_of_it(sqlite_url: str) -> None:
+def test_a_server_is_on_disk_before_it_is_acknowledged(sqlite_url: str) -> None:
     async def work() -> None:
         async with serving(sqlite_url) as service:
             calls = [asyncio.ensure_future(service.register(LOCAL, NewServer("x", "s"))) for _ in range(2)]
             await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
-            assert len(await service.core.store.read(servers.all)) == 1
+            assert len(await service.replica.store.read(all_servers)) == 1
             first, second = await asyncio.gather(*calls)
             assert first.id == second.id
 
@@ -264,7 +263,7 @@ def test_a_follower_whose_first_load_fails_runs_slots_all_the_same(
         async with leading(postgres_url) as other, serving(postgres_url, slot=0.02) as service:
             assert service.following
             with monkeypatch.context() as patch:
-                patch.setattr(jobs, "waiting", lambda tx: 1 / 0)
+                patch.setattr("bilinq.live.service.recovery.queued_jobs", lambda tx: 1 / 0)
                 await other.stop()
                 await asyncio.sleep(1.0)
                 assert not service.ready
@@ -277,7 +276,7 @@ def test_a_follower_whose_first_load_fails_runs_slots_all_the_same(
 
 
 @pytest.mark.parametrize("jump", [-(10.0**8), 10.0**8])
-def test_the_clock_on_the_wall_may_jump(jump: float, sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_wall_clock_may_jump(jump: float, sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Leases neither expire nor last for ever, and waits are never negative."""
     true, offset = time.time, [0.0]
     monkeypatch.setattr(time, "time", lambda: true() + offset[0])
@@ -338,5 +337,5 @@ def test_a_hundred_thousand_waiting_jobs_are_loaded_quickly(database_url: str) -
             server = await service.register(LOCAL, NewServer("x"))
             assert len(await service.lease(LOCAL, [server.id], 0.0)) == 1
 
-    stored(database_url, lambda tx: jobs.insert(tx, rows))
+    stored(database_url, lambda tx: insert_jobs(tx, rows))
     run(work())

@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import pytest
 from databases import stored
-from slotless import life, run, serving
+from slotless import run, serve_job, serving
 
 from bilinq.live.service import Service
-from bilinq.live.settings import Range
+from bilinq.live.settings import RewardBounds
 from bilinq.live.store import Transaction
 
 pytest_plugins = ["databases"]
@@ -16,7 +16,7 @@ pytest_plugins = ["databases"]
 
 def beliefs(service: Service) -> list[list[float]]:
     """Return what was learnt, up to the last reward."""
-    scheduler = service.core.memory.scheduler
+    scheduler = service.replica.memory.scheduler
     assert scheduler is not None
     scheduler.assign({})
     known = scheduler.beliefs()
@@ -63,13 +63,13 @@ def test_what_was_learnt_survives_a_damaged_checkpoint(
         async with serving(database_url) as service:
             learnt.append(beliefs(service))
             for reward in (0.9, 0.8, 0.95):
-                await life(service, reward)
+                await serve_job(service, reward)
             learnt.append(beliefs(service))
 
     async def look() -> None:
         async with serving(database_url) as service:
             learnt.append(beliefs(service))
-            await life(service)
+            await serve_job(service)
 
     run(learn())
     stored(database_url, damage)
@@ -83,13 +83,13 @@ def test_what_was_learnt_survives_a_damaged_checkpoint(
     assert told or not caplog.records
 
 
-def test_rewards_of_another_range_are_told_and_not_used(sqlite_url: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_rewards_of_another_range_are_logged_and_not_used(sqlite_url: str, caplog: pytest.LogCaptureFixture) -> None:
     async def work(high: float) -> None:
-        async with serving(sqlite_url, reward=Range(0.0, high)) as service:
-            await life(service, high)
+        async with serving(sqlite_url, reward=RewardBounds(0.0, high)) as service:
+            await serve_job(service, high)
 
     run(work(100.0))
     with caplog.at_level(logging.WARNING, "bilinq.live"):
         run(work(1.0))
-    assert "must be for rewards of" in caplog.text
+    assert "must be for rewards from 0 to 1; got 0 to 100" in caplog.text
     assert "learning starts again from nothing" in caplog.text

@@ -8,7 +8,7 @@ import pytest
 from browser import CHROMIUM, hard_to_read, launched
 from playwright.sync_api import Browser, Page
 
-from bilinq.lab.options import Options
+from bilinq.lab.figure import ReportOptions
 from bilinq.lab.paper import redraw
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs a Chromium or Chrome on the path")
@@ -18,7 +18,7 @@ FIGURES = ["comparison", "weights"]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("paper")
-    redraw(Options(quick=True, replications=3), out, FIGURES, workers=1)
+    redraw(ReportOptions(quick=True, replications=3), out, FIGURES, workers=1)
     return out
 
 
@@ -29,7 +29,7 @@ def browser() -> Iterator[Browser]:
 
 
 def opened(browser: Browser, folder: Path, width: int, scheme: str = "light") -> tuple[Page, list[str]]:
-    """Open the report and list what it complains about and what it loads besides itself."""
+    """Open the report; also return console messages, page errors and requests for other files."""
     dark = scheme == "dark"
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light")
     trouble: list[str] = []
@@ -42,7 +42,7 @@ def opened(browser: Browser, folder: Path, width: int, scheme: str = "light") ->
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1200, 390])
-def test_report_is_whole_and_loads_nothing(browser: Browser, folder: Path, width: int, scheme: str) -> None:
+def test_report_is_complete_and_loads_nothing(browser: Browser, folder: Path, width: int, scheme: str) -> None:
     page, trouble = opened(browser, folder, width, scheme)
     for name in FIGURES:
         drawing = page.locator(f"#figure-{name} .picture svg")
@@ -66,7 +66,7 @@ def test_rows_are_the_claims(browser: Browser, folder: Path) -> None:
         assert page.locator(f"tbody:has(#claim-{claim['id']}) tr.finding").count() == len(claim["findings"])
 
 
-def test_links_lead_somewhere(browser: Browser, folder: Path) -> None:
+def test_links_have_targets(browser: Browser, folder: Path) -> None:
     page, _ = opened(browser, folder, 1200)
     links = [link.get_attribute("href") or "" for link in page.locator("a").all()]
     assert {f"data/{name}.csv" for name in FIGURES} <= set(links)

@@ -1,13 +1,13 @@
-"""Calls that come at the same moment: none undoes another, and what was acknowledged is what the next start finds."""
+"""Concurrent calls: none undoes another, and the next start finds all that was acknowledged."""
 
 import asyncio
 
 import pytest
 from slotless import run, serving
 
-from bilinq.errors import BadInput, Busy, NotKnown
+from bilinq.errors import BadInput, Busy, NotFound
 from bilinq.live.keys import LOCAL
-from bilinq.live.messages import JobClass, NewJob, NewServer, TurnKnobs, Work, WorkFinish
+from bilinq.live.wire.messages import JobClassInfo, NewJob, NewServer, SettingsUpdate, Work, WorkFinish
 
 pytest_plugins = ("databases",)
 
@@ -21,9 +21,9 @@ def test_a_server_holds_one_lease_however_many_calls_ask_for_it(database_url: st
             server = await service.register(LOCAL, NewServer("x"))
             for _ in range(3):
                 await asyncio.gather(*(service.lease(LOCAL, [server.id], wait) for wait in (0.0, 0.05, 0.0, 0.05)))
-                service.core.try_slot()
-                memory = service.core.memory
-                assert sum(lease.server == 1 for lease in memory.leases.values()) <= 1
+                service.slots.try_slot()
+                memory = service.replica.memory
+                assert sum(lease.row.server == 1 for lease in memory.leases.values()) <= 1
                 assert sum(memory.queued.values()) + len(memory.leases) + memory.dead == 5
 
     run(work())
@@ -35,10 +35,10 @@ def test_ends_and_the_next_leases_share_a_commit(database_url: str) -> None:
             await service.submit(LOCAL, [NewJob("a")] * 2)
             server = await service.register(LOCAL, NewServer("x"))
             [first] = await service.lease(LOCAL, [server.id], 0.0)
-            before = service.core.store.commits
+            before = service.replica.store.commits
             told = await service.work(LOCAL, Work([WorkFinish(first.lease, first.fence, 0.5)], [server.id], 5.0))
             assert ([one.state for one in told.finished], len(told.leases)) == (["done"], 1)
-            assert service.core.store.commits == before + 1
+            assert service.replica.store.commits == before + 1
 
     run(work())
 
@@ -50,25 +50,25 @@ def test_a_call_for_an_unknown_server_ends_no_lease(sqlite_url: str) -> None:
             server = await service.register(LOCAL, NewServer("x"))
             [held] = await service.lease(LOCAL, [server.id], 0.0)
             ends = [WorkFinish(held.lease, held.fence, 0.5)]
-            with pytest.raises(NotKnown, match="there is no server 's9'"):
+            with pytest.raises(NotFound, match="there is no server 's9'"):
                 await service.work(LOCAL, Work(ends, [server.id, "s9"]))
-            assert [lease.id for lease in service.core.memory.leases.values()] == [held.fence]
+            assert [lease.row.id for lease in service.replica.memory.leases.values()] == [held.fence]
             told = await service.work(LOCAL, Work(ends, [server.id]))
             assert [(one.state, one.repeated) for one in told.finished] == [("done", False)]
 
     run(work())
 
 
-def test_knobs_that_are_turned_at_the_same_time_are_all_turned(database_url: str) -> None:
+def test_settings_that_change_at_the_same_time_all_change(database_url: str) -> None:
     async def work() -> None:
-        turns = (TurnKnobs(target_wait=7.0), TurnKnobs(exploration="ucb"), TurnKnobs(weight={"a": 3.0}))
+        turns = (SettingsUpdate(target_wait=7.0), SettingsUpdate(exploration="ucb"), SettingsUpdate(weight={"a": 3.0}))
         async with serving(database_url) as service:
-            await asyncio.gather(*(service.turn(LOCAL, turn) for turn in turns))
-            at_once = service.core.options.shown
+            await asyncio.gather(*(service.update_settings(LOCAL, turn) for turn in turns))
+            at_once = await service.policy_settings()
         async with serving(database_url) as service:
-            assert service.core.options.shown == at_once
+            assert await service.policy_settings() == at_once
             assert (at_once.target_wait, at_once.exploration) == (7.0, "ucb")
-            assert service.core.memory.classes["job", "a"].weight == 3.0
+            assert service.replica.memory.classes["job", "a"].weight == 3.0
 
     run(work())
 
@@ -78,7 +78,7 @@ def test_classes_that_do_not_fit_together_are_refused_also_if_they_come_together
 
     async def work() -> None:
         nothing: dict[str, tuple[()]] = {"job_class": (), "server_class": ()}
-        wanted = [JobClass("a", [1.0]), JobClass("b", [1.0, 2.0]), JobClass("c", [1.0])]
+        wanted = [JobClassInfo("a", [1.0]), JobClassInfo("b", [1.0, 2.0]), JobClassInfo("c", [1.0])]
         async with serving(database_url, **nothing) as service:
             told = await asyncio.gather(*(service.put_job_class(LOCAL, one) for one in wanted), return_exceptions=True)
             assert [isinstance(one, BadInput) for one in told] == [False, True, False]
@@ -88,7 +88,7 @@ def test_classes_that_do_not_fit_together_are_refused_also_if_they_come_together
     run(work())
 
 
-def test_a_job_that_was_stored_is_told_again_where_its_queue_is_full(database_url: str) -> None:
+def test_a_stored_job_is_returned_again_although_its_queue_is_full(database_url: str) -> None:
     async def work() -> None:
         async with serving(database_url, backlog=1) as service:
             [first] = (await service.submit(LOCAL, [NewJob("a", key="k")])).jobs
@@ -96,6 +96,6 @@ def test_a_job_that_was_stored_is_told_again_where_its_queue_is_full(database_ur
             for jobs in ([NewJob("a")], [NewJob("a", key="other")], [NewJob("a", key="k"), NewJob("a", key="other")]):
                 with pytest.raises(Busy, match="room for 0 more jobs; got 1"):
                     await service.submit(LOCAL, jobs)
-            assert service.core.memory.queued["a"] == 1
+            assert service.replica.memory.queued["a"] == 1
 
     run(work())

@@ -11,10 +11,11 @@ from slotless import run, serving
 
 from bilinq.errors import BadInput, Refused
 from bilinq.live.keys import LOCAL
-from bilinq.live.messages import Extend, JobClass, Lease, NewJob, NewServer, TurnKnobs, Work, WorkFinish
 from bilinq.live.service import Service
 from bilinq.live.service.memory import Memory
-from bilinq.live.store import Transaction, jobs, leases
+from bilinq.live.store import Transaction
+from bilinq.live.store.job_tables import active_leases, queued_jobs
+from bilinq.live.wire.messages import Extend, JobClassInfo, Lease, NewJob, NewServer, SettingsUpdate, Work, WorkFinish
 
 pytest_plugins = ("databases",)
 
@@ -33,7 +34,7 @@ class Crowd:
         self.made: Counter[str] = Counter()
 
     async def caller(self) -> None:
-        """Make calls, some of which are given up, and look at memory after each."""
+        """Make calls, some of which are cancelled, and check memory after each."""
         actions = (self.submit, self.submit, self.lease, self.lease, self.work, self.finish, self.rare)
         for _ in range(CALLS):
             call = asyncio.ensure_future(self.draw.choice(actions)())
@@ -42,7 +43,7 @@ class Crowd:
             with contextlib.suppress(Refused, BadInput, asyncio.CancelledError):
                 await call
             self.made[type(call.exception()).__name__ if not call.cancelled() else "hung up"] += 1
-            check(self.service.core.memory)
+            check(self.service.replica.memory)
 
     async def submit(self) -> None:
         keys = [self.draw.choice([None, None, f"k{self.draw.randrange(40)}"]) for _ in range(self.draw.randrange(1, 4))]
@@ -70,9 +71,9 @@ class Crowd:
         service, some = self.service, self.draw.choice(SERVERS)
         what = self.draw.randrange(5)
         if what == 0:
-            await service.turn(LOCAL, TurnKnobs(weight={"a": self.draw.uniform(0.5, 2.0)}))
+            await service.update_settings(LOCAL, SettingsUpdate(weight={"a": self.draw.uniform(0.5, 2.0)}))
         elif what == 1:
-            await service.put_job_class(LOCAL, JobClass("b", [0.6, self.draw.random()]))
+            await service.put_job_class(LOCAL, JobClassInfo("b", [0.6, self.draw.random()]))
         elif what == 2 and self.known:
             await service.cancel(LOCAL, self.draw.choice(self.known))
         elif what == 3 and self.held:
@@ -96,12 +97,12 @@ class Crowd:
 
 def check(memory: Memory) -> None:
     """No server has two leases or waits beside one; counts are those of what they count."""
-    held = Counter(lease.server for lease in memory.leases.values())
+    held = Counter(lease.row.server for lease in memory.leases.values())
     assert all(many == 1 for many in held.values()), held
     for id, server in memory.servers.items():
         assert (server.lease is not None) == (id in held)
         assert server.poll is None or server.lease is None
-    assert +memory.leased == Counter(memory.jobs[lease.job].job_class for lease in memory.leases.values())
+    assert +memory.leased == Counter(memory.jobs[lease.row.job].job_class for lease in memory.leases.values())
     waiting = Counter(job.job_class for job in memory.jobs.values() if job.lease is None)
     assert +memory.queued == waiting
     assert memory.scheduler is not None
@@ -116,13 +117,13 @@ def test_memory_and_database_agree_whatever_meets(database_url: str, seed: int) 
                 await service.register(LOCAL, NewServer("x", f"name {name}"))
             crowd = Crowd(service, seed)
             await asyncio.gather(*(crowd.caller() for _ in range(CALLERS)))
-            memory = service.core.memory
-            stored: Any = await service.core.write(look)
+            memory = service.replica.memory
+            stored: Any = await service.replica.write(look)
             assert stored["queued"] == {id for id, job in memory.jobs.items() if job.lease is None}
-            assert stored["leased"] == {(lease.job, lease.id) for lease in memory.leases.values()}
+            assert stored["leased"] == {(lease.row.job, lease.row.id) for lease in memory.leases.values()}
             assert max(crowd.done.values()) == 1 and set(crowd.done) <= stored["done"]
-            assert service.core.meters.recoveries == 0
-            assert min(crowd.made["hung up"], crowd.made["Clash"] + crowd.made["Stale"], len(crowd.done)) > 50
+            assert service.replica.meters.recoveries == 0
+            assert min(crowd.made["hung up"], crowd.made["Conflict"] + crowd.made["Stale"], len(crowd.done)) > 50
 
     run(work())
 
@@ -130,7 +131,7 @@ def test_memory_and_database_agree_whatever_meets(database_url: str, seed: int) 
 def look(tx: Transaction) -> dict[str, Any]:
     """Return what the database has."""
     return {
-        "queued": {row.id for row in jobs.waiting(tx)},
-        "leased": {(row.job, row.id) for row in leases.active(tx)},
+        "queued": {row.id for row in queued_jobs(tx)},
+        "leased": {(row.job, row.id) for row in active_leases(tx)},
         "done": {f"j{row[0]}" for row in tx.rows("SELECT id FROM job WHERE state = 'done'")},
     }

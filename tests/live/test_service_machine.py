@@ -16,22 +16,24 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
-from bilinq.live.api.app import make_app
+from bilinq.live.http.app import make_app
 from bilinq.live.keys import LOCAL
-from bilinq.live.messages import JobClass, NewKey, ServerClass
 from bilinq.live.service import Service
-from bilinq.live.service.learnt import kinds, new_scheduler
-from bilinq.live.settings import Settings
-from bilinq.live.store import classes, open_store, rewards
-from bilinq.live.watch import Watch
+from bilinq.live.service.configuration import new_scheduler, scheduler_classes
+from bilinq.live.settings import ServiceSettings
+from bilinq.live.store import open_store
+from bilinq.live.store.class_tables import current_classes
+from bilinq.live.store.job_tables import rewards_since
+from bilinq.live.watch import Watcher
+from bilinq.live.wire.messages import JobClassInfo, NewKey, ServerClassInfo
 
 pytest_plugins = ["databases"]
 
-JOBS = (JobClass("a", [1.0, 0.0]), JobClass("b", [0.6, 0.8], weight=2.0))
-SERVERS = (ServerClass("x", [1.0, 0.1]), ServerClass("y", [0.2, 1.0]))
+JOBS = (JobClassInfo("a", [1.0, 0.0]), JobClassInfo("b", [0.6, 0.8], weight=2.0))
+SERVERS = (ServerClassInfo("x", [1.0, 0.1]), ServerClassInfo("y", [0.2, 1.0]))
 ATTEMPTS = 2
 PHASES = (Phase.explicit, Phase.generate)
-"""No shrinking: a database makes an example slow, and a long one says enough."""
+"""No shrinking: a database makes an example slow, and a long one is clear enough."""
 
 
 class ServiceMachine(RuleBasedStateMachine):
@@ -42,7 +44,7 @@ class ServiceMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.runner = asyncio.Runner()
-        self.settings = Settings(
+        self.settings = ServiceSettings(
             database=type(self).fresh(), work_conserving=True, job_class=JOBS, server_class=SERVERS, slot=60.0,
             max_attempts=ATTEMPTS, rate=0.0, checkpoint_every=3600.0, backlog=40, seed=1,
         )  # fmt: skip
@@ -60,14 +62,14 @@ class ServiceMachine(RuleBasedStateMachine):
         async def begin() -> None:
             self.service = Service(self.settings, open_store(self.settings.database))
             await self.service.start()
-            while not self.service.ready:  # PostgreSQL takes a moment to notice that the leader before is gone
+            while not self.service.ready:  # PostgreSQL needs some time to notice that the previous leader is gone
                 await asyncio.sleep(0.01)
             if not self.key:
                 made = await self.service.create_key(LOCAL, NewKey(["submit", "work", "read", "admin"]))
                 self.key = made.key
 
         self.runner.run(begin())
-        self.app = make_app(self.service, Watch(self.service.core), self.settings)
+        self.app = make_app(self.service, Watcher(self.service.replica), self.settings)
 
     def ask(self, method: str, url: str, body: Any = None) -> Answer:
         return self.runner.run(request(method, url, body, self.key).run(self.app))
@@ -190,13 +192,13 @@ class ServiceMachine(RuleBasedStateMachine):
     def extend_or_let_expire(self, data: st.DataObject) -> None:
         lease = data.draw(st.sampled_from(sorted(self.active)))
         assert self.ask("POST", f"/v1/leases/{lease}/extend", {"fence": int(lease[1:])}).status == 200
-        memory = self.service.core.memory
+        memory = self.service.replica.memory
         memory.extend(memory.leases[int(lease[1:])], time.monotonic() - 1.0)
 
         async def slot() -> None:
-            self.service.core.run_slot()
+            self.service.slots.run_slot()
             await asyncio.sleep(0)
-            await self.service.core.write(lambda tx: None)  # behind what the slot writes
+            await self.service.replica.write(lambda tx: None)  # behind what the slot writes
 
         self.runner.run(slot())
         self.lose(lease)
@@ -231,15 +233,15 @@ class ServiceMachine(RuleBasedStateMachine):
         if in_order:
             self.runner.run(self.service.stop())
         else:
-            self.service.core.ready = False
+            self.service.replica.ready = False
             self.runner.run(self.crash())
         self.start()
 
     async def crash(self) -> None:
         """End without a word: nothing is saved on the way out."""
-        for task in list(self.service.core._tasks):
+        for task in list(self.service.replica.tasks):
             task.cancel()
-        await self.service.core.store.stop()
+        await self.service.replica.store.stop()
 
     @precondition(lambda self: self.jobs)
     @rule()
@@ -259,13 +261,16 @@ class ServiceMachine(RuleBasedStateMachine):
         """Every reward counts once: what is learnt equals what a new scheduler learns from the log."""
 
         async def compare() -> None:
-            core = self.service.core
-            log = await core.store.write(lambda tx: rewards.since(tx, 0))
+            replica = self.service.replica
+            log = await replica.store.write(lambda tx: rewards_since(tx, 0))
             assert len(log) == len({row.lease for row in log}) == self.rewards
-            rows = await core.store.write(classes.current)
-            fresh, names = new_scheduler(kinds(rows, core.options), core.options), {row.id: row.name for row in rows}
+            rows = await replica.store.write(current_classes)
+            fresh, names = (
+                new_scheduler(scheduler_classes(rows, replica.settings), replica.settings),
+                {row.id: row.name for row in rows},
+            )
             fresh.observe((names[row.job_class_id], names[row.server_class_id], row.value) for row in log)
-            mine = core.memory.scheduler
+            mine = replica.memory.scheduler
             assert mine is not None
             for one in (fresh, mine):
                 one.assign({})

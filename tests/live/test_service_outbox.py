@@ -10,19 +10,27 @@ from typing import Any
 import pytest
 from databases import leading
 
-from bilinq.errors import Away, Clash
+from bilinq.errors import Conflict, Unavailable
 from bilinq.live.keys import LOCAL
-from bilinq.live.messages import JobClass, Lease, LeasedJob, NewJob, NewServer, ServerClass, Submitted
 from bilinq.live.service import Service
+from bilinq.live.service.memory import Poll
 from bilinq.live.service.outbox import Changes, Outbox
-from bilinq.live.service.polls import Poll
-from bilinq.live.settings import Settings
-from bilinq.live.store import Store, Transaction, classes, jobs, leases, open_store, servers
-from bilinq.live.store.classes import ClassRow
-from bilinq.live.store.jobs import Ended, JobRow, Queued
-from bilinq.live.store.leases import LeaseEnd, LeaseRow
-from bilinq.live.store.rewards import RewardRow
-from bilinq.live.store.servers import ServerRow
+from bilinq.live.settings import ServiceSettings
+from bilinq.live.store import Store, Transaction, open_store
+from bilinq.live.store.class_tables import ClassRow, ServerRow, put_class, put_server
+from bilinq.live.store.job_tables import (
+    JobEnd,
+    JobRow,
+    LeaseEnd,
+    LeaseRow,
+    RequeuedJob,
+    RewardRow,
+    active_leases,
+    get_job,
+    insert_jobs,
+    leases_of_job,
+)
+from bilinq.live.wire.messages import JobClassInfo, Lease, LeasedJob, NewJob, NewServer, ServerClassInfo, Submitted
 
 pytest_plugins = ("databases",)
 
@@ -30,10 +38,10 @@ JOBS = range(1, 101)
 
 
 def prepare(tx: Transaction) -> None:
-    classes.put(tx, ClassRow(1, "job", "a", (1.0,), 1.0, 1.0, None))
-    classes.put(tx, ClassRow(2, "server", "x", (1.0,)))
-    servers.put(tx, ServerRow(1, "x", None, "key", 0.0, 0.0))
-    jobs.insert(tx, [row(id) for id in JOBS])
+    put_class(tx, ClassRow(1, "job", "a", (1.0,), 1.0, 1.0, None))
+    put_class(tx, ClassRow(2, "server", "x", (1.0,)))
+    put_server(tx, ServerRow(1, "x", None, "key", 0.0, 0.0))
+    insert_jobs(tx, [row(id) for id in JOBS])
 
 
 def row(id: int) -> JobRow:
@@ -46,16 +54,16 @@ def grant(lease: int, job: int) -> LeaseRow:
 
 def finish(lease: int, job: int) -> Changes:
     end = LeaseEnd(lease, "finished", 3.0, 0.5, "digest")
-    return Changes([end], [], [Ended(job, "done", 3.0, 0, 0, None, 0.5)], [RewardRow(lease, lease, 1, 2, 0.5)])
+    return Changes([end], [], [JobEnd(job, "done", 3.0, 0, 0, None, 0.5)], [RewardRow(lease, lease, 1, 2, 0.5)])
 
 
 def requeue(lease: int, job: int) -> Changes:
-    return Changes([LeaseEnd(lease, "failed", 3.0)], [Queued(job, 1, 1, "failed")], [], [])
+    return Changes([LeaseEnd(lease, "failed", 3.0)], [RequeuedJob(job, 1, 1, "failed")], [], [])
 
 
 async def states(store: Store, *ids: int) -> list[Any]:
     def look(tx: Transaction) -> list[Any]:
-        return [[getattr(jobs.get(tx, id), "state", None), *(row.state for row in jobs.history(tx, id))] for id in ids]
+        return [[getattr(get_job(tx, id), "state", None), *(row.state for row in leases_of_job(tx, id))] for id in ids]
 
     return await store.write(look)
 
@@ -68,7 +76,7 @@ def counted(store: Store, operations: list[Any], slot_is_due: Callable[[], bool]
     return Outbox(noting, slot_is_due)
 
 
-def test_changes_of_one_moment_share_an_operation(database_url: str) -> None:
+def test_changes_at_the_same_time_share_an_operation(database_url: str) -> None:
     async def run() -> None:
         async with leading(database_url) as store:
             await store.write(prepare)
@@ -77,7 +85,7 @@ def test_changes_of_one_moment_share_an_operation(database_url: str) -> None:
             found = await asyncio.gather(*(outbox.put(Changes(), [grant(id, id)]) for id in JOBS))
             assert all(payloads[id] == f'"{id}"' for id, payloads in zip(JOBS, found, strict=True))
             await asyncio.gather(*(outbox.put(finish(id, id)) for id in JOBS))
-            assert len(operations) <= 20  # how many were taken up while more came depends on the writer's pace
+            assert len(operations) <= 20  # the number depends on the speed of the writer
             assert await states(store, *JOBS) == [["done", "finished"]] * len(JOBS)
 
     asyncio.run(run())
@@ -169,14 +177,14 @@ def test_what_is_written_in_between_keeps_its_place(database_url: str) -> None:
             for id in JOBS:
                 outbox.put(Changes(), [grant(id, id)])
                 outbox.close()
-                seen = store.submit(lambda tx: len(leases.active(tx)))
+                seen = store.submit(lambda tx: len(active_leases(tx)))
                 outbox.put(finish(id, id))
                 assert await seen == 1
 
     asyncio.run(run())
 
 
-def test_after_a_failure_changes_start_anew(sqlite_url: str) -> None:
+def test_after_a_failure_changes_start_again(sqlite_url: str) -> None:
     async def run() -> None:
         async with leading(sqlite_url) as store:
             await store.write(prepare)
@@ -191,8 +199,8 @@ def test_after_a_failure_changes_start_anew(sqlite_url: str) -> None:
 
 @asynccontextmanager
 async def serving(url: str, **options: Any) -> AsyncIterator[Service]:
-    classes = {"job_class": (JobClass("a", [1.0]),), "server_class": (ServerClass("x", [1.0]),)}
-    service = Service(Settings(database=url, **(classes | options)), open_store(url))
+    classes = {"job_class": (JobClassInfo("a", [1.0]),), "server_class": (ServerClassInfo("x", [1.0]),)}
+    service = Service(ServiceSettings(database=url, **(classes | options)), open_store(url))
     await service.start()
     try:
         yield service
@@ -201,7 +209,7 @@ async def serving(url: str, **options: Any) -> AsyncIterator[Service]:
 
 
 def test_submits_at_once_are_all_or_none_each(database_url: str) -> None:
-    """Of two calls that use a key for different jobs one is refused as a whole; small and large calls alike."""
+    """Of two calls that use a key for different jobs one is refused completely; small and large calls alike."""
 
     async def run() -> None:
         async with serving(database_url, slot=60.0) as service:
@@ -209,13 +217,13 @@ def test_submits_at_once_are_all_or_none_each(database_url: str) -> None:
             calls[4] = [NewJob("a", 4, key="own4"), NewJob("a", "other", key="k")]
             calls += [[NewJob("a", key="k", payload=0)] * 200, [NewJob("a")] * 60 + [NewJob("a", 5, key="k")]]
             told = await asyncio.gather(*(service.submit(LOCAL, call) for call in calls), return_exceptions=True)
-            refused = [k for k, one in enumerate(told) if isinstance(one, Clash)]
+            refused = [k for k, one in enumerate(told) if isinstance(one, Conflict)]
             fine = [one for one in told if isinstance(one, Submitted)]
             assert refused == [4, 10] and len(fine) == 9
             assert len({one.jobs[0].id for one in fine}) == 1
             listed = (await service.jobs(LOCAL, None, None, None, 1000)).jobs
             assert {one.key for one in listed} == {"k"} | {f"own{n}" for n in range(9) if n != 4}
-            assert service.core.memory.queued["a"] == len(listed) == 9
+            assert service.replica.memory.queued["a"] == len(listed) == 9
 
     asyncio.run(run())
 
@@ -229,11 +237,11 @@ def test_a_submit_and_its_lease_wait_for_one_commit(database_url: str, monkeypat
             server = await service.register(LOCAL, NewServer("x"))
             asked = asyncio.create_task(service.lease(LOCAL, [server.id], 5.0))
             await asyncio.sleep(0.1)
-            before = service.core.store.commits
+            before = service.replica.store.commits
             submitted = await service.submit(LOCAL, [NewJob("a", {"n": 1})])
             [lease] = await asked
             assert (lease.job.id, lease.job.payload) == (submitted.jobs[0].id, {"n": 1})
-            assert service.core.store.commits == before + 1
+            assert service.replica.store.commits == before + 1
 
     asyncio.run(run())
 
@@ -248,10 +256,10 @@ def test_a_key_stays_taken_until_its_job_is_stored(database_url: str, monkeypatc
             await asyncio.sleep(0.1)
             first.cancel()
             again = await service.submit(LOCAL, [NewJob("a", key="k"), NewJob("a", key="other")])
-            with pytest.raises(Clash, match="key 'k' was used"):
+            with pytest.raises(Conflict, match="key 'k' was used"):
                 await service.submit(LOCAL, [NewJob("a", "other payload", key="k")])
             assert [one.id for one in again.jobs] == ["j1", "j3"]
-            assert (service.core.memory.queued["a"], service.core.meters.recoveries) == (2, 0)
+            assert (service.replica.memory.queued["a"], service.replica.meters.recoveries) == (2, 0)
 
     asyncio.run(run())
 
@@ -265,14 +273,14 @@ def test_what_memory_changed_before_it_was_lost_is_not_written_after_it_was_load
 
     async def run() -> None:
         async with serving(database_url, slot=60.0) as service:
-            core = service.core
-            saved = [core.save(Changes(new=[row(500)]))] if early else []
-            core._recover("a test")
-            saved += [] if early else [core.save(Changes(new=[row(500)]))]
-            while not core.ready:
+            replica = service.replica
+            saved = [replica.save(Changes(new=[row(500)]))] if early else []
+            replica.fail("a test")
+            saved += [] if early else [replica.save(Changes(new=[row(500)]))]
+            while not replica.ready:
                 await asyncio.sleep(0.01)
             [told] = await asyncio.gather(*saved, return_exceptions=True)
-            assert set(core.memory.jobs) == (set() if isinstance(told, Away) else {500})
+            assert set(replica.memory.jobs) == (set() if isinstance(told, Unavailable) else {500})
 
     asyncio.run(run())
 
@@ -298,19 +306,19 @@ def test_a_poll_takes_what_is_granted_until_it_is_noticed_to_be_over() -> None:
 
 
 def test_a_call_with_a_lease_on_its_way_gets_no_more_from_further_slots(database_url: str) -> None:
-    """Or it would go on waiting for those, slot after slot, with jobs that could have begun."""
+    """Otherwise it would wait for those, slot after slot, with jobs that could have started."""
 
     async def run() -> None:
         async with serving(database_url, work_conserving=True) as service:
             ids = [(await service.register(LOCAL, NewServer("x", name))).id for name in ("one", "two")]
             call = asyncio.ensure_future(service.lease(LOCAL, ids, 10.0))
             await asyncio.sleep(0.01)
-            slow = service.core.store.submit(lambda tx: time.sleep(0.3))  # so that leases are on their way for long
+            slow = service.replica.store.submit(lambda tx: time.sleep(0.3))  # so that leases are on their way for long
             jobs = []
             for _ in range(2):
                 jobs.append(asyncio.ensure_future(service.submit(LOCAL, [NewJob("a")])))
                 await asyncio.sleep(0.1)
-            assert (service.core.memory.queued["a"], service.core.memory.leased["a"]) == (1, 1)
+            assert (service.replica.memory.queued["a"], service.replica.memory.leased["a"]) == (1, 1)
             [first] = await call
             other = [id for id in ids if id != first.server]
             [second] = await service.lease(LOCAL, other, 10.0)
@@ -323,7 +331,7 @@ def test_a_call_with_a_lease_on_its_way_gets_no_more_from_further_slots(database
 
 
 def test_a_poll_that_was_ended_is_over_whatever_comes_later() -> None:
-    """Told to end while leases are being written, it must not wait for the rest, nor count below nothing."""
+    """Ended while leases are being written, it must not wait for the rest, nor count below zero."""
 
     async def run() -> None:
         poll = Poll()

@@ -1,4 +1,4 @@
-"""What is stored comes back the same from SQLite and from PostgreSQL."""
+"""Jobs, leases and rewards are read as they were written, from SQLite and from PostgreSQL."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,54 +6,81 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from databases import Postgres, leading, stored
+from databases import Postgres, leading, queued_job, stored
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bilinq.errors import BadInput
-from bilinq.live.store import Transaction, jobs, leases, meta, open_store, rewards
-from bilinq.live.store.jobs import Ended, JobRow, Known, Queued, Waiting
-from bilinq.live.store.leases import Extension, LeaseEnd, LeaseRow
-from bilinq.live.store.rewards import RewardRow
+from bilinq.live.store import Transaction, open_store
+from bilinq.live.store.admin_tables import largest_ids
+from bilinq.live.store.job_tables import (
+    Extension,
+    JobEnd,
+    JobRow,
+    KnownJob,
+    LeaseEnd,
+    LeaseRow,
+    QueuedJob,
+    RequeuedJob,
+    RewardRow,
+    active_leases,
+    add_rewards,
+    end_jobs,
+    end_leases,
+    extend_leases,
+    get_job,
+    get_lease,
+    grant_leases,
+    insert_jobs,
+    known_jobs,
+    last_reward,
+    leases_of_job,
+    list_jobs,
+    purge_jobs,
+    queued_jobs,
+    requeue_jobs,
+    rewards_since,
+)
 
 pytest_plugins = ("databases",)
 
 
 def job(id: int, **changes: Any) -> JobRow:
-    row = JobRow(id, "default", "short", "queued", f"key {id}", f"digest {id}", "{}", 2, 2, 0, 100.0 + id)
+    row = queued_job(id, key=f"key {id}", digest=f"digest {id}", units=2, units_left=2, submitted=100.0 + id)
     return row._replace(**changes)
 
 
 def lease(id: int, job: int, **changes: Any) -> LeaseRow:
-    return LeaseRow(id, job, 7, 1, 2, 200.0 + id, 230.0 + id)._replace(**changes)
+    row = LeaseRow(id=id, job=job, server=7, job_class_id=1, server_class_id=2, granted=200.0 + id, deadline=230.0 + id)
+    return row._replace(**changes)
 
 
-def test_jobs_come_back_as_they_were_submitted(database_url: str) -> None:
+def test_jobs_are_read_as_they_were_submitted(database_url: str) -> None:
     rows = [job(1), job(2, key=None, digest=None, payload='{"a": "é\\u0000"}', namespace="other")]
     *_, one, none, two, found, elsewhere = stored(
         database_url,
-        lambda tx: jobs.insert(tx, rows),
-        lambda tx: jobs.insert(tx, []),
-        lambda tx: jobs.get(tx, 1),
-        lambda tx: jobs.get(tx, 3),
-        lambda tx: jobs.payloads(tx, [2, 3]),
-        lambda tx: jobs.by_key(tx, "default", ["key 1", "key 2"]),
-        lambda tx: jobs.by_key(tx, "other", ["key 1"]),
+        lambda tx: insert_jobs(tx, rows),
+        lambda tx: insert_jobs(tx, []),
+        lambda tx: get_job(tx, 1),
+        lambda tx: get_job(tx, 3),
+        lambda tx: get_job(tx, 2),
+        lambda tx: known_jobs(tx, "default", ["key 1", "key 2"]),
+        lambda tx: known_jobs(tx, "other", ["key 1"]),
     )
     assert one == rows[0]
     assert none is None
-    assert two == {2: '{"a": "é\\u0000"}'}
-    assert found == {"key 1": Known(1, "queued", "digest 1")}
+    assert two == rows[1]
+    assert found == {"key 1": KnownJob(1, "queued", "digest 1")}
     assert elsewhere == {}
 
 
 def test_pages_are_newest_first_and_filtered(database_url: str) -> None:
     def fill(tx: Transaction) -> None:
-        jobs.insert(tx, [job(id, namespace="ab"[id % 2], job_class="xy"[id % 3 == 0]) for id in range(1, 13)])
-        jobs.set_ended(tx, [Ended(id, "dead", 9.0, 1, 5) for id in (3, 4, 9)])
+        insert_jobs(tx, [job(id, namespace="ab"[id % 2], job_class="xy"[id % 3 == 0]) for id in range(1, 13)])
+        end_jobs(tx, [JobEnd(id, "dead", 9.0, 1, 5) for id in (3, 4, 9)])
 
     def ids(*wanted: Any) -> Callable[[Transaction], list[int]]:
-        return lambda tx: [row.id for row in jobs.page(tx, *wanted)]
+        return lambda tx: [row.id for row in list_jobs(tx, *wanted)]
 
     _, everything, newest, below, space, dead, kind, all_of_them = stored(
         database_url,
@@ -75,31 +102,31 @@ def test_pages_are_newest_first_and_filtered(database_url: str) -> None:
     assert all_of_them == [3]
 
 
-def test_a_life_from_queue_to_done(database_url: str) -> None:
+def test_a_job_end_to_end(database_url: str) -> None:
     def finish(tx: Transaction) -> None:
-        jobs.set_ended(tx, [Ended(2, "done", 300.0, 0, 1, "[1]", 0.1 + 0.2)])
-        rewards.add(tx, [RewardRow(1, 5, 1, 2, 0.1 + 0.2)])
-        leases.end(tx, [LeaseEnd(5, "finished", 300.0, 0.1 + 0.2, "d", None)])
+        end_jobs(tx, [JobEnd(2, "done", 300.0, 0, 1, result="[1]", reward=0.1 + 0.2)])
+        add_rewards(tx, [RewardRow(1, 5, 1, 2, 0.1 + 0.2)])
+        end_leases(tx, [LeaseEnd(5, "finished", 300.0, 0.1 + 0.2, "d", None)])
 
     _, before, payloads, waiting, active, _, _, _, _, _, after, done, history = stored(
         database_url,
-        lambda tx: jobs.insert(tx, [job(3), job(2, payload="[2]"), job(1)]),
-        jobs.waiting,
-        lambda tx: leases.grant(tx, [lease(5, 2), lease(4, 3)]),
-        jobs.waiting,
-        leases.active,
-        lambda tx: leases.extend(tx, [Extension(5, 999.0), Extension(6, 999.0)]),
-        lambda tx: jobs.set_queued(tx, [Queued(3, 1, 1, "oh")]),
+        lambda tx: insert_jobs(tx, [job(3), job(2, payload="[2]"), job(1)]),
+        queued_jobs,
+        lambda tx: grant_leases(tx, [lease(5, 2), lease(4, 3)]),
+        queued_jobs,
+        active_leases,
+        lambda tx: extend_leases(tx, [Extension(5, 999.0), Extension(6, 999.0)]),
+        lambda tx: requeue_jobs(tx, [RequeuedJob(3, 1, 1, "oh")]),
         finish,
-        lambda tx: leases.end(tx, [LeaseEnd(5, "expired", 301.0)]),
-        lambda tx: leases.extend(tx, [Extension(5, 1999.0)]),
-        lambda tx: leases.get(tx, 5),
-        lambda tx: jobs.get(tx, 2),
-        lambda tx: jobs.history(tx, 2),
+        lambda tx: end_leases(tx, [LeaseEnd(5, "expired", 301.0)]),
+        lambda tx: extend_leases(tx, [Extension(5, 1999.0)]),
+        lambda tx: get_lease(tx, 5),
+        lambda tx: get_job(tx, 2),
+        lambda tx: leases_of_job(tx, 2),
     )
-    assert before == [Waiting(id, "short", 2, 0, 100.0 + id) for id in (1, 2, 3)]
+    assert before == [QueuedJob(id, "short", 2, 0, 100.0 + id) for id in (1, 2, 3)]
     assert payloads == {2: "[2]", 3: "{}"}
-    assert waiting == [Waiting(1, "short", 2, 0, 101.0)]
+    assert waiting == [QueuedJob(1, "short", 2, 0, 101.0)]
     assert active == [lease(4, 3), lease(5, 2)]
     ending = {"state": "finished", "ended": 300.0, "reward": 0.1 + 0.2, "digest": "d"}
     assert after == lease(5, 2, deadline=999.0, **ending)
@@ -108,15 +135,15 @@ def test_a_life_from_queue_to_done(database_url: str) -> None:
     assert done == job(2, payload="[2]", started=205.0, ended=300.0, **change)
 
 
-def test_a_job_keeps_its_first_start_and_forgets_its_end_when_queued_again(database_url: str) -> None:
+def test_a_job_keeps_its_first_start_and_loses_its_end_when_requeued(database_url: str) -> None:
     *_, row = stored(
         database_url,
-        lambda tx: jobs.insert(tx, [job(1)]),
-        lambda tx: leases.grant(tx, [lease(1, 1)]),
-        lambda tx: jobs.set_ended(tx, [Ended(1, "dead", 300.0, 2, 5, error="no")]),
-        lambda tx: jobs.set_queued(tx, [Queued(1, 2, 0)]),
-        lambda tx: leases.grant(tx, [lease(2, 1)]),
-        lambda tx: jobs.get(tx, 1),
+        lambda tx: insert_jobs(tx, [job(1)]),
+        lambda tx: grant_leases(tx, [lease(1, 1)]),
+        lambda tx: end_jobs(tx, [JobEnd(1, "dead", 300.0, 2, 5, error="no")]),
+        lambda tx: requeue_jobs(tx, [RequeuedJob(1, 2, 0)]),
+        lambda tx: grant_leases(tx, [lease(2, 1)]),
+        lambda tx: get_job(tx, 1),
     )
     assert row == job(1, state="leased", started=201.0)
 
@@ -125,36 +152,36 @@ def test_a_lease_is_rewarded_only_once(database_url: str) -> None:
     with pytest.raises(Exception, match=r"(?i)unique"):
         stored(
             database_url,
-            lambda tx: rewards.add(tx, [RewardRow(1, 5, 1, 2, 0.5)]),
-            lambda tx: rewards.add(tx, [RewardRow(2, 6, 1, 2, 0.5), RewardRow(3, 5, 1, 2, 0.5)]),
+            lambda tx: add_rewards(tx, [RewardRow(1, 5, 1, 2, 0.5)]),
+            lambda tx: add_rewards(tx, [RewardRow(2, 6, 1, 2, 0.5), RewardRow(3, 5, 1, 2, 0.5)]),
         )
-    since, last = stored(database_url, lambda tx: rewards.since(tx, 0), rewards.last)
+    since, last = stored(database_url, lambda tx: rewards_since(tx, 0), last_reward)
     assert since == [RewardRow(1, 5, 1, 2, 0.5)]
     assert last == 1
 
 
 def test_purged_jobs_leave_their_rewards_and_their_ids(database_url: str) -> None:
     def fill(tx: Transaction) -> None:
-        jobs.insert(tx, [job(id) for id in range(1, 7)])
-        leases.grant(tx, [lease(10 + id, id) for id in range(1, 7)])
+        insert_jobs(tx, [job(id) for id in range(1, 7)])
+        grant_leases(tx, [lease(10 + id, id) for id in range(1, 7)])
         states = [(1, "done", 10.0), (2, "dead", 10.0), (4, "cancelled", 11.0), (5, "done", 99.0), (6, "done", 12.0)]
-        jobs.set_ended(tx, [Ended(id, state, at, 0, 0) for id, state, at in states])
-        rewards.add(tx, [RewardRow(id, 10 + id, 1, 2, 0.5) for id in range(1, 7)])
+        end_jobs(tx, [JobEnd(id, state, at, 0, 0) for id, state, at in states])
+        add_rewards(tx, [RewardRow(id, 10 + id, 1, 2, 0.5) for id in range(1, 7)])
 
     def left(tx: Transaction) -> tuple[list[int], list[int]]:
-        kept = [id for id in range(11, 17) if leases.get(tx, id) is not None]
-        return [row.id for row in jobs.page(tx, None, None, None, None, 9)], kept
+        kept = [id for id in range(11, 17) if get_lease(tx, id) is not None]
+        return [row.id for row in list_jobs(tx, None, None, None, None, 9)], kept
 
     _, two, after_two, one, none, after, log, ids = stored(
         database_url,
         fill,
-        lambda tx: jobs.purge(tx, 50.0, 2),
+        lambda tx: purge_jobs(tx, 50.0, 2),
         left,
-        lambda tx: jobs.purge(tx, 50.0, 2),
-        lambda tx: jobs.purge(tx, 50.0, 2),
+        lambda tx: purge_jobs(tx, 50.0, 2),
+        lambda tx: purge_jobs(tx, 50.0, 2),
         left,
-        lambda tx: rewards.since(tx, 4, 1),
-        meta.largest_ids,
+        lambda tx: rewards_since(tx, 4, 1),
+        largest_ids,
     )
     assert (two, one, none) == (2, 1, 0)
     assert after_two == ([6, 5, 3, 2], [12, 13, 15, 16])
@@ -163,7 +190,7 @@ def test_purged_jobs_leave_their_rewards_and_their_ids(database_url: str) -> Non
     assert ids == (6, 16, 0, 6, 0)
 
 
-def test_extreme_values_come_back_as_they_were(database_url: str) -> None:
+def test_extreme_values_are_read_as_they_were_written(database_url: str) -> None:
     times = [1e308, 5e-324, -1e308, 0.1 + 0.2, 1.7976931348623157e308, 2.0**53 + 2, 1e-7, 0.0]
     texts = [
         "",
@@ -193,34 +220,39 @@ def test_extreme_values_come_back_as_they_were(database_url: str) -> None:
 
     def insert_one_by_one(tx: Transaction) -> None:
         for row in single:
-            jobs.insert(tx, [row])
+            insert_jobs(tx, [row])
 
     *_, together, alone = stored(
         database_url,
-        lambda tx: jobs.insert(tx, rows),
+        lambda tx: insert_jobs(tx, rows),
         insert_one_by_one,
-        lambda tx: [jobs.get(tx, row.id) for row in rows],
-        lambda tx: [jobs.get(tx, row.id) for row in single],
+        lambda tx: [get_job(tx, row.id) for row in rows],
+        lambda tx: [get_job(tx, row.id) for row in single],
     )
     assert together == rows
     assert alone == single
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 63, 64, 65, 200])
-def test_many_rows_at_once_are_as_good_as_one_by_one(database_url: str, number: int) -> None:
+def test_many_rows_at_once_equal_one_by_one(database_url: str, number: int) -> None:
     ids = range(1, number + 1)
-    ends = [Ended(id, "done" if id % 3 else "dead", 0.1 * id, id, 2 * id, None, id / 7, f"e{id}") for id in ids]
+    ends = [
+        JobEnd(
+            id, "done" if id % 3 else "dead", 0.1 * id, units_left=id, attempts=2 * id, reward=id / 7, error=f"e{id}"
+        )
+        for id in ids
+    ]
     over = [LeaseEnd(id, "finished", 0.3 * id, id / 7, f"d{id}") for id in ids[::2]]
     *_, found, past, log = stored(
         database_url,
-        lambda tx: jobs.insert(tx, [job(id, started=id / 3) for id in ids]),
-        lambda tx: leases.grant(tx, [lease(id, id) for id in ids], ids),
-        lambda tx: jobs.set_ended(tx, ends),
-        lambda tx: leases.end(tx, over),
-        lambda tx: rewards.add(tx, [RewardRow(id, id, 1, 2, id / 7) for id in ids]),
-        lambda tx: [jobs.get(tx, id) for id in ids],
-        lambda tx: [leases.get(tx, id) for id in ids],
-        lambda tx: rewards.since(tx, 0),
+        lambda tx: insert_jobs(tx, [job(id, started=id / 3) for id in ids]),
+        lambda tx: grant_leases(tx, [lease(id, id) for id in ids], ids),
+        lambda tx: end_jobs(tx, ends),
+        lambda tx: end_leases(tx, over),
+        lambda tx: add_rewards(tx, [RewardRow(id, id, 1, 2, id / 7) for id in ids]),
+        lambda tx: [get_job(tx, id) for id in ids],
+        lambda tx: [get_lease(tx, id) for id in ids],
+        lambda tx: rewards_since(tx, 0),
     )
     assert found == [job(one.id, started=one.id / 3)._replace(**one._asdict()) for one in ends]
     ended = {one.id: one._asdict() for one in over}
@@ -228,18 +260,18 @@ def test_many_rows_at_once_are_as_good_as_one_by_one(database_url: str, number: 
     assert log == [RewardRow(id, id, 1, 2, id / 7) for id in ids]
 
 
-def test_a_plan_that_was_made_for_a_small_table_does_not_read_a_large_one(postgres_url: str) -> None:
-    """PostgreSQL keeps the plan of the sixth run; one that reads all rows must not be among its choices."""
+def test_a_plan_made_for_a_small_table_does_not_scan_a_large_one(postgres_url: str) -> None:
+    """PostgreSQL caches the plan of the sixth run; it must not be one that scans all rows."""
     rounds, rows = 60, 20
 
     def live(ids: range) -> Callable[[Transaction], None]:
         def write(tx: Transaction) -> None:
-            jobs.insert(tx, [job(id) for id in ids])
-            leases.grant(tx, [lease(id, id) for id in ids])
-            leases.extend(tx, [Extension(id, 500.0) for id in ids])
-            leases.end(tx, [LeaseEnd(id, "finished", 300.0) for id in ids])
-            jobs.set_queued(tx, [Queued(id, 1, 0) for id in ids])
-            jobs.set_ended(tx, [Ended(id, "done", 300.0, 0, 0) for id in ids])
+            insert_jobs(tx, [job(id) for id in ids])
+            grant_leases(tx, [lease(id, id) for id in ids])
+            extend_leases(tx, [Extension(id, 500.0) for id in ids])
+            end_leases(tx, [LeaseEnd(id, "finished", 300.0) for id in ids])
+            requeue_jobs(tx, [RequeuedJob(id, 1, 0) for id in ids])
+            end_jobs(tx, [JobEnd(id, "done", 300.0, 0, 0) for id in ids])
 
         return write
 
@@ -253,13 +285,13 @@ def test_a_plan_that_was_made_for_a_small_table_does_not_read_a_large_one(postgr
     *_, found = stored(postgres_url, *lives, lambda tx: tx.rows("SELECT pg_stat_force_next_flush()"), read)
     assert [name for name, _ in found] == ["job", "lease"]
     for _, number in found:
-        assert rounds * rows <= number <= 10 * rounds * rows  # all rows in each round would be 30 times as many
+        assert rounds * rows <= number <= 10 * rounds * rows  # a scan in each round would read 30 times as many
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
 VALUE = st.floats(allow_nan=False, allow_infinity=False).map(
     lambda value: value + 0.0
-)  # SQLite forgets the sign of -0.0
+)  # SQLite does not store the sign of -0.0
 
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -267,7 +299,7 @@ VALUE = st.floats(allow_nan=False, allow_infinity=False).map(
     texts=st.lists(st.tuples(TEXT, TEXT, TEXT.map(repr)), min_size=1, max_size=20),
     values=st.lists(VALUE, max_size=50),
 )
-def test_every_text_and_every_bit_of_a_reward_survive(
+def test_every_text_and_every_bit_of_a_reward_are_kept(
     database_url: str, texts: list[tuple[str, str, str]], values: list[float]
 ) -> None:
     rows = [
@@ -283,14 +315,14 @@ def test_every_text_and_every_bit_of_a_reward_survive(
     *_, page, found, read = stored(
         database_url,
         clear,
-        lambda tx: jobs.insert(tx, rows),
-        lambda tx: rewards.add(tx, log),
-        lambda tx: jobs.page(tx, None, None, None, None, 99),
-        lambda tx: [jobs.by_key(tx, row.namespace, [str(row.key)]) for row in rows],
-        lambda tx: rewards.since(tx, 0),
+        lambda tx: insert_jobs(tx, rows),
+        lambda tx: add_rewards(tx, log),
+        lambda tx: list_jobs(tx, None, None, None, None, 99),
+        lambda tx: [known_jobs(tx, row.namespace, [str(row.key)]) for row in rows],
+        lambda tx: rewards_since(tx, 0),
     )
     assert page == rows[::-1]
-    assert found == [{row.key: Known(row.id, row.state, row.digest)} for row in rows]
+    assert found == [{row.key: KnownJob(row.id, row.state, row.digest)} for row in rows]
     assert [row.value.hex() for row in read] == [value.hex() for value in values]
 
 
@@ -325,11 +357,11 @@ def test_the_folder_of_a_file_must_exist(tmp_path: Path) -> None:
 
 def test_relative_files_are_relative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    stored("sqlite:///live.db", meta.largest_ids)
+    stored("sqlite:///live.db", largest_ids)
     assert (tmp_path / "live.db").exists()
 
 
-def test_durability_is_asked_for(sqlite_url: str, postgres_url: str) -> None:
+def test_durable_commits_are_configured(sqlite_url: str, postgres_url: str) -> None:
     found = stored(
         sqlite_url, lambda tx: tx.rows("PRAGMA journal_mode"), lambda tx: tx.rows("PRAGMA synchronous")
     ) + stored(postgres_url, lambda tx: tx.rows("SHOW synchronous_commit"), lambda tx: tx.rows("SHOW fsync"))
@@ -339,7 +371,7 @@ def test_durability_is_asked_for(sqlite_url: str, postgres_url: str) -> None:
 def test_two_schemas_of_one_database_have_a_leader_each(postgres: Postgres) -> None:
     async def run() -> None:
         async with leading(postgres.fresh()) as first, leading(postgres.fresh()) as second:
-            await first.write(lambda tx: jobs.insert(tx, [job(1)]))
-            assert await second.read(lambda tx: jobs.get(tx, 1)) is None
+            await first.write(lambda tx: insert_jobs(tx, [job(1)]))
+            assert await second.read(lambda tx: get_job(tx, 1)) is None
 
     asyncio.run(run())

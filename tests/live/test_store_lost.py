@@ -1,4 +1,4 @@
-"""PostgreSQL goes away, comes back, or has another leader: no write is acknowledged that is not stored."""
+"""PostgreSQL is lost, comes back, or has another leader: no write is acknowledged that is not stored."""
 
 import asyncio
 import signal
@@ -10,29 +10,29 @@ from contextlib import asynccontextmanager
 
 import psycopg
 import pytest
-from databases import Postgres, leading
+from databases import Postgres, leading, queued_job
 
-from bilinq.errors import Away
-from bilinq.live.store import Store, Transaction, jobs, open_store
-from bilinq.live.store.jobs import JobRow
+from bilinq.errors import Unavailable
+from bilinq.live.store import Store, Transaction, open_store
+from bilinq.live.store.job_tables import insert_jobs, queued_jobs
 
 pytest_plugins = ("databases",)
 
 
 def insert(*ids: int) -> Callable[[Transaction], None]:
-    rows = [JobRow(id, "default", "short", "queued", None, None, "{}", 1, 1, 0, 1.0) for id in ids]
-    return lambda tx: jobs.insert(tx, rows)
+    rows = [queued_job(id) for id in ids]
+    return lambda tx: insert_jobs(tx, rows)
 
 
 async def stored_ids(store: Store) -> list[int]:
-    return [row.id for row in await store.read(jobs.waiting)]
+    return [row.id for row in await store.read(queued_jobs)]
 
 
 async def lost_within(store: Store, seconds: float) -> None:
     await asyncio.wait_for(store.lost.wait(), seconds)
 
 
-def test_a_cut_connection_is_noticed_and_mended(postgres: Postgres, postgres_url: str) -> None:
+def test_a_cut_connection_is_noticed_and_reconnected(postgres: Postgres, postgres_url: str) -> None:
     async def run() -> None:
         async with leading(postgres_url) as store:
             await store.write(insert(1))
@@ -40,11 +40,11 @@ def test_a_cut_connection_is_noticed_and_mended(postgres: Postgres, postgres_url
             postgres.cut()
             writes = [store.write(insert(id)) for id in (2, 3, 4)]
             results = await asyncio.gather(*writes, return_exceptions=True)
-            assert [type(result) for result in results] == [Away, Away, Away]
+            assert [type(result) for result in results] == [Unavailable, Unavailable, Unavailable]
             await lost_within(store, 1.0)
-            with pytest.raises(Away, match="connection to the database was lost"):
+            with pytest.raises(Unavailable, match="connection to the database was lost"):
                 await store.write(insert(5))
-            assert await stored_ids(store) == [1]  # reading has mended itself
+            assert await stored_ids(store) == [1]  # reading reconnects by itself
             assert await store.reconnect() is False
             assert not store.lost.is_set()
             await store.write(insert(6))
@@ -69,11 +69,11 @@ def test_a_server_that_is_down_for_a_while(postgres: Postgres, postgres_url: str
             await store.write(insert(1))
             await asyncio.to_thread(postgres.stop)
             try:
-                with pytest.raises(Away):
+                with pytest.raises(Unavailable):
                     await store.write(insert(2))
-                with pytest.raises(Away, match="cannot be reached"):
-                    await store.read(jobs.waiting)
-                with pytest.raises(Away, match="cannot be reached"):
+                with pytest.raises(Unavailable, match="cannot be reached"):
+                    await store.read(queued_jobs)
+                with pytest.raises(Unavailable, match="cannot be reached"):
                     await open_store(postgres_url).start()
                 back = asyncio.create_task(store.reconnect())
                 await asyncio.sleep(0.7)
@@ -88,11 +88,11 @@ def test_a_server_that_is_down_for_a_while(postgres: Postgres, postgres_url: str
 
 
 SYNC, READY = b"S\x00\x00\x00\x04", b"Z\x00\x00\x00\x05I"
-"""What ends a transaction, and the end of its answer."""
+"""The end of a transaction, and the end of its response."""
 
 
 class Proxy:
-    """Stands between bilinq and PostgreSQL; once `armed`, it passes a commit on and hangs up without the answer."""
+    """A proxy between bilinq and PostgreSQL; once `armed`, it forwards a commit and disconnects before the response."""
 
     def __init__(self, socket: str) -> None:
         self.armed = False
@@ -102,21 +102,21 @@ class Proxy:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Handle one connection."""
         self.tasks.add(asyncio.current_task())
-        answers, requests = await asyncio.open_unix_connection(self._socket)
-        backward = asyncio.create_task(self._backward(answers, writer))
+        responses, requests = await asyncio.open_unix_connection(self._socket)
+        backward = asyncio.create_task(self._backward(responses, writer))
         while data := await reader.read(65536):
             requests.write(data)
             if self.armed and data.endswith(SYNC):
                 backward.cancel()
                 await asyncio.wait([backward])
-                await answers.readuntil(READY)  # the server has committed
+                await responses.readuntil(READY)  # the server has committed
                 break
         for stream in (requests, writer):
             stream.close()
             await stream.wait_closed()
 
-    async def _backward(self, answers: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await answers.read(65536):
+    async def _backward(self, responses: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await responses.read(65536):
             writer.write(data)
 
 
@@ -133,12 +133,12 @@ async def proxied(postgres: Postgres, url: str) -> AsyncIterator[tuple[Proxy, st
         await asyncio.gather(*filter(None, proxy.tasks))
 
 
-def test_a_commit_whose_answer_is_lost_may_have_been_stored(postgres: Postgres, postgres_url: str) -> None:
+def test_a_commit_whose_response_is_lost_may_have_been_stored(postgres: Postgres, postgres_url: str) -> None:
     async def run() -> None:
         async with proxied(postgres, postgres_url) as (proxy, url), leading(url) as store:
             await store.write(insert(1))
             proxy.armed = True
-            with pytest.raises(Away, match="not known whether this was stored"):
+            with pytest.raises(Unavailable, match="not known whether this was stored"):
                 await store.write(insert(2))
             proxy.armed = False
             await lost_within(store, 1.0)
@@ -149,8 +149,8 @@ def test_a_commit_whose_answer_is_lost_may_have_been_stored(postgres: Postgres, 
     asyncio.run(run())
 
 
-def test_a_commit_in_which_the_server_gives_up_may_not_have_been_stored(postgres: Postgres, postgres_url: str) -> None:
-    def deadly(tx: Transaction) -> None:
+def test_a_commit_in_which_the_server_fails_may_not_have_been_stored(postgres: Postgres, postgres_url: str) -> None:
+    def kill_own_session(tx: Transaction) -> None:
         tx.run(
             "CREATE FUNCTION die() RETURNS trigger LANGUAGE plpgsql AS "
             "$$ BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); PERFORM pg_sleep(1); RETURN NULL; END $$"
@@ -162,13 +162,13 @@ def test_a_commit_in_which_the_server_gives_up_may_not_have_been_stored(postgres
 
     async def run() -> None:
         async with leading(postgres_url) as store:
-            await store.write(deadly)
+            await store.write(kill_own_session)
             await store.write(insert(1))
             deadly_one, with_it_or_after = await asyncio.gather(
                 *(store.write(insert(id)) for id in (2, 3)), return_exceptions=True
             )
-            assert isinstance(deadly_one, Away) and "not known" in str(deadly_one)
-            assert isinstance(with_it_or_after, Away)
+            assert isinstance(deadly_one, Unavailable) and "not known" in str(deadly_one)
+            assert isinstance(with_it_or_after, Unavailable)
             await lost_within(store, 1.0)
             assert await store.reconnect() is False
             assert await stored_ids(store) == [1]
@@ -176,13 +176,13 @@ def test_a_commit_in_which_the_server_gives_up_may_not_have_been_stored(postgres
     asyncio.run(run())
 
 
-def test_a_server_in_trouble_is_away_until_it_is_asked_again(postgres_url: str) -> None:
+def test_a_failing_server_is_unavailable_until_it_recovers(postgres_url: str) -> None:
     def full(tx: Transaction) -> None:
         tx.run("DO $$ BEGIN RAISE EXCEPTION 'no space left on device' USING ERRCODE = 'disk_full'; END $$")
 
     async def run() -> None:
         async with leading(postgres_url) as store:
-            with pytest.raises(Away, match="no space left on device"):
+            with pytest.raises(Unavailable, match="no space left on device"):
                 await store.write(full)
             await lost_within(store, 1.0)
             assert await store.reconnect() is False
@@ -194,7 +194,7 @@ def test_a_server_in_trouble_is_away_until_it_is_asked_again(postgres_url: str) 
 def test_a_second_leader_waits_and_takes_over(postgres: Postgres, postgres_url: str) -> None:
     async def run() -> None:
         async with leading(postgres_url) as first:
-            with pytest.raises(Away, match="another process leads"):
+            with pytest.raises(Unavailable, match="another process leads"):
                 await open_store(postgres_url).start(wait=False)
             second = open_store(postgres_url, lead=False)
             await second.start()
@@ -203,13 +203,13 @@ def test_a_second_leader_waits_and_takes_over(postgres: Postgres, postgres_url: 
             waiting = asyncio.create_task(second.lead())
             await asyncio.sleep(0.7)
             assert not waiting.done()
-            with pytest.raises(Away, match="does not lead"):
+            with pytest.raises(Unavailable, match="does not lead"):
                 await second.write(insert(9))
 
             postgres.run("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted")
             await asyncio.wait_for(waiting, 5.0)
             await second.write(insert(2))
-            with pytest.raises(Away):
+            with pytest.raises(Unavailable):
                 await first.write(insert(3))
             back = asyncio.create_task(first.reconnect())
             await asyncio.sleep(0.7)
@@ -223,7 +223,7 @@ def test_a_second_leader_waits_and_takes_over(postgres: Postgres, postgres_url: 
     asyncio.run(run())
 
 
-def test_who_gives_up_waiting_keeps_no_lock(postgres: Postgres, postgres_url: str) -> None:
+def test_a_store_that_stops_waiting_keeps_no_lock(postgres: Postgres, postgres_url: str) -> None:
     async def run() -> None:
         async with leading(postgres_url):
             for delay in (0.0, 0.001, 0.01, 0.03, 0.1, 0.3):
@@ -249,8 +249,9 @@ def test_who_gives_up_waiting_keeps_no_lock(postgres: Postgres, postgres_url: st
 
 FREEZE = """
 import asyncio, sys
-from bilinq.errors import Away
-from bilinq.live.store import meta, open_store
+from bilinq.errors import Unavailable
+from bilinq.live.store import open_store
+from bilinq.live.store.admin_tables import put_meta
 
 async def main(url):
     store = open_store(url)
@@ -258,17 +259,17 @@ async def main(url):
     print("leads", flush=True)
     await asyncio.to_thread(sys.stdin.readline)
     try:
-        await store.write(lambda tx: meta.put(tx, "who", "frozen"))
-    except Away as error:
-        print("away", flush=True)
+        await store.write(lambda tx: put_meta(tx, "who", "frozen"))
+    except Unavailable as error:
+        print("unavailable", flush=True)
     await store.stop()
 
 asyncio.run(main(sys.argv[1]))
 """
 
 
-def test_who_stops_leaves_the_lead_at_once(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The lock is given back, and does not wait until the database finds out that the connection is gone."""
+def test_a_leader_that_stops_releases_the_lock_at_once(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lock is released, and does not stay until the database notices that the connection is lost."""
     kept: list[psycopg.Connection] = []
 
     async def run() -> None:
@@ -298,7 +299,7 @@ def test_a_frozen_leader_loses_the_lead_and_cannot_write_when_it_wakes(postgres_
             await store.write(insert(1))
             frozen.send_signal(signal.SIGCONT)
             out, _ = await asyncio.to_thread(frozen.communicate, "go\n", 20.0)
-            assert out == "away\n"
+            assert out == "unavailable\n"
 
     try:
         assert frozen.stdout is not None

@@ -1,15 +1,17 @@
-"""Versions of the tables: upgrades happen at once or not at all, and newer ones are refused."""
+"""Versions of the tables: upgrades happen completely or not at all, and newer versions are refused."""
 
 import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
 import pytest
-from databases import leading
+from databases import leading, queued_job
 
 from bilinq.errors import BadInput
-from bilinq.live.store import Transaction, jobs, knobs, meta, open_store
-from bilinq.live.store.jobs import JobRow
+from bilinq.live.store import Transaction, open_store
+from bilinq.live.store.admin_tables import get_meta
+from bilinq.live.store.class_tables import store_settings, stored_settings
+from bilinq.live.store.job_tables import get_job, insert_jobs
 from bilinq.live.store.schema import MIGRATIONS, Migration, migrate
 
 pytest_plugins = ("databases",)
@@ -40,14 +42,14 @@ def upgrade(*steps: Migration) -> Callable[[Transaction], None]:
 
 
 def test_an_upgrade_keeps_what_is_stored(database_url: str) -> None:
-    rows = [JobRow(id, "default", "short", "queued", None, None, "{}", 1, 1, id, 1.0) for id in (1, 2, 3)]
+    rows = [queued_job(id, attempts=id) for id in (1, 2, 3)]
 
     async def run() -> None:
         async with leading(database_url) as store:
-            await store.write(lambda tx: jobs.insert(tx, rows))
+            await store.write(lambda tx: insert_jobs(tx, rows))
             await store.write(upgrade(SECOND))
-            await store.write(upgrade(SECOND))  # has no more to do
-            assert await store.read(lambda tx: meta.get(tx, "schema")) == str(len(MIGRATIONS) + 1)
+            await store.write(upgrade(SECOND))  # there is nothing left to do
+            assert await store.read(lambda tx: get_meta(tx, "schema")) == str(len(MIGRATIONS) + 1)
             assert await store.read(lambda tx: tx.rows("SELECT id, urgent FROM job ORDER BY id")) == [
                 (1, 0),
                 (2, 0),
@@ -56,7 +58,7 @@ def test_an_upgrade_keeps_what_is_stored(database_url: str) -> None:
             assert await store.read(lambda tx: tx.rows("SELECT text, raw FROM note")) == [
                 (database_url.partition(":")[0], b"\0")
             ]
-            assert await store.read(lambda tx: jobs.get(tx, 2)) == rows[1]
+            assert await store.read(lambda tx: get_job(tx, 2)) == rows[1]
 
     asyncio.run(run())
 
@@ -72,7 +74,7 @@ def test_a_newer_database_is_refused_and_left_alone(database_url: str) -> None:
         store = open_store(database_url, lead=False)
         await store.start()
         try:
-            return await store.read(lambda tx: meta.get(tx, "epoch"))
+            return await store.read(lambda tx: get_meta(tx, "epoch"))
         finally:
             await store.stop()
 
@@ -80,18 +82,18 @@ def test_a_newer_database_is_refused_and_left_alone(database_url: str) -> None:
 
 
 def test_a_failed_upgrade_leaves_the_old_version(database_url: str) -> None:
-    written(database_url, lambda tx: knobs.put(tx, {"V": 1.0}))
+    written(database_url, lambda tx: store_settings(tx, {"V": 1.0}))
     with pytest.raises(Exception, match="nowhere"):
         written(database_url, upgrade(SECOND, BROKEN))
-    assert written(database_url, knobs.all) == {"V": 1.0}
-    assert written(database_url, lambda tx: meta.get(tx, "schema")) == str(len(MIGRATIONS))
+    assert written(database_url, stored_settings) == {"V": 1.0}
+    assert written(database_url, lambda tx: get_meta(tx, "schema")) == str(len(MIGRATIONS))
     written(database_url, upgrade(SECOND))
 
 
 def test_every_leader_raises_the_epoch(database_url: str) -> None:
     async def epoch() -> int:
         async with leading(database_url) as store:
-            assert await store.read(lambda tx: meta.get(tx, "epoch")) == str(store.epoch)
+            assert await store.read(lambda tx: get_meta(tx, "epoch")) == str(store.epoch)
             return store.epoch
 
     assert [asyncio.run(epoch()) for _ in range(3)] == [1, 2, 3]

@@ -1,34 +1,31 @@
-"""Group commit: many writers, few commits, and nobody suffers for another's mistake."""
+"""Group commit: many writes, few commits, and only the operation that fails is affected."""
 
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from databases import leading
+from databases import leading, queued_job
 
-from bilinq.errors import Away, BadInput, Clash, NotKnown
-from bilinq.live.store import Store, Transaction, jobs, meta, open_store
-from bilinq.live.store.gather import Gather
-from bilinq.live.store.jobs import JobRow
+from bilinq.errors import BadInput, Conflict, NotFound, Unavailable
+from bilinq.live.store import Store, Transaction, open_store
+from bilinq.live.store.admin_tables import get_meta, put_meta
+from bilinq.live.store.batching import Batcher
+from bilinq.live.store.job_tables import insert_jobs, list_jobs, queued_jobs
 
 pytest_plugins = ("databases",)
 
 
-def job(id: int) -> JobRow:
-    return JobRow(id, "default", "short", "queued", None, None, "{}", 1, 1, 0, 1.0)
-
-
 def insert(id: int) -> Callable[[Transaction], int]:
     def operation(tx: Transaction) -> int:
-        jobs.insert(tx, [job(id)])
+        insert_jobs(tx, [queued_job(id)])
         return id
 
     return operation
 
 
 async def stored_ids(store: Store) -> list[int]:
-    return [row.id for row in await store.read(jobs.waiting)]
+    return [row.id for row in await store.read(queued_jobs)]
 
 
 def test_many_writes_need_few_commits(database_url: str) -> None:
@@ -54,14 +51,14 @@ def test_one_write_needs_one_commit(database_url: str) -> None:
     asyncio.run(run())
 
 
-def test_long_texts_pass_in_every_way(database_url: str) -> None:
-    """Far more than a socket takes at once: as a row among others, as a parameter, and as an answer."""
+def test_long_texts_are_sent_in_every_way(database_url: str) -> None:
+    """Far more than a socket accepts at once: as a row among others, as a parameter, and in a response."""
     text = '"' + "x" * 5_000_000 + '"'
 
     def long(tx: Transaction) -> tuple[list[str], str | None]:
-        jobs.insert(tx, [job(id)._replace(payload=text) for id in (1, 2)])
-        meta.put(tx, "long", text)
-        return [row.payload for row in jobs.page(tx, None, None, None, None, 10)], meta.get(tx, "long")
+        insert_jobs(tx, [queued_job(id)._replace(payload=text) for id in (1, 2)])
+        put_meta(tx, "long", text)
+        return [row.payload for row in list_jobs(tx, None, None, None, None, 10)], get_meta(tx, "long")
 
     async def run() -> None:
         async with leading(database_url) as store, asyncio.timeout(60.0):
@@ -75,24 +72,24 @@ def test_writes_keep_their_order(database_url: str) -> None:
     async def run() -> None:
         async with leading(database_url) as store:
             numbers = range(300)
-            writes = [store.write(lambda tx, n=n: meta.put(tx, "last", str(n))) for n in numbers]  # type: ignore[misc]
+            writes = [store.write(lambda tx, n=n: put_meta(tx, "last", str(n))) for n in numbers]  # type: ignore[misc]
             await asyncio.gather(*writes)
-            assert await store.read(lambda tx: meta.get(tx, "last")) == "299"
+            assert await store.read(lambda tx: get_meta(tx, "last")) == "299"
 
     asyncio.run(run())
 
 
 def refuse(tx: Transaction) -> None:
-    raise Clash("used before")
+    raise Conflict("used before")
 
 
 def refuse_late(tx: Transaction) -> None:
-    jobs.insert(tx, [job(1000)])
+    insert_jobs(tx, [queued_job(1000)])
     raise BadInput("thought of it too late")
 
 
 def twice(tx: Transaction) -> None:
-    jobs.insert(tx, [job(5)])
+    insert_jobs(tx, [queued_job(5)])
 
 
 def nonsense(tx: Transaction) -> None:
@@ -100,7 +97,7 @@ def nonsense(tx: Transaction) -> None:
 
 
 def bug(tx: Transaction) -> None:
-    jobs.insert(tx, [job(1001)])
+    insert_jobs(tx, [queued_job(1001)])
     raise ZeroDivisionError("bug")
 
 
@@ -109,23 +106,23 @@ def stop_iteration(tx: Transaction) -> None:
 
 
 def hide(tx: Transaction) -> None:
-    jobs.insert(tx, [job(1002)])
+    insert_jobs(tx, [queued_job(1002)])
     try:
         nonsense(tx)
     except Exception:
         raise BadInput("hidden") from None
 
 
-GUILTY = [refuse, refuse_late, twice, nonsense, bug, stop_iteration, hide]
+FAULTY = [refuse, refuse_late, twice, nonsense, bug, stop_iteration, hide]
 
 
-@pytest.mark.parametrize("guilty", GUILTY, ids=lambda operation: operation.__name__)
-def test_only_the_guilty_operation_fails(database_url: str, guilty: Callable[[Transaction], None]) -> None:
+@pytest.mark.parametrize("faulty", FAULTY, ids=lambda operation: operation.__name__)
+def test_only_the_faulty_operation_fails(database_url: str, faulty: Callable[[Transaction], None]) -> None:
     async def run() -> None:
         async with leading(database_url) as store:
             await store.write(insert(5))
-            writes = [store.write(insert(id)) for id in range(10, 30)] + [store.write(guilty)]
-            writes += [store.write(insert(id)) for id in range(30, 50)] + [store.write(guilty), store.write(insert(50))]
+            writes = [store.write(insert(id)) for id in range(10, 30)] + [store.write(faulty)]
+            writes += [store.write(insert(id)) for id in range(30, 50)] + [store.write(faulty), store.write(insert(50))]
             results = await asyncio.gather(*writes, return_exceptions=True)
             failed = [index for index, result in enumerate(results) if isinstance(result, BaseException)]
             assert failed == [20, 41]
@@ -138,7 +135,7 @@ def test_only_the_guilty_operation_fails(database_url: str, guilty: Callable[[Tr
 def test_errors_arrive_as_they_were_raised(database_url: str) -> None:
     async def run() -> None:
         async with leading(database_url) as store:
-            with pytest.raises(Clash, match="used before"):
+            with pytest.raises(Conflict, match="used before"):
                 await store.write(refuse)
             with pytest.raises(BadInput, match="too late"):
                 await store.write(refuse_late)
@@ -148,17 +145,17 @@ def test_errors_arrive_as_they_were_raised(database_url: str) -> None:
                 await store.write(stop_iteration)
             with pytest.raises(RuntimeError, match="StopIteration"):
                 await store.read(stop_iteration)
-            with pytest.raises(Clash, match="used before"):
+            with pytest.raises(Conflict, match="used before"):
                 await store.read(refuse)
 
     asyncio.run(run())
 
 
 def test_an_error_that_an_operation_hides_undoes_it_on_postgresql(postgres_url: str) -> None:
-    """PostgreSQL would undo the transaction and report a successful commit."""
+    """PostgreSQL would roll back the transaction and report a successful commit."""
 
     def careless(tx: Transaction) -> None:
-        jobs.insert(tx, [job(1)])
+        insert_jobs(tx, [queued_job(1)])
         try:
             nonsense(tx)
         except Exception:
@@ -175,7 +172,7 @@ def test_an_error_that_an_operation_hides_undoes_it_on_postgresql(postgres_url: 
     asyncio.run(run())
 
 
-def test_who_is_cancelled_does_not_stop_the_others(database_url: str) -> None:
+def test_a_cancelled_caller_does_not_stop_the_others(database_url: str) -> None:
     async def run() -> None:
         async with leading(database_url) as store:
             tasks = [asyncio.create_task(store.write(insert(id))) for id in range(1, 11)]
@@ -189,7 +186,7 @@ def test_who_is_cancelled_does_not_stop_the_others(database_url: str) -> None:
     asyncio.run(run())
 
 
-def test_stop_finishes_what_was_handed_over(database_url: str) -> None:
+def test_stop_finishes_queued_operations(database_url: str) -> None:
     async def run() -> None:
         store = open_store(database_url)
         await store.start()
@@ -197,10 +194,10 @@ def test_stop_finishes_what_was_handed_over(database_url: str) -> None:
         await asyncio.sleep(0)
         await store.stop()
         assert await asyncio.gather(*tasks) == list(range(1, 101))
-        with pytest.raises(Away, match="stopped"):
+        with pytest.raises(Unavailable, match="stopped"):
             await store.write(insert(101))
-        with pytest.raises(Away, match="stopped"):
-            await store.read(jobs.waiting)
+        with pytest.raises(Unavailable, match="stopped"):
+            await store.read(queued_jobs)
         async with leading(database_url) as again:
             assert await stored_ids(again) == list(range(1, 101))
 
@@ -223,26 +220,26 @@ def test_reading_before_there_are_tables(sqlite_url: str, postgres_url: str, tmp
     async def run(url: str) -> None:
         store = open_store(url, lead=False)
         await store.start()
-        with pytest.raises(Away, match="no tables yet"):
-            await store.read(jobs.waiting)
+        with pytest.raises(Unavailable, match="no tables yet"):
+            await store.read(queued_jobs)
         await store.stop()
-        await store.stop()  # a second time does no harm
+        await store.stop()  # may be called twice
 
     (tmp_path / "live.db").touch()
     asyncio.run(run(sqlite_url))
     asyncio.run(run(postgres_url))
 
 
-def test_a_read_sees_one_moment(database_url: str) -> None:
+def test_a_read_sees_one_snapshot(database_url: str) -> None:
     async def run() -> None:
         async with leading(database_url) as store:
             loop = asyncio.get_running_loop()
             await store.write(insert(1))
 
             def twice(tx: Transaction) -> tuple[int, int]:
-                before = len(jobs.waiting(tx))
+                before = len(queued_jobs(tx))
                 asyncio.run_coroutine_threadsafe(store.write(insert(2)), loop).result()
-                return before, len(jobs.waiting(tx))
+                return before, len(queued_jobs(tx))
 
             assert await store.read(twice) == (1, 1)
             assert await stored_ids(store) == [1, 2]
@@ -250,23 +247,23 @@ def test_a_read_sees_one_moment(database_url: str) -> None:
     asyncio.run(run())
 
 
-def test_gathered_calls_share_operations(database_url: str) -> None:
+def test_batched_calls_share_operations(database_url: str) -> None:
     calls: list[int] = []
 
-    def submit(tx: Transaction, ids: list[int]) -> list[int | NotKnown]:
+    def submit(tx: Transaction, ids: list[int]) -> list[int | NotFound]:
         calls.append(len(ids))
         if 13 in ids:
             raise ZeroDivisionError("bug")
-        jobs.insert(tx, [job(id) for id in ids if id % 10])
-        return [id if id % 10 else NotKnown(f"no {id}") for id in ids]
+        insert_jobs(tx, [queued_job(id) for id in ids if id % 10])
+        return [id if id % 10 else NotFound(f"no {id}") for id in ids]
 
     async def run() -> None:
         async with leading(database_url) as store:
-            gather = Gather(store.write, submit)
-            results = await asyncio.gather(*(gather(id) for id in range(20, 220)), return_exceptions=True)
+            batcher = Batcher(store.write, submit)
+            results = await asyncio.gather(*(batcher(id) for id in range(20, 220)), return_exceptions=True)
             assert len(calls) <= 2
             assert [str(result) for result in results] == [str(id) if id % 10 else f"no {id}" for id in range(20, 220)]
-            mixed = await asyncio.gather(*(gather(id) for id in (11, 12, 13, 14)), return_exceptions=True)
+            mixed = await asyncio.gather(*(batcher(id) for id in (11, 12, 13, 14)), return_exceptions=True)
             assert mixed[:2] + mixed[3:] == [11, 12, 14]
             assert isinstance(mixed[2], ZeroDivisionError)
             assert await stored_ids(store) == [11, 12, 14, *(id for id in range(20, 220) if id % 10)]
@@ -274,15 +271,15 @@ def test_gathered_calls_share_operations(database_url: str) -> None:
     asyncio.run(run())
 
 
-def test_gathered_calls_must_have_a_result_each(sqlite_url: str) -> None:
+def test_batched_calls_must_have_a_result_each(sqlite_url: str) -> None:
     def short(tx: Transaction, ids: list[int]) -> list[int]:
-        jobs.insert(tx, [job(id) for id in ids])
+        insert_jobs(tx, [queued_job(id) for id in ids])
         return []
 
     async def run() -> None:
         async with leading(sqlite_url) as store:
             with pytest.raises(RuntimeError, match="must return 1 results; got 0"):
-                await Gather(store.write, short)(1)
+                await Batcher(store.write, short)(1)
             assert await stored_ids(store) == []
 
     asyncio.run(run())

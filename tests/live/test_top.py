@@ -1,4 +1,4 @@
-"""`bilinq top`: what it draws, and a real terminal with a real service that goes away and comes back."""
+"""`bilinq top`: what it draws, and a real terminal with a real service that stops and starts again."""
 
 import fcntl
 import io
@@ -23,40 +23,39 @@ from process import Process, make_key, wait_for
 from rich.console import Console
 from typer.testing import CliRunner
 
-from bilinq import cli
-from bilinq.errors import Away, NoKey
-from bilinq.live import messages as m
-from bilinq.live import watch_messages as w
-from bilinq.live.client.events import Interrupted, Told, follow, parse
-from bilinq.live.client.link import Link
-from bilinq.live.top.marks import bar, cell, seconds, short, sparkline
-from bilinq.live.top.picture import Picture
-from bilinq.live.top.view import View
+from bilinq.client.events import Interrupted, ServerEvent, follow, parse
+from bilinq.client.transport import Link
+from bilinq.commands import app as cli
+from bilinq.commands.screen import Picture, View, bar, cell, seconds, short, sparkline
+from bilinq.errors import NoKey, Unavailable
+from bilinq.live.wire import messages as m
+from bilinq.live.wire import samples as w
 
-KNOBS = m.Knobs(2.0, None, False, "thompson")
+KNOBS = m.SettingsInfo(2.0, None, False, "thompson")
 
 
-def told(event: str, data: msgspec.Struct, id: str | None = None) -> Told:
-    return Told(event, msgspec.json.encode(data).decode(), id)
+def event(name: str, data: msgspec.Struct, id: str | None = None) -> ServerEvent:
+    return ServerEvent(name, msgspec.json.encode(data).decode(), id)
 
 
-def view_of(jobs: int, servers: int, moments: int = 60) -> View:
+def view_of(jobs: int, servers: int, samples: int = 60) -> View:
     view = View("http://127.0.0.1:8000")
     names = [f"job [bold]{i}" for i in range(jobs)], [f"server {j}" for j in range(servers)]
-    view.take(told("layout", w.Layout(1, *names, 2.0, 0.0, 1.0)))
-    for k in range(moments):
-        view.take(told("moment", w.Moment(
+    view.update(event("layout", w.Layout(1, *names, 2.0, 0.0, 1.0)))
+    for k in range(samples):
+        view.update(event("moment", w.Sample(
             id=f"a-{k}", at=1000.0 + k, slots=20, slot_seconds=0.0004, queued=[k * i for i in range(jobs)],
             leased=[1] * jobs,
             submitted=[3] * jobs, finished=[2] * jobs, reward=[0.5] * jobs, wait_p50=1.5, wait_p90=3.0, wait_p99=5.0,
-            idle=[1] * servers, busy=[3] * servers, best=10.0, earned=8.0, rival=w.Rival("first-come", 7, 0.25, 1.0, 2.0),
+            idle=[1] * servers, busy=[3] * servers, best=10.0, earned=8.0,
+            rival=w.BaselineSample("first-come", 7, 0.25, 1.0, 2.0),
         )))  # fmt: skip
     means = [[(i + j) / (jobs + servers) for j in range(servers)] for i in range(jobs)]
-    view.take(
-        told("state", w.StateView(0.0, 9, 50.0, KNOBS, [1.0] * jobs, means, means, means, means, {"done": 1234}, 5.0))
+    view.update(
+        event("state", w.StateView(0.0, 9, 50.0, KNOBS, [1.0] * jobs, means, means, means, means, {"done": 1234}, 5.0))
     )
     lease = w.RecentLease("l1", "j77", "job [bold]0", "s3", "server 0", 1000.0, 1001.5, "finished", 0.8)
-    view.take(told("leases", w.Leases([lease] * 20)))
+    view.update(event("leases", w.Leases([lease] * 20)))
     return view
 
 
@@ -70,7 +69,7 @@ def drawn(
     return out.getvalue()
 
 
-def test_small_pictures() -> None:
+def test_sparklines_bars_and_numbers() -> None:
     assert sparkline([0, 1, 2, 4, 8], 4, plain=False) == "▂▃▅█"
     assert sparkline([0.0, 0.0], 9, plain=True) == "__"
     assert sparkline([5.0], 0, plain=False) == ""
@@ -82,7 +81,7 @@ def test_small_pictures() -> None:
     assert str(cell(1.0, 1.0, 1.0, "x").style) == str(cell(0.5, 0.0, 1.0, "x").style)
 
 
-def test_everything_is_in_the_picture() -> None:
+def test_everything_is_on_the_screen() -> None:
     text = drawn(view_of(3, 2), 130, 40)
     for part in (
         "http://127.0.0.1:8000",
@@ -121,20 +120,20 @@ def test_reward_per_second_and_colours() -> None:
 
 def test_before_anything_is_known() -> None:
     view = View("http://x")
-    assert "waiting for the first moment" in drawn(view, 80, 24)
-    view.take(Interrupted("cannot reach http://x"))
-    assert "cannot reach http://x; trying again" in drawn(view, 80, 24)
-    view.take(told("something new", w.Layout(1, [], [], None, 0.0, 1.0)))
+    assert "waiting for the first sample" in drawn(view, 80, 24)
+    view.update(Interrupted("cannot reach http://x"))
+    assert "cannot reach http://x; retrying" in drawn(view, 80, 24)
+    view.update(event("something new", w.Layout(1, [], [], None, 0.0, 1.0)))
     assert view.problem is None
-    assert drawn(view_of(0, 0, moments=1), 80, 24)
+    assert drawn(view_of(0, 0, samples=1), 80, 24)
 
 
-def test_other_classes_begin_anew() -> None:
+def test_other_classes_clear_the_samples() -> None:
     view = view_of(2, 2)
-    view.take(told("layout", w.Layout(2, ["job [bold]0", "job [bold]1"], ["server 0", "server 1"], 9.0, 0.0, 1.0)))
-    assert len(view.moments) == 60
-    view.take(told("layout", w.Layout(3, ["a"], ["b"], 9.0, 0.0, 1.0)))
-    assert (len(view.moments), view.state) == (0, None)
+    view.update(event("layout", w.Layout(2, ["job [bold]0", "job [bold]1"], ["server 0", "server 1"], 9.0, 0.0, 1.0)))
+    assert len(view.samples) == 60
+    view.update(event("layout", w.Layout(3, ["a"], ["b"], 9.0, 0.0, 1.0)))
+    assert (len(view.samples), view.state) == (0, None)
 
 
 def test_lines_are_parsed_as_the_standard_says() -> None:
@@ -152,16 +151,16 @@ def test_lines_are_parsed_as_the_standard_says() -> None:
         "",
         "event: cut",
     ]
-    assert list(parse(lines)) == [Told("moment", "{}", "a-1"), Told("x", "y: z", None)]
+    assert list(parse(lines)) == [ServerEvent("moment", "{}", "a-1"), ServerEvent("x", "y: z", None)]
 
 
-def test_it_says_what_is_wrong() -> None:
+def test_errors_are_explained() -> None:
     with Faulty() as live:
         link = Link.to(live.url, live.key, 5.0, 1.0, True)
-        assert [one.event for one in follow(link, 5, seconds=0.0) if isinstance(one, Told)] == ["layout"]
+        assert [one.event for one in follow(link, 5, seconds=0.0) if isinstance(one, ServerEvent)] == ["layout"]
         with pytest.raises(NoKey):
             list(follow(Link.to(live.url, "bq_wrong", 5.0, 1.0, True), 5))
-    with pytest.raises(Away, match="cannot reach"):
+    with pytest.raises(Unavailable, match="cannot reach"):
         list(follow(link, 5, seconds=0.0))
     tried = follow(link, 5)
     assert isinstance(next(tried), Interrupted)
@@ -176,7 +175,7 @@ class Terminal:
         self.master, slave = pty.openpty()
         self.resize(40, 130)
         environment = os.environ | {"BILINQ_URL": url, "BILINQ_KEY": key, "TERM": "xterm-256color"}
-        words = [sys.executable, "-m", "bilinq.cli", "top"]
+        words = [sys.executable, "-m", "bilinq.commands.app", "top"]
         self.child = subprocess.Popen(words, stdin=slave, stdout=slave, stderr=slave, env=environment, close_fds=True,
                                       start_new_session=True)  # fmt: skip
         os.close(slave)
@@ -215,7 +214,7 @@ class Terminal:
 
 
 def test_in_a_terminal(tmp_path: Path) -> None:
-    """It draws, fits another size, says that the service is away, goes on when it is back, and ends by Ctrl-C."""
+    """It draws, adapts to a new size, shows that the service is unavailable, continues afterwards, and ends by Ctrl-C."""
     database = f"sqlite:///{tmp_path}/live.db"
     key = make_key(database, "admin")
     with Process(tmp_path, database, "--sample", "0.1") as process, process.client(key) as client:
@@ -223,14 +222,14 @@ def test_in_a_terminal(tmp_path: Path) -> None:
         wait_for(lambda: client.get("/v1/history").json()["moments"])
         port = process.address.rpartition(":")[2]
         with Terminal(process.address, key) as terminal:
-            terminal.wait("queues: 3 jobs wait")
+            terminal.wait("queues: 3 jobs queued")
             terminal.resize(24, 60)
             terminal.wait(r"─{50,60}[^─]")
             assert process.stop() == 0
-            terminal.wait("trying again")
+            terminal.wait("retrying")
             with Process(tmp_path, database, "--sample", "0.1", "--port", port) as again, again.client(key) as client:
                 client.post("/v1/jobs", json={"jobs": [{"class": "short"}]})
-                terminal.wait("queues: 4 jobs wait")
+                terminal.wait("queues: 4 jobs queued")
                 terminal.child.send_signal(signal.SIGINT)
                 assert terminal.child.wait(10.0) == 0
                 assert "\x1b[?1049l" in terminal.rest()  # the screen of before
@@ -245,7 +244,7 @@ def test_once_and_as_json(tmp_path: Path) -> None:
         words = ["top", "--url", process.address, "--key", key]
         for more in ([], ["--once"]):  # output here is no terminal
             text = CliRunner().invoke(cli.app, [*words, *more]).output
-            assert "queues: 3 jobs wait, 0 are served" in text
+            assert "queues: 3 jobs queued, 0 leased" in text
             assert "\x1b" not in text
         found = json.loads(CliRunner().invoke(cli.app, [*words, "--json"]).output)
         assert (found["layout"]["job_classes"], found["moment"]["queued"]) == (["short"], [3])

@@ -30,7 +30,7 @@ CARRIED = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
 
 @pytest.fixture
 def spans() -> Iterator[InMemorySpanExporter]:
-    """Where spans end up."""
+    """The exporter that collects spans."""
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     tracing.use(provider)
@@ -75,7 +75,7 @@ def test_what_fails_is_marked(spans: InMemorySpanExporter, caplog: pytest.LogCap
     assert len(caplog.records) == 1
 
 
-def test_a_follower_hands_its_span_on(spans: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_follower_forwards_its_span(spans: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[httpx.Request] = []
 
     async def answer(one: httpx.Request) -> httpx.Response:
@@ -131,10 +131,10 @@ class _Collect(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
-def test_a_service_sends_its_spans_where_it_is_told(tmp_path: Path) -> None:
+def test_a_service_sends_its_spans_to_the_collector(tmp_path: Path) -> None:
     database, collector = f"sqlite:///{tmp_path}/live.db", Collector()
     key = make_key(database, "admin")
     environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.address, "OTEL_EXPORTER_OTLP_COMPRESSION": "none"}
@@ -166,7 +166,7 @@ def test_without_an_address_nothing_is_recorded_nor_imported() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
-def test_an_address_without_opentelemetry_is_told(
+def test_an_address_without_opentelemetry_is_reported(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
@@ -179,8 +179,8 @@ def test_an_address_without_opentelemetry_is_told(
     assert "pip install 'bilinq[otel]'" in caplog.text
 
 
-def test_while_nothing_records_it_costs_next_to_nothing() -> None:
-    """A slot takes about a millisecond; to find out that nobody wants its span must cost less than a hundredth of it."""
+def test_without_a_recorder_it_costs_almost_nothing() -> None:
+    """A slot takes about a millisecond; a span that nobody records must cost less than a hundredth of it."""
     assert not tracing.on()
     began = time.process_time()
     for _ in range(10_000):

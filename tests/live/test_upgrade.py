@@ -1,4 +1,4 @@
-"""Upgrades: databases of earlier versions are served with all they hold, and what goes wrong leaves them as they were."""
+"""Upgrades: databases of earlier versions are served with all their rows, and a failed upgrade changes nothing."""
 
 import asyncio
 import subprocess
@@ -13,12 +13,13 @@ import version1
 from databases import leading, stored
 from process import make_key
 
-from bilinq.live import messages as m
 from bilinq.live.keys import LOCAL
 from bilinq.live.service import Service
-from bilinq.live.settings import Settings
-from bilinq.live.store import Store, Transaction, meta, open_store, schema, store
+from bilinq.live.settings import ServiceSettings
+from bilinq.live.store import Store, Transaction, open_store, schema, store
+from bilinq.live.store.admin_tables import get_meta
 from bilinq.live.store.schema import MIGRATIONS, Migration
+from bilinq.live.wire import messages as m
 
 pytest_plugins = ("databases",)
 
@@ -28,15 +29,17 @@ NEXT = Migration(
         "CREATE TABLE note (id {id}, text TEXT NOT NULL, raw {bytes})",
     )
 )
-"""What a version after this one might do."""
+"""A step that a later version might take."""
 BROKEN = Migration(both=(*NEXT.both, "UPDATE job SET state = 'queued'", "INSERT INTO nowhere VALUES (1)"))
-SETTINGS = Settings(
-    job_class=(m.JobClass("short", [1.0, 0.2]),), server_class=(m.ServerClass("gpu", [1.0, 0.5]),), work_conserving=True
+SETTINGS = ServiceSettings(
+    job_class=(m.JobClassInfo("short", [1.0, 0.2]),),
+    server_class=(m.ServerClassInfo("gpu", [1.0, 0.5]),),
+    work_conserving=True,
 )
 
 
-def in_service(url: str, use: Callable[[Service], Any], settings: Settings = SETTINGS) -> Any:
-    """Return what `use` returns in a running service."""
+def in_service(url: str, use: Callable[[Service], Any], settings: ServiceSettings = SETTINGS) -> Any:
+    """Return the result of `use` in a running service."""
 
     async def run() -> Any:
         service = Service(settings, open_store(url))
@@ -50,7 +53,7 @@ def in_service(url: str, use: Callable[[Service], Any], settings: Settings = SET
 
 
 def use_steps(monkeypatch: pytest.MonkeyPatch, *steps: Migration) -> None:
-    """Let stores be of a version that takes further steps."""
+    """Let stores be of a version with further steps."""
     monkeypatch.setattr(store, "migrate", lambda tx: schema.migrate(tx, (*MIGRATIONS, *steps)))
 
 
@@ -76,15 +79,15 @@ def test_a_database_of_version_1_is_served(database_url: str) -> None:
         done = await service.job(who, "j1")
         assert (done.payload, done.result, done.reward, done.key) == ({"a": 1}, [1], 0.5, "first")
         assert [event.what for event in done.history] == ["submitted", "leased", "finished", "done"]
-        assert (await service.knobs()).target_wait == 3.5
+        assert (await service.policy_settings()).target_wait == 3.5
         assert [(one.name, one.weight, one.backlog) for one in (await service.classes()).job_classes] == [
             ("short", 2.0, 50)
         ]
-        observed = service.core.memory.scheduler
+        observed = service.replica.memory.scheduler
         assert observed is not None
         health = observed.health()
         assert health is not None
-        assert health.observations == 1  # of the features that the class had then
+        assert health.observations == 1  # with the features that the class had at that time
         ended = await service.finish_one(who, m.WorkFinish("l2", 2, reward=0.75))
         assert (ended.job, ended.state) == ("j2", "done")
         [lease] = await service.lease(who, ["s4"], 5.0)
@@ -92,12 +95,12 @@ def test_a_database_of_version_1_is_served(database_url: str) -> None:
         await service.retry(who, "j4")
         assert [entry.what for entry in (await service.audit(who, 10)).entries] == ["retry", "create key"]
 
-    in_service(database_url, use, Settings(work_conserving=True))
-    assert stored(database_url, lambda tx: meta.get(tx, "schema")) == [str(len(MIGRATIONS))]
+    in_service(database_url, use, ServiceSettings(work_conserving=True))
+    assert stored(database_url, lambda tx: get_meta(tx, "schema")) == [str(len(MIGRATIONS))]
 
 
 def test_version_1_is_what_its_first_step_makes(tmp_path: Path) -> None:
-    """What was released stays as it is: the first step makes the same tables as were written down for this test."""
+    """Released steps never change: the first step makes the same tables as are written down for this test."""
     frozen, made = (f"sqlite:///{tmp_path}/{name}.db" for name in ("frozen", "made"))
     build_version1(frozen)
 
@@ -116,20 +119,20 @@ def test_version_1_is_what_its_first_step_makes(tmp_path: Path) -> None:
 
 
 def _columns(tx: Transaction) -> list[tuple[Any, ...]]:
-    """Return table, column, type, whether it may be empty, and whether it is the key, and all indexes."""
+    """Return table, name, type, whether it may be null and whether it is the key of each column, and all indexes."""
     tables = [row[0] for row in tx.rows("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
     found = [(table, *row[1:4], row[5]) for table in tables for row in tx.rows(f"PRAGMA table_info({table})")]
     return found + tx.rows("SELECT name, tbl_name FROM sqlite_master WHERE type = 'index' ORDER BY name")
 
 
 async def _fill(service: Service) -> tuple[Any, ...]:
-    """Submit, serve, and learn; return what must be there after an upgrade."""
+    """Submit, serve, and learn; return what an upgrade must keep."""
     server = (await service.register(LOCAL, m.NewServer("gpu", "a"))).id
     await service.submit(LOCAL, [m.NewJob("short", {"number": k}) for k in range(6)])
     for k in range(4):
         [lease] = await service.lease(LOCAL, [server], 5.0)
         await service.finish_one(LOCAL, m.WorkFinish(lease.lease, lease.fence, reward=0.2 * k))
-    await service.put_job_class(LOCAL, m.JobClass("short", [1.0, 0.2]))
+    await service.put_job_class(LOCAL, m.JobClassInfo("short", [1.0, 0.2]))
     return await _shown(service)
 
 
@@ -140,7 +143,7 @@ async def _shown(service: Service) -> tuple[Any, ...]:
 
 
 def _rows(tx: Transaction) -> dict[str, list[Any]]:
-    """Return every row of what must not change."""
+    """Return every row of the tables that must not change."""
     return {
         table: sorted(map(repr, tx.rows(f"SELECT * FROM {table}"))) for table in ("job", "lease", "reward", "class")
     }
@@ -150,7 +153,7 @@ def test_an_upgrade_keeps_jobs_and_what_was_learnt(database_url: str, monkeypatc
     before = in_service(database_url, _fill)
     use_steps(monkeypatch, NEXT)
     assert in_service(database_url, _shown) == before
-    assert stored(database_url, lambda tx: meta.get(tx, "schema")) == [str(len(MIGRATIONS) + 1)]
+    assert stored(database_url, lambda tx: get_meta(tx, "schema")) == [str(len(MIGRATIONS) + 1)]
 
 
 def test_an_upgrade_that_fails_leaves_everything_as_it_was(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +164,7 @@ def test_an_upgrade_that_fails_leaves_everything_as_it_was(database_url: str, mo
         for _ in range(2):
             with pytest.raises(Exception, match="nowhere"):
                 in_service(database_url, _shown)
-    assert stored(database_url, _rows, lambda tx: meta.get(tx, "schema")) == [rows, str(len(MIGRATIONS))]
+    assert stored(database_url, _rows, lambda tx: get_meta(tx, "schema")) == [rows, str(len(MIGRATIONS))]
     assert in_service(database_url, _shown) == before
 
 
@@ -171,7 +174,7 @@ def test_the_command_line_says_that_a_database_is_newer(sqlite_url: str, monkeyp
         use_steps(patch, NEXT)
         asyncio.run(_started(sqlite_url))
     for words in (["serve", "--port", "0"], ["keys", "create", "--scope", "read"]):
-        command = [sys.executable, "-m", "bilinq.cli", *words, "--database", sqlite_url]
+        command = [sys.executable, "-m", "bilinq.commands.app", *words, "--database", sqlite_url]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 2
         assert "made by a newer bilinq: upgrade bilinq" in done.stderr

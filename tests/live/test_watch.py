@@ -1,4 +1,4 @@
-"""Watching a real service over HTTP: what the API tells is what was done, before and after a lost connection."""
+"""Watching a real service over HTTP: the API reports what was done, before and after a lost connection."""
 
 import json
 import time
@@ -23,7 +23,7 @@ class Events:
         self.lines = response.iter_lines()
 
     def next(self, name: str | None = None) -> tuple[str, str | None, Any]:
-        """Return the next event, or the next of a name."""
+        """Return the next event, or the next one with a name."""
         found: dict[str, str] = {}
         for line in self.lines:
             if line:
@@ -54,47 +54,47 @@ def serve_jobs(client: httpx.Client, many: int, reward: float) -> list[str]:
     return jobs
 
 
-def total(moments: list[dict[str, Any]], name: str) -> float:
-    return float(sum(sum(moment[name]) for moment in moments))
+def total(samples: list[dict[str, Any]], name: str) -> float:
+    return float(sum(sum(sample[name]) for sample in samples))
 
 
-def test_what_is_told_is_what_was_done(tmp_path: Path) -> None:
+def test_samples_report_what_was_done(tmp_path: Path) -> None:
     database = f"sqlite:///{tmp_path}/live.db"
     key = make_key(database, "admin")
     with Process(tmp_path, database, *FAST) as process, process.client(key) as client:
         jobs = serve_jobs(client, 5, reward=0.5)
         client.post("/v1/jobs", json={"jobs": [{"class": "short"}] * 3})
 
-        def whole() -> Any:
+        def complete() -> Any:
             found = client.get("/v1/history").json()
             return found if len(found["moments"]) > 9 and total(found["moments"], "submitted") == 8.0 else None
 
-        history = wait_for(whole)
-        moments = history["moments"]
+        history = wait_for(complete)
+        samples = history["moments"]
         assert history["every"] == 0.1
         assert history["layout"] == {
             "version": 1, "job_classes": ["short"], "server_classes": ["gpu"], "target_wait": 2.0, "reward_low": 0.0,
             "reward_high": 1.0,
         }  # fmt: skip
-        assert total(moments, "finished") == 5.0
-        assert total(moments, "reward") == 2.5
-        assert moments[-1]["queued"] == [3]
-        assert moments[-1]["wait_p50"] <= moments[-1]["wait_p90"] <= moments[-1]["wait_p99"] < 5.0
-        assert moments[-1]["earned"] == pytest.approx(2.5 / (len(moments) * 0.1), rel=0.3)
-        assert sum(moment["slots"] for moment in moments) >= 5
+        assert total(samples, "finished") == 5.0
+        assert total(samples, "reward") == 2.5
+        assert samples[-1]["queued"] == [3]
+        assert samples[-1]["wait_p50"] <= samples[-1]["wait_p90"] <= samples[-1]["wait_p99"] < 5.0
+        assert samples[-1]["earned"] == pytest.approx(2.5 / (len(samples) * 0.1), rel=0.3)
+        assert sum(sample["slots"] for sample in samples) >= 5
         leases = client.get("/v1/leases?limit=2").json()["leases"]
         assert [lease["job"] for lease in leases] == [jobs[4], jobs[3]]
         assert leases[0] | {"granted": 0, "ended": 0} == {
             "lease": "l5", "job": jobs[4], "class": "short", "server": "s1", "server_class": "gpu", "granted": 0, "ended": 0,
             "state": "finished", "reward": 0.5,
         }  # fmt: skip
-        later = client.get(f"/v1/history?after={moments[3]['id']}").json()["moments"]
-        assert later[: len(moments) - 4] == moments[4:]
+        later = client.get(f"/v1/history?after={samples[3]['id']}").json()["moments"]
+        assert later[: len(samples) - 4] == samples[4:]
         assert process.stop() == 0
         assert [event for event in process.events() if event["level"] in ("error", "warning")] == []
 
 
-def test_a_stream_catches_up_and_goes_on(tmp_path: Path) -> None:
+def test_a_stream_catches_up_and_continues(tmp_path: Path) -> None:
     database = f"sqlite:///{tmp_path}/live.db"
     key = make_key(database, "admin")
     with Process(tmp_path, database, *FAST) as process, process.client(key) as client:
@@ -117,7 +117,7 @@ def test_a_stream_catches_up_and_goes_on(tmp_path: Path) -> None:
         assert process.stop() == 0
 
 
-def test_classes_and_knobs_change_while_somebody_watches(tmp_path: Path) -> None:
+def test_classes_and_settings_change_while_somebody_watches(tmp_path: Path) -> None:
     database = f"sqlite:///{tmp_path}/live.db"
     key = make_key(database, "admin")
     with Process(tmp_path, database, *FAST) as process, process.client(key) as client:
@@ -132,7 +132,7 @@ def test_classes_and_knobs_change_while_somebody_watches(tmp_path: Path) -> None
             client.patch("/v1/knobs", json={"target_wait": 7.0})
             layout = events.next("layout")[2]
             assert (layout["version"], layout["target_wait"]) == (3, 7.0)
-        assert {len(moment["queued"]) for moment in client.get("/v1/history").json()["moments"]} == {2}
+        assert {len(sample["queued"]) for sample in client.get("/v1/history").json()["moments"]} == {2}
         assert process.stop() == 0
 
 
@@ -158,7 +158,7 @@ def test_streams_end_with_the_service_and_with_the_key(tmp_path: Path) -> None:
         assert [event for event in process.events() if event["level"] in ("error", "warning")] == []
 
 
-def test_a_follower_hands_streams_on(tmp_path: Path, postgres_url: str) -> None:
+def test_a_follower_forwards_streams(tmp_path: Path, postgres_url: str) -> None:
     key = make_key(postgres_url, "admin")
     with (
         Process(tmp_path / "a", postgres_url, *FAST) as leader,
@@ -169,7 +169,7 @@ def test_a_follower_hands_streams_on(tmp_path: Path, postgres_url: str) -> None:
             wait_for(lambda: one.get("/v1/history").json()["moments"])
             with watching(two) as events:
                 ids = [events.next("moment")[1] for _ in range(3)]
-                assert ids == [moment["id"] for moment in one.get("/v1/history").json()["moments"][:3]]
+                assert ids == [sample["id"] for sample in one.get("/v1/history").json()["moments"][:3]]
                 began = time.monotonic()
                 assert follower.stop() == 0
                 assert time.monotonic() - began < 5.0
@@ -177,7 +177,7 @@ def test_a_follower_hands_streams_on(tmp_path: Path, postgres_url: str) -> None:
 
 
 def work_a_while(client: httpx.Client, seconds: float, reward: float) -> int:
-    """Serve jobs one after the other, each for a moment; return how many."""
+    """Serve jobs one after the other, each for 10 ms; return how many."""
     server = client.post("/v1/servers", json={"class": "gpu", "name": "one"}).json()["id"]
     end, many = time.monotonic() + seconds, 0
     while time.monotonic() < end:
@@ -189,8 +189,8 @@ def work_a_while(client: httpx.Client, seconds: float, reward: float) -> int:
     return many
 
 
-def test_the_best_is_told_and_knobs_are_tried_before_they_are_turned(tmp_path: Path) -> None:
-    """One class of each kind with a constant reward: what is best is what is earned."""
+def test_the_best_rate_is_reported_and_settings_can_be_previewed(tmp_path: Path) -> None:
+    """One class of each kind with a constant reward: the best rate is the earned one."""
     database = f"sqlite:///{tmp_path}/live.db"
     key = make_key(database, "admin")
     with Process(tmp_path, database, *FAST, "--may-idle", "--V", "1e-6") as process, process.client(key) as client:
@@ -200,9 +200,9 @@ def test_the_best_is_told_and_knobs_are_tried_before_they_are_turned(tmp_path: P
         last = client.get("/v1/history?limit=1").json()["moments"][0]
         assert last["earned"] == pytest.approx(0.75 * many / 2.5, rel=0.3)
         assert last["best"] == pytest.approx(last["earned"], rel=0.3)
-        told = client.post("/v1/knobs/preview", json={"V": 1e-3}).json()
-        assert (told["V_now"], told["V_then"]) == (1e-6, 1e-3)
-        [one] = told["job_classes"]
+        preview = client.post("/v1/knobs/preview", json={"V": 1e-3}).json()
+        assert (preview["V_now"], preview["V_then"]) == (1e-6, 1e-3)
+        [one] = preview["job_classes"]
         assert one["name"] == "short"
         assert one["wait_then"] == pytest.approx(1000.0 * one["wait_now"])
         assert one["measured_wait"] < 1.0
@@ -237,32 +237,32 @@ def test_a_job_is_found_by_its_key(tmp_path: Path) -> None:
         assert client.get("/v1/jobs", params={"key": "nothing"}).json() == {"jobs": [], "after": None}
 
 
-def test_a_rival_is_shown_while_it_answers(tmp_path: Path) -> None:
+def test_a_baseline_is_shown_while_it_responds(tmp_path: Path) -> None:
     ours, theirs = (f"sqlite:///{tmp_path}/{name}.db" for name in ("ours", "theirs"))
     key, their_key = make_key(ours, "admin"), make_key(theirs, "admin")
-    with Process(tmp_path / "theirs", theirs, *FAST, "--policy", "first-come") as rival:
-        environment = {"BILINQ_RIVAL_URL": rival.address, "BILINQ_RIVAL_KEY": their_key}
+    with Process(tmp_path / "theirs", theirs, *FAST, "--policy", "first-come") as baseline:
+        environment = {"BILINQ_BASELINE_URL": baseline.address, "BILINQ_BASELINE_KEY": their_key}
         with Process(tmp_path / "ours", ours, *FAST, environment=environment) as process, process.client(key) as client:
 
             def shown() -> Any:
                 return (client.get("/v1/history?limit=1").json()["moments"] or [{}])[0].get("rival")
 
             wait_for(shown)
-            with rival.client(their_key) as other:
+            with baseline.client(their_key) as other:
                 serve_jobs(other, 4, reward=0.5)
                 other.post("/v1/jobs", json={"jobs": [{"class": "short"}] * 3})
 
-            def told() -> bool:
-                moments = client.get("/v1/history").json()["moments"]
-                return bool(sum(moment["rival"]["reward"] for moment in moments if moment["rival"]) == 2.0)
+            def complete() -> bool:
+                samples = client.get("/v1/history").json()["moments"]
+                return bool(sum(sample["rival"]["reward"] for sample in samples if sample["rival"]) == 2.0)
 
-            wait_for(told)
+            wait_for(complete)
             wait_for(lambda: shown()["queued"] == 3)
             assert shown()["name"] == "first-come"
-            assert rival.stop() == 0
+            assert baseline.stop() == 0
             wait_for(lambda: shown() is None)
             assert client.get("/v1/state").status_code == 200
             assert process.stop() == 0
             warnings = [event["event"] for event in process.events() if event["level"] in ("error", "warning")]
             assert len(warnings) == 1
-            assert "the rival" in warnings[0]
+            assert "the baseline" in warnings[0]

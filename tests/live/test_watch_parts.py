@@ -1,4 +1,4 @@
-"""The parts of watching by themselves: the ring of moments, the window of totals, and the feed."""
+"""The parts of the watcher: the ring of samples, the window of totals, and the feed."""
 
 import asyncio
 import time
@@ -7,33 +7,32 @@ import msgspec
 import numpy as np
 import pytest
 
-from bilinq.errors import Away, Busy
+from bilinq.errors import Busy, Unavailable
 from bilinq.live.metrics import Meters
 from bilinq.live.watch import feed as feeds
-from bilinq.live.watch.feed import COMMENT, Feed, event
-from bilinq.live.watch.history import Kept, Ring
+from bilinq.live.watch.feed import COMMENT, Feed, KeptSample, Ring, event
 from bilinq.live.watch.window import THIN, Window
-from bilinq.live.watch_messages import Layout, Moment
+from bilinq.live.wire.samples import Layout, Sample
 
 
-def moment(id: str, jobs: int = 2, servers: int = 1) -> Moment:
+def sample(id: str, jobs: int = 2, servers: int = 1) -> Sample:
     counts = list(range(1, jobs + 1))
-    return Moment(id, 0.0, 1, 0.1, counts, counts, counts, counts, [0.5 * x for x in counts], 1.0, 2.0, 3.0,
+    return Sample(id, 0.0, 1, 0.1, counts, counts, counts, counts, [0.5 * x for x in counts], 1.0, 2.0, 3.0,
                   [7] * servers, [8] * servers, None, None, None)  # fmt: skip
 
 
 def filled(count: int, size: int) -> Ring:
     ring = Ring("ab-c", size)
     for _ in range(count):
-        ring.add(moment(ring.next_id))
+        ring.add(sample(ring.next_id))
     return ring
 
 
-def numbers(kept: list[Kept]) -> list[int]:
+def numbers(kept: list[KeptSample]) -> list[int]:
     return [int(one.id.rpartition("-")[2]) for one in kept]
 
 
-def test_the_ring_keeps_the_newest_and_tells_what_came_after() -> None:
+def test_the_ring_keeps_the_newest_and_returns_those_after_an_id() -> None:
     ring = filled(10, size=4)
     assert numbers(ring.after(None)) == [7, 8, 9, 10]
     assert numbers(ring.after("ab-c-8")) == [9, 10]
@@ -41,35 +40,35 @@ def test_the_ring_keeps_the_newest_and_tells_what_came_after() -> None:
     assert numbers(ring.after(None, limit=2)) == [9, 10]
     assert numbers(ring.after("ab-c-7", limit=2)) == [9, 10]
     [last] = ring.after("ab-c-9")
-    assert msgspec.json.decode(last.json, type=Moment) == moment("ab-c-10")
+    assert msgspec.json.decode(last.json, type=Sample) == sample("ab-c-10")
 
 
 @pytest.mark.parametrize(
     "id", ["", "x", "other-9", "ab-c-", "ab-c-99", "ab-c--1", "ab-c-x", "ab-c-²", "ab-c-" + "9" * 30]
 )
-def test_an_id_that_is_not_known_gives_everything(id: str) -> None:
+def test_an_unknown_id_returns_everything(id: str) -> None:
     assert numbers(filled(3, size=9).after(id)) == [1, 2, 3]
 
 
-def test_moments_move_with_their_classes() -> None:
+def test_samples_are_rearranged_with_their_classes() -> None:
     ring = filled(2, size=9)
     before = Layout(1, ["a", "b"], ["x"], None, 0.0, 1.0)
     ring.rearrange(before, Layout(2, ["new", "b"], ["y", "x"], None, 0.0, 1.0))
     for kept in ring.after(None):
-        moved = msgspec.json.decode(kept.json, type=Moment)
+        moved = msgspec.json.decode(kept.json, type=Sample)
         assert (moved.queued, moved.reward, moved.idle, moved.busy) == ([0, 2], [0.0, 1.0], [0, 7], [0, 8])
         assert moved.id == kept.id
 
 
-def test_a_turned_knob_leaves_moments_as_they_are() -> None:
+def test_an_updated_setting_leaves_samples_as_they_are() -> None:
     ring = filled(3, size=9)
     before = ring.after(None)
     layout = Layout(1, ["a", "b"], ["x"], None, 0.0, 1.0)
     ring.rearrange(layout, msgspec.structs.replace(layout, version=2, target_wait=3.0))
-    assert all(now is then for now, then in zip(ring.after(None), before, strict=True))
+    assert all(new is old for new, old in zip(ring.after(None), before, strict=True))
 
 
-def test_a_window_tells_what_came_lately() -> None:
+def test_a_window_has_the_differences_of_the_last_minute() -> None:
     meters = Meters()
     window = Window(meters, at=100.0)
     for second in range(1, 101):
@@ -78,32 +77,32 @@ def test_a_window_tells_what_came_lately() -> None:
         meters.granted["a", "x"] += 2
         window.add(100.0 + second)
     latest, minute = window.latest, window.within()
-    assert (latest.lasted, latest.submitted, latest.reward) == (1.0, {"a": 1}, {"a": 0.25})
-    assert (minute.lasted, minute.submitted, minute.units) == (60.0, {"a": 60}, {"a": 180})
+    assert (latest.duration, latest.submitted, latest.reward) == (1.0, {"a": 1}, {"a": 0.25})
+    assert (minute.duration, minute.submitted, minute.units) == (60.0, {"a": 60}, {"a": 180})
     assert (minute.finished, minute.seconds, minute.reward) == ({"a": 60}, {"a": 30.0}, {"a": 2.5})
     assert minute.earned == pytest.approx(2.5 / 60.0)
     assert window.within(10.0).granted == {("a", "x"): 20}
-    assert len(window._past) < 65
+    assert len(window._totals) < 65
 
 
-def test_a_window_stays_small_when_moments_are_frequent() -> None:
+def test_a_window_stays_small_when_samples_are_frequent() -> None:
     meters = Meters()
     window = Window(meters, at=0.0)
     for number in range(1, 2001):
         meters.submit("a", units=1)
         window.add(0.05 * number)
-    assert len(window._past) < 125
+    assert len(window._totals) < 125
     assert window.latest.submitted == {"a": 1}
-    assert window.within().lasted == pytest.approx(60.0, abs=0.6)
-    assert window.within().submitted["a"] == pytest.approx(window.within().lasted / 0.05)
+    assert window.within().duration == pytest.approx(60.0, abs=0.6)
+    assert window.within().submitted["a"] == pytest.approx(window.within().duration / 0.05)
 
 
-def test_a_young_window_says_how_long_it_is() -> None:
+def test_a_new_window_has_its_own_duration() -> None:
     meters = Meters()
     meters.submit("a", 1)
     window = Window(meters, at=0.0)
     window.add(2.5)
-    assert (window.within().lasted, window.within().submitted) == (2.5, {"a": 1})
+    assert (window.within().duration, window.within().submitted) == (2.5, {"a": 1})
     assert window.waits(0.5, 0.9) == [None, None]
     assert window.within().earned is None
 
@@ -123,7 +122,7 @@ def test_quantiles_of_waits_are_those_of_the_last_minute() -> None:
         assert abs(np.mean(np.array(kept) <= found) - part) < 0.02
 
 
-def test_few_waits_are_told_exactly() -> None:
+def test_few_waits_have_exact_quantiles() -> None:
     meters = Meters()
     window = Window(meters, at=0.0)
     for wait in (3.0, 1.0, 2.0, 4.0):
@@ -158,12 +157,12 @@ def test_all_viewers_get_the_same_bytes() -> None:
     asyncio.run(watch())
 
 
-def test_a_slow_viewer_is_told_what_it_missed() -> None:
+def test_a_slow_viewer_gets_what_it_missed() -> None:
     async def watch() -> None:
-        feed, asked = Feed(), []
+        feed, requested = Feed(), []
 
         def catch_up(seen: str | None) -> bytes:
-            asked.append(seen)
+            requested.append(seen)
             return b"since %b" % (seen or "nothing").encode()
 
         viewer = feed.follow("a-0", catch_up)
@@ -175,7 +174,7 @@ def test_a_slow_viewer_is_told_what_it_missed() -> None:
         assert await anext(viewer) == b"since a-1"
         feed.publish("a-6", b"six")
         assert await anext(viewer) == b"six"
-        assert asked == ["a-0", "a-1"]
+        assert requested == ["a-0", "a-1"]
 
     asyncio.run(watch())
 
@@ -193,13 +192,13 @@ def test_a_quiet_connection_is_kept_alive(monkeypatch: pytest.MonkeyPatch) -> No
     asyncio.run(watch())
 
 
-def test_streams_end_when_they_are_told_to() -> None:
+def test_streams_end_when_the_feed_disconnects_them() -> None:
     async def watch() -> None:
         feed = Feed()
         first = feed.follow(None, lambda seen: b"first")
         await anext(first)
         began = time.monotonic()
-        asyncio.get_running_loop().call_later(0.01, feed.let_go)
+        asyncio.get_running_loop().call_later(0.01, feed.disconnect)
         assert [part async for part in first] == []
         second = feed.follow(None, lambda seen: b"second")
         assert await anext(second) == b"second"
@@ -208,7 +207,7 @@ def test_streams_end_when_they_are_told_to() -> None:
         feed.end()
         assert [part async for part in second] == []
         await asyncio.wait_for(handed_on, 1.0)
-        with pytest.raises(Away, match="stopping"):
+        with pytest.raises(Unavailable, match="stopping"):
             await anext(feed.follow(None, lambda seen: b""))
         assert feed.viewers == 0
         assert time.monotonic() - began < 5.0, "also a stream whose viewer was busy ends at once"
@@ -216,7 +215,7 @@ def test_streams_end_when_they_are_told_to() -> None:
     asyncio.run(watch())
 
 
-def test_there_are_not_too_many_viewers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_viewers_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feeds, "VIEWERS", 1)
 
     async def watch() -> None:

@@ -16,13 +16,12 @@ import pytest
 from faulty import Faulty, until
 from typer.testing import CliRunner, Result
 
-from bilinq import cli
 from bilinq.client import Client, Done, HeldJob, NewJob
+from bilinq.client.command import Command, CommandEnd, last_line_reward, reward_rule
+from bilinq.client.guard import watch
+from bilinq.commands import app as cli
 from bilinq.errors import BadInput
-from bilinq.live.client.command import Command
-from bilinq.live.client.guard import watch
-from bilinq.live.client.reward import DurationReward, Ended, ExitReward, LastLineReward, reward_of
-from bilinq.live.messages import Lease, LeasedJob
+from bilinq.live.wire.messages import Lease, LeasedJob
 
 HELD = HeldJob(Lease("l7", 7, "s1", 0.0, 30.0, LeasedJob("j3", "short", {"a": [1, "ü"]}, 2, 1)))
 
@@ -36,6 +35,9 @@ def client(live: Faulty) -> Iterator[Client]:
         yield client
 
 
+EXIT = reward_rule("exit", 0.0, 1.0, 1.0)
+
+
 @pytest.fixture
 def environment(live: Faulty, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BILINQ_URL", live.url)
@@ -44,7 +46,7 @@ def environment(live: Faulty, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def serve(*words: str, rule: Any = None, limit: float | None = None, held: HeldJob = HELD) -> Done:
     """Run a command for a job."""
-    with Command(words, rule or ExitReward(1.0), limit) as command:
+    with Command(words, rule or EXIT, limit) as command:
         return asyncio.run(command(held))
 
 
@@ -58,7 +60,7 @@ def test_the_command_gets_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
         "import json, os, sys; e = os.environ; print('first'); print(json.dumps({'reward': 0.5, 'result': "
         "[json.load(sys.stdin), {k: e[k] for k in sorted(e) if k.startswith('BILINQ_')}]})); print()"
     )
-    done = serve(*python(code), rule=LastLineReward())
+    done = serve(*python(code), rule=last_line_reward)
     assert done.reward == 0.5
     assert done.result == [
         {"a": [1, "ü"]},
@@ -70,7 +72,7 @@ def test_the_command_gets_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_command_may_leave_its_input_unread_and_write_a_lot(capfd: pytest.CaptureFixture[str]) -> None:
     held = HeldJob(Lease("l1", 1, "s1", 0.0, 30.0, LeasedJob("j1", "short", "x" * 500_000, 1, 0)))
     code = "print('y' * 1_000_000); print(0.25)"
-    assert serve(*python(code), rule=LastLineReward(), held=held).reward == 0.25
+    assert serve(*python(code), rule=last_line_reward, held=held).reward == 0.25
     assert len(capfd.readouterr().out) > 1_000_000
 
 
@@ -82,7 +84,7 @@ def test_a_command_may_leave_its_input_unread_and_write_a_lot(capfd: pytest.Capt
         (("false",), "exit code 1"),
     ],
 )
-def test_a_bad_end_is_a_failure_that_says_why(words: tuple[str, ...], text: str) -> None:
+def test_a_failure_has_a_reason(words: tuple[str, ...], text: str) -> None:
     with pytest.raises(ChildProcessError) as caught:
         serve(*words)
     assert str(caught.value) == text
@@ -95,13 +97,13 @@ def test_a_command_is_ended_at_its_limit() -> None:
     assert time.monotonic() - start < 2.0
 
 
-def test_one_that_does_not_listen_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bilinq.live.client.guard.GRACE", 0.2)
+def test_a_command_that_ignores_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bilinq.client.guard.GRACE", 0.2)
     with pytest.raises(ChildProcessError, match=r"limit"):
         serve("sh", "-c", "trap '' TERM; while :; do sleep 0.05; done", limit=0.2)
 
 
-def test_what_a_command_leaves_behind_is_ended(tmp_path: Path) -> None:
+def test_processes_left_by_a_command_are_ended(tmp_path: Path) -> None:
     start = time.monotonic()
     serve("sh", "-c", f"sleep 30 & echo $! > {tmp_path}/pid")
     assert time.monotonic() - start < 3.0
@@ -109,24 +111,24 @@ def test_what_a_command_leaves_behind_is_ended(tmp_path: Path) -> None:
     until(lambda: not alive(child))
 
 
-def test_a_program_that_is_not_there_is_noticed_before_jobs_are_taken() -> None:
+def test_a_missing_program_is_an_error_before_jobs_are_accepted() -> None:
     for words in (["no-such-program"], []):
         with pytest.raises(BadInput, match="command must be a program"):
-            Command(words, ExitReward(1.0))
+            Command(words, EXIT)
     with pytest.raises(BadInput, match="limit must be"):
-        Command(["true"], ExitReward(1.0), 0.0)
+        Command(["true"], EXIT, 0.0)
 
 
 def test_rewards() -> None:
-    assert ExitReward(5.0)(Ended(1.0, "")).reward == 5.0
-    duration = DurationReward(-1.0, 3.0, half=10.0)
-    assert [duration(Ended(seconds, "")).reward for seconds in (0.0, 10.0, 1e9)] == [3.0, 1.0, -1.0]
-    last = LastLineReward()
-    assert last(Ended(1.0, "0.5")) == last(Ended(1.0, '{"reward": 0.5}')) == Done(0.5)
-    assert last(Ended(1.0, '{"done": false, "result": [1]}')) == Done(None, False, [1])
+    assert reward_rule("exit", 0.0, 5.0, 1.0)(CommandEnd(1.0, "")).reward == 5.0
+    duration = reward_rule("duration", -1.0, 3.0, half=10.0)
+    assert [duration(CommandEnd(seconds, "")).reward for seconds in (0.0, 10.0, 1e9)] == [3.0, 1.0, -1.0]
+    last = reward_rule("last-line", 0.0, 1.0, 1.0)
+    assert last(CommandEnd(1.0, "0.5")) == last(CommandEnd(1.0, '{"reward": 0.5}')) == Done(0.5)
+    assert last(CommandEnd(1.0, '{"done": false, "result": [1]}')) == Done(None, False, [1])
     for line in ("", "good", "NaN", "[1]", '{"rewards": 1}', '"0.5"', "null"):
         with pytest.raises(BadInput, match="the last line must be"):
-            last(Ended(1.0, line))
+            last(CommandEnd(1.0, line))
 
 
 @pytest.mark.parametrize(
@@ -140,17 +142,17 @@ def test_rewards() -> None:
 )
 def test_bad_rules_are_refused(values: Any, text: str) -> None:
     with pytest.raises(BadInput, match=text):
-        reward_of(*values)
+        reward_rule(*values)
 
 
-def test_the_guard_knows_what_has_not_ended() -> None:
+def test_the_guard_knows_which_commands_run() -> None:
     assert watch(["+12\n", "+34\n", "-12\n", "-56\n"]) == {34}
 
 
 @contextmanager
 def at_work(live: Faulty, *words: str) -> Iterator[subprocess.Popen[str]]:
     """Run `bilinq work` in a process."""
-    command = [sys.executable, "-m", "bilinq.cli", "work", *words]
+    command = [sys.executable, "-m", "bilinq.commands.app", "work", *words]
     environment = os.environ | {"BILINQ_URL": live.url, "BILINQ_KEY": live.key}
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment) as process:
@@ -184,7 +186,9 @@ def test_work_runs_a_command_for_each_job(live: Faulty, client: Client) -> None:
     assert live.service.all_servers == {}
 
 
-def test_a_signal_lets_the_command_end_and_a_second_one_does_not(live: Faulty, client: Client, tmp_path: Path) -> None:
+def test_a_signal_lets_the_command_finish_and_a_second_one_stops_it(
+    live: Faulty, client: Client, tmp_path: Path
+) -> None:
     first = client.submit("short", 0.4)
     with at_work(live, "gpu", "--", "sh", "-c", f"touch {tmp_path}/begun; sleep $(cat)") as process:
         until((tmp_path / "begun").exists, 30.0)
@@ -222,8 +226,8 @@ def test_a_command_that_kills_its_worker_at_once_is_ended_too(live: Faulty, clie
         until(lambda: not alive(int((tmp_path / "pid").read_text())))
 
 
-def test_a_worker_does_without_a_guard_that_was_killed() -> None:
-    with Command(["cat"], LastLineReward()) as command:
+def test_a_worker_continues_without_a_killed_guard() -> None:
+    with Command(["cat"], last_line_reward) as command:
         command._guard.kill()
         command._guard.wait()
         held = HeldJob(Lease("l1", 1, "s1", 0.0, 30.0, LeasedJob("j1", "short", 0.5, 1, 0)))
@@ -263,7 +267,7 @@ def test_submit_once_submits_once(live: Faulty) -> None:
 
 
 @pytest.mark.usefixtures("environment")
-def test_submit_takes_many_jobs_in_parts(live: Faulty, tmp_path: Path) -> None:
+def test_submit_sends_many_jobs_in_batches(live: Faulty, tmp_path: Path) -> None:
     assert run("submit", "short", "--count", "2500").exit_code == 0
     assert live.asked("/v1/jobs") == 3
     (tmp_path / "lines").write_text("\n".join(json.dumps("x" * 300_000) for _ in range(7)))
@@ -273,23 +277,23 @@ def test_submit_takes_many_jobs_in_parts(live: Faulty, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("environment")
-def test_submit_says_how_to_go_on_after_an_error(live: Faulty) -> None:
+def test_submit_says_how_to_continue_after_an_error(live: Faulty) -> None:
     live.service.backlog = 1500
     result = run("submit", "short", "--count", "2000", "--timeout", "2")
     fails(result, "the backlog is full")
     hint = result.stderr.splitlines()[0]
-    assert hint.startswith("1000 of 2000 jobs are submitted; the same command with --once ")
+    assert hint.startswith("1000 of 2000 jobs were submitted; add --once ")
     live.service.backlog = 3000
-    assert run("submit", "short", "--count", "2000", "--once", hint.split()[-4]).exit_code == 0
+    assert run("submit", "short", "--count", "2000", "--once", hint.split()[-5]).exit_code == 0
     assert len(live.service.all_jobs) == 2000
 
 
 @pytest.mark.usefixtures("environment")
-def test_submit_says_soon_that_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_submit_soon_says_that_the_service_does_not_respond(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bilinq.commands.submit.SLOW", 0.05)
     result = run("submit", "short", "--url", "http://127.0.0.1:1", "--timeout", "0.5")
     fails(result, "cannot reach http://127.0.0.1:1")
-    assert result.stderr.splitlines()[0] == "no answer from http://127.0.0.1:1 yet; trying for 0.5 s"
+    assert result.stderr.splitlines()[0] == "no response from http://127.0.0.1:1 yet; retrying for up to 0.5 s"
 
 
 @pytest.mark.usefixtures("environment")
@@ -305,13 +309,13 @@ def test_submit_waits_for_the_end(live: Faulty, client: Client) -> None:
 
 
 @pytest.mark.usefixtures("environment")
-def test_what_is_wrong_is_one_clear_line(live: Faulty, tmp_path: Path) -> None:
+def test_an_error_is_one_clear_line(live: Faulty, tmp_path: Path) -> None:
     fails(run("submit", "long"), "class must be one of")
     fails(run("submit", "short", "--payload", "{"), "payload must be JSON")
     fails(run("submit", "short", "--payload", "NaN"), "payload must be JSON")
     fails(run("submit", "short", "--lines", "-", stdin="1\n{\n"), "standard input, line 2 must be JSON")
     fails(run("submit", "short", "--lines", str(tmp_path / "none")), "cannot be read")
-    fails(run("submit", "short", "--lines", "-", "--count", "2", stdin="1"), "--lines must stand without")
+    fails(run("submit", "short", "--lines", "-", "--count", "2", stdin="1"), "--lines excludes --payload and --count")
     fails(run("submit", "short", "--count", "0"), "count must be a whole number of at least 1")
     fails(run("submit", "short", "--key", "bq_other"), "key")
     fails(run("submit", "short", "--url", "ftp://host"), "url must be an address")

@@ -12,9 +12,8 @@ import pytest
 from faulty import Faulty, until
 from workers import WAIT, at_least, at_work, done
 
-from bilinq.client import AsyncClient, Client, Done, HeldJob, NewJob, Worker
+from bilinq.client import AsyncClient, Client, Done, HeldJob, NewJob, Worker, agent
 from bilinq.errors import BadInput
-from bilinq.live.client import agent
 
 pytest_plugins = ["workers"]
 pytestmark = pytest.mark.usefixtures("short_pauses")
@@ -62,7 +61,7 @@ def test_a_job_with_units_is_served_several_times_or_ended_early(live: Faulty, c
     ],
 )
 @pytest.mark.parametrize("coroutine", [False, True])
-def test_what_goes_wrong_gives_the_job_back(
+def test_an_error_fails_the_attempt(
     answer: Any, text: str, coroutine: bool, live: Faulty, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     def serve(job: HeldJob) -> Any:
@@ -98,7 +97,7 @@ def test_heartbeats_keep_a_long_job(hurried: Faulty, client: Client) -> None:
     assert list(hurried.service.rewards) == ["l1"]
 
 
-def test_heartbeats_live_through_faults(hurried: Faulty, client: Client) -> None:
+def test_heartbeats_survive_faults(hurried: Faulty, client: Client) -> None:
     client.submit("short")
     hurried.fault("lose", "/extend", times=1)
     hurried.fault("refuse", "/extend", times=1, status=503)
@@ -108,7 +107,9 @@ def test_heartbeats_live_through_faults(hurried: Faulty, client: Client) -> None
     assert list(hurried.service.rewards) == ["l1"]
 
 
-def test_a_lost_lease_drops_what_came_of_it(hurried: Faulty, client: Client, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_result_of_a_lost_lease_is_dropped(
+    hurried: Faulty, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
     lost: list[bool] = []
 
     def serve(job: HeldJob) -> float:
@@ -123,7 +124,7 @@ def test_a_lost_lease_drops_what_came_of_it(hurried: Faulty, client: Client, cap
         until(lambda: done(hurried, 1))
     assert lost == [True]
     assert hurried.service.rewards == {"l2": 0.25}
-    assert "what came of it is dropped" in caplog.text
+    assert "the result is dropped" in caplog.text
 
 
 def test_a_lost_lease_cancels_a_coroutine(hurried: Faulty, client: Client) -> None:
@@ -145,9 +146,7 @@ def test_a_lost_lease_cancels_a_coroutine(hurried: Faulty, client: Client) -> No
     assert hurried.service.rewards == {"l2": 0.25}
 
 
-def test_a_result_that_comes_too_late_is_refused_and_forgotten(
-    live: Faulty, client: Client, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_late_result_is_refused_and_dropped(live: Faulty, client: Client, caplog: pytest.LogCaptureFixture) -> None:
     def serve(job: HeldJob) -> float:
         if not job.attempts:
             live.service.expire(now=True)  # frozen past its lease: no heartbeat notices before it ends
@@ -158,7 +157,7 @@ def test_a_result_that_comes_too_late_is_refused_and_forgotten(
         until(lambda: done(live, 1))
     assert live.service.rewards == {"l2": 0.25}
     assert live.service.failed == []
-    assert "was refused: lease l1 has ended" in caplog.text
+    assert "the service refused the end of lease l1: lease l1 has ended" in caplog.text
 
 
 @pytest.mark.parametrize("kind", ["lose", "cut"])
@@ -180,7 +179,7 @@ def test_lost_answers_lose_no_job_and_count_none_twice(kind: str, live: Faulty, 
     assert len(live.service.rewards) == 30
 
 
-def test_it_lives_through_restarts_of_the_service(live: Faulty, client: Client) -> None:
+def test_it_survives_restarts_of_the_service(live: Faulty, client: Client) -> None:
     client.submit_all([NewJob("short") for _ in range(20)])
     with at_work(client, lambda job: time.sleep(0.05), servers=2):
         for number in (3, 8):
@@ -201,7 +200,7 @@ def test_it_registers_again_when_the_service_has_forgotten_it(live: Faulty, clie
         until(lambda: done(live, 1))
 
 
-def test_what_it_held_before_a_crash_is_free_when_it_is_back(live: Faulty, client: Client) -> None:
+def test_its_job_before_a_crash_is_freed_by_the_next_start(live: Faulty, client: Client) -> None:
     client.submit("short")
     server = client.register("gpu", "me")
     lease = client.lease(server.id)
@@ -212,7 +211,7 @@ def test_what_it_held_before_a_crash_is_free_when_it_is_back(live: Faulty, clien
     assert client.job("j1").attempts == 1
 
 
-def test_it_waits_for_a_service_that_is_not_there_yet(
+def test_it_waits_for_a_service_that_has_not_started(
     live: Faulty, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -220,7 +219,7 @@ def test_it_waits_for_a_service_that_is_not_there_yet(
     client.submit("short")
     with at_work(client, lambda job: 0.5):
         until(lambda: done(live, 1))
-    assert caplog.text.count("trying again") == 1 == caplog.text.count("the service is back")
+    assert caplog.text.count("retrying") == 1 == caplog.text.count("the service is available again")
 
 
 def test_several_servers_work_at_the_same_time_with_few_calls(live: Faulty, client: Client) -> None:
@@ -232,7 +231,7 @@ def test_several_servers_work_at_the_same_time_with_few_calls(live: Faulty, clie
 
 
 def test_idle_servers_share_calls(live: Faulty, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent, "TURNS", 2)
+    monkeypatch.setattr(agent, "POLLS", 2)
     client.submit_all([NewJob("short", 0.005 * k) for k in range(20)])
     with at_work(client, lambda job: time.sleep(job.payload), servers=10):
         until(lambda: done(live, 20))
@@ -242,7 +241,7 @@ def test_idle_servers_share_calls(live: Faulty, client: Client, monkeypatch: pyt
 
 
 def test_results_do_not_wait_for_calls_that_wait(live: Faulty, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent, "TURNS", 1)
+    monkeypatch.setattr(agent, "POLLS", 1)
     client.submit("short")
     with at_work(client, lambda job: time.sleep(0.3), servers=2, wait=20.0):
         until(lambda: done(live, 1), 5.0)
@@ -281,7 +280,7 @@ def test_it_serves_within_an_event_loop(live: Faulty) -> None:
     asyncio.run(use())
 
 
-def test_a_worker_that_was_stopped_before_does_nothing(client: Client, live: Faulty) -> None:
+def test_a_worker_stopped_before_its_start_does_nothing(client: Client, live: Faulty) -> None:
     worker = Worker(client, "gpu", lambda job: 0.5)
     worker.stop()
     worker.run()

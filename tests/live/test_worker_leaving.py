@@ -1,4 +1,4 @@
-"""The worker when it is to end: it finishes or gives back what it holds, and leaves in order."""
+"""The end of a worker: it finishes or returns its jobs, and leaves cleanly."""
 
 import asyncio
 import os
@@ -17,7 +17,7 @@ pytest_plugins = ["workers"]
 pytestmark = pytest.mark.usefixtures("short_pauses")
 
 
-def test_it_finishes_what_it_holds_and_leaves(live: Faulty, client: Client) -> None:
+def test_it_finishes_its_jobs_and_leaves(live: Faulty, client: Client) -> None:
     begun = threading.Event()
     client.submit_all([NewJob("short") for _ in range(5)])
 
@@ -44,7 +44,7 @@ def test_an_idle_worker_leaves_at_once(live: Faulty, client: Client) -> None:
     assert live.service.all_servers == {}
 
 
-def test_a_result_whose_answer_is_awaited_is_sent_again_when_it_leaves(live: Faulty, client: Client) -> None:
+def test_an_unconfirmed_result_is_sent_again_when_it_leaves(live: Faulty, client: Client) -> None:
     client.submit("short")
     with at_work(client, lambda job: 0.5, wait=20.0) as worker:
         until(lambda: done(live, 1))
@@ -63,7 +63,9 @@ def test_a_job_that_arrives_while_it_leaves_is_not_lost(live: Faulty, client: Cl
     assert live.service.all_servers == {}
 
 
-def test_it_leaves_when_the_service_is_gone(live: Faulty, client: Client, caplog: pytest.LogCaptureFixture) -> None:
+def test_it_leaves_when_the_service_is_unavailable(
+    live: Faulty, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
     begun = threading.Event()
     client.submit("short")
 
@@ -80,14 +82,14 @@ def test_it_leaves_when_the_service_is_gone(live: Faulty, client: Client, caplog
     assert "ends of 1 leases could not be sent" in caplog.text
 
 
-def test_what_cannot_be_mended_ends_it(live: Faulty, client: Client) -> None:
+def test_a_permanent_error_ends_it(live: Faulty, client: Client) -> None:
     with Client(live.url, "bq_unknown") as stranger, pytest.raises(NoKey):
         Worker(stranger, "gpu", lambda job: 0.5).run()
     with pytest.raises(Refused, match="no server class 'tpu'"):
         Worker(client, "tpu", lambda job: 0.5).run()
 
 
-def test_a_revoked_key_ends_it_after_what_it_held(live: Faulty, client: Client) -> None:
+def test_a_revoked_key_ends_it_after_its_jobs(live: Faulty, client: Client) -> None:
     client.submit("short")
 
     def serve(job: HeldJob) -> float:
@@ -115,7 +117,7 @@ def test_a_signal_lets_it_finish(number: signal.Signals, live: Faulty, client: C
 
 
 @pytest.mark.parametrize("coroutine", [False, True])
-def test_a_second_signal_gives_back_what_it_holds(coroutine: bool, live: Faulty, client: Client) -> None:
+def test_a_second_signal_returns_its_jobs(coroutine: bool, live: Faulty, client: Client) -> None:
     ended = threading.Event()
 
     def press() -> None:

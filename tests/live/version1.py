@@ -1,4 +1,4 @@
-"""A database as version 1 wrote it, statement by statement: what today's code says of tables does not matter here."""
+"""A database as version 1 wrote it, statement by statement, independent of the current code."""
 
 from bilinq.live.keys import hash_key
 from bilinq.live.store import Transaction
@@ -42,7 +42,7 @@ TABLES = (
     "CREATE TABLE audit (id {id}, at DOUBLE PRECISION NOT NULL, who TEXT NOT NULL, what TEXT NOT NULL,"
     " detail TEXT NOT NULL)",
 )
-"""Tables and indexes; triggers matter to nobody who reads."""
+"""Tables and indexes; triggers do not matter for reading."""
 
 ROWS = (
     "INSERT INTO meta VALUES ('schema', '1'), ('epoch', '7'), ('leader', 'http://127.0.0.1:9')",

@@ -1,4 +1,4 @@
-"""A service that has seen some jobs, and its dashboard in a browser.
+"""A service that has served some jobs, and its dashboard in a browser.
 
 A pytest plugin with the fixtures `watched`, `browser` and `page`. PYTEST_DONT_REWRITE: it may be imported.
 """
@@ -16,7 +16,7 @@ from small_load import SETTINGS, Load
 
 
 class Watched:
-    """A service that has seen some jobs and is still now, with keys of several kinds."""
+    """A service that has served some jobs and is idle now, with keys of several scopes."""
 
     def __init__(self, folder: Path) -> None:
         database = f"sqlite:///{folder / 'live.db'}"
@@ -27,16 +27,16 @@ class Watched:
             self.see_served()
 
     def see_served(self) -> None:
-        """Wait until some leases were finished and a moment was taken since: something is known of the last minute."""
+        """Wait until some leases were finished and a sample was recorded since: the last minute is known."""
         before = self.finished()
         wait_for(lambda: self.finished() > before + 15, 30.0)
-        last = self.newest_moment()
-        wait_for(lambda: self.newest_moment() != last)
+        last = self.newest_sample()
+        wait_for(lambda: self.newest_sample() != last)
 
     def finished(self) -> int:
         return int(self.get("/v1/state")["counters"].get("finished", 0))
 
-    def newest_moment(self) -> str:
+    def newest_sample(self) -> str:
         return str(self.get("/v1/history?limit=1")["moments"][-1]["id"])
 
     def get(self, path: str) -> Any:
@@ -83,7 +83,7 @@ def browser(watched: Watched) -> Iterator[Browser]:
 
 @pytest.fixture
 def page(browser: Browser, watched: Watched) -> Iterator[Page]:
-    """The page of an admin; it must not complain, nor ask anything of others."""
+    """The page of an admin; it must log nothing and send requests to the service only."""
     page, trouble = opened(browser, watched.page())
     is_live(page)
     yield page

@@ -11,16 +11,15 @@ from typing import Any
 import pytest
 from faulty import Faulty
 
-from bilinq.client import Client, Worker
-from bilinq.live.client import agent, talk
+from bilinq.client import Client, Worker, agent, transport
 
 WAIT = 0.5
 
 
 @pytest.fixture
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(talk, "FIRST_PAUSE", 0.005)
-    monkeypatch.setattr(talk, "LONGEST_PAUSE", 0.05)
+    monkeypatch.setattr(transport, "FIRST_PAUSE", 0.005)
+    monkeypatch.setattr(transport, "LONGEST_PAUSE", 0.05)
     monkeypatch.setattr(agent, "PATIENCE", 0.3)
 
 

@@ -1,4 +1,4 @@
-"""The allocation: optimal, and blind to how the same system is written down."""
+"""The allocation: optimal, and the same for every way to write down the same system."""
 
 from typing import Any
 
@@ -158,7 +158,7 @@ def test_a_batch_is_its_programs_one_by_one(case: Case, size: int, seed: int) ->
 @THOROUGH
 @given(cases())
 def test_leading_axes_broadcast(case: Case) -> None:
-    """V along one axis, queues along another, capacities along a third; each cell is the program it stands for."""
+    """V along one axis, queues along another, capacities along a third; each cell is the program with its values."""
     V, queue, capacity = np.array([5.0, 50.0]), [case["queue"], case["queue"] + 1, case["queue"] * 2], case["capacity"]
     stacked = case | {
         "V": V,
@@ -190,7 +190,7 @@ def test_units_of_service_do_not_matter(case: Case, k: float) -> None:
 
 @THOROUGH
 @given(cases(), st.sampled_from([0.5, 0.25, 0.1]))
-def test_a_job_class_in_two_parts_gets_the_same_in_all(case: Case, part: float) -> None:
+def test_a_job_class_in_two_parts_gets_the_same_in_total(case: Case, part: float) -> None:
     parts = take(case, [0, *range(case["queue"].size)])
     for name in ("queue", "limit"):
         parts[name][:2] *= part, 1 - part

@@ -30,7 +30,7 @@ class Case(NamedTuple):
 
 @st.composite
 def cases(draw: st.DrawFn, within_jobs: bool = True) -> Case:
-    """Draw an allocation that fits its servers and, unless told otherwise, its jobs; whole numbers are common."""
+    """Draw an allocation that fits its servers and, by default, its jobs; whole numbers are common."""
     rows, columns = draw(st.integers(1, 6)), draw(st.integers(1, 5))
     unit = draw(st.sampled_from([1.0, 0.5, 0.25, 0.125, 0.01, 1 / 3]))
     parts = draw(hnp.arrays(np.int64, (rows, columns), elements=st.integers(0, 12)))
@@ -50,7 +50,7 @@ def draw_many(case: Case, method: str, draws: int, seed: int = 0) -> IntArray:
 
 
 def between(count: IntArray, value: Array) -> bool:
-    """Tell whether every count is `value` rounded down or up."""
+    """Return whether every count is `value` rounded down or up."""
     return bool(((count >= np.floor(value + WHOLE)) & (count <= np.ceil(value - WHOLE))).all())
 
 
@@ -99,7 +99,7 @@ def test_distinct_rounds_pairs_rows_and_columns(case: Case, seed: int) -> None:
 @THOROUGH
 @given(cases(within_jobs=False), st.integers(0, 2**32))
 def test_distinct_scales_rows_back_to_their_jobs(case: Case, seed: int) -> None:
-    """A class that is promised more servers than it has jobs gets one for each job."""
+    """A class with more expected servers than jobs gets one for each job."""
     count = draw_many(case, "distinct", 5, seed)
     asked = case.expected.sum(axis=1)
     fits = np.minimum(1.0, np.divide(case.queue, asked, out=np.ones_like(asked), where=asked > 0.0))
@@ -139,7 +139,7 @@ def test_full_server_classes_are_never_idle(case: Case, method: str) -> None:
 
 
 def seconds(servers: float, method: str) -> float:
-    """Return the least time of a few draws of about four services from so many servers."""
+    """Return the least time of a few draws of about four services from `servers` servers."""
     case = ([[1.5, 0.7], [0.5, 1.1]], [5, 5], [servers, servers])
     best = np.inf
     for k in range(7):

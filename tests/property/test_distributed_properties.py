@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bilinq.arrays import Array
 from bilinq.distributed import Barrier, Bounded, Network, Own, Penalty, Power, System, scaled_back, shortfall
-from bilinq.distributed.kinds import Nodes, Rule
+from bilinq.distributed.system import Nodes, Rule
 
 PENALTIES: list[Penalty] = [
     Power(0.7), Power(2.0), Power(9.0), Bounded(1.5, 3.0), Bounded(4.0, 0.4), Barrier(),

@@ -108,7 +108,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @rule(wait=st.floats(0.5, 100.0), exploration=st.sampled_from(["thompson", "ucb", "none"]))
     def turn(self, wait: float, exploration: str) -> None:
-        self.scheduler.turn(target_wait=wait, exploration=exploration)  # type: ignore[arg-type]
+        self.scheduler.update_settings(target_wait=wait, exploration=exploration)  # type: ignore[arg-type]
 
     @rule()
     def restart(self) -> None:

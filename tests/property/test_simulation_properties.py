@@ -1,4 +1,4 @@
-"""The simulator: no job is lost, nothing is served that is not there, and the same seed is the same run."""
+"""The simulator: no job is lost, only jobs that wait are served, and the same seed gives the same run."""
 
 from typing import Any, NamedTuple
 
@@ -34,7 +34,7 @@ SLOTS = 25
 
 
 class World(NamedTuple):
-    """What a run needs besides its arrivals."""
+    """The arguments of a run, without its arrivals."""
 
     problem: Problem
     policy: Policy
@@ -78,13 +78,13 @@ def departures(runs: Runs, replication: int) -> IntArray:
 
 
 def arrivals(runs: Runs, replication: int) -> IntArray:
-    """Return the jobs that came in each slot (T, I), by Eq. (31) turned round."""
+    """Return the jobs that came in each slot (T, I), by Eq. (31) solved for the arrivals."""
     queue, left = runs.queue[replication].astype(np.int64), departures(runs, replication)
     return np.asarray(np.diff(queue, axis=0, prepend=0) + np.vstack([np.zeros_like(left[:1]), left[:-1]]))
 
 
 def same(one: Runs, two: Runs, replication: int, other: int | None = None) -> bool:
-    """Tell whether a replication of one run is bit for bit one of another."""
+    """Return whether a replication of one run equals one of another bit for bit."""
     other = replication if other is None else other
     series = all(
         np.array_equal(getattr(one, name)[replication], getattr(two, name)[other])
@@ -100,8 +100,8 @@ def same(one: Runs, two: Runs, replication: int, other: int | None = None) -> bo
 
 @THOROUGH
 @given(st.data())
-def test_recorded_jobs_come_as_given_and_none_is_lost(data: st.DataObject) -> None:
-    """The queue of slot t is what came up to t less what left before t: after arrivals and before service."""
+def test_recorded_jobs_arrive_as_given_and_none_is_lost(data: st.DataObject) -> None:
+    """The queue of slot t is all arrivals up to t minus all departures before t: after arrivals and before service."""
     world = data.draw(worlds())
     trace = data.draw(traces(world.problem.job_classes))
     runs = world.run(arrivals=Recorded(trace))
@@ -145,7 +145,7 @@ def test_same_seed_same_run(world: World, law: Arrivals) -> None:
 
 @THOROUGH
 @given(worlds(), st.sampled_from(LAWS))
-def test_a_replication_does_not_notice_the_others(world: World, law: Arrivals) -> None:
+def test_a_replication_does_not_depend_on_the_others(world: World, law: Arrivals) -> None:
     options: dict[str, Any] = {"arrivals": law, "capacity": Breakdowns(0.1, 0.5)}
     alone, few, many = (world.run(replications=k, **options) for k in (1, 3, 5))
     assert same(few, alone, 0)
@@ -153,8 +153,8 @@ def test_a_replication_does_not_notice_the_others(world: World, law: Arrivals) -
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=repr)
-def test_a_replication_does_not_notice_the_others_in_long_queues(policy: Policy) -> None:
-    """With hundreds of jobs, where tables grow and random numbers are drawn anew at times that depend on all."""
+def test_a_replication_does_not_depend_on_the_others_in_long_queues(policy: Policy) -> None:
+    """With hundreds of jobs, where tables grow and random numbers are drawn at times that depend on all replications."""
     problem = Problem(arrival_rate=[1.0, 0.9], servers=[2, 1], mean_reward=[[0.2, 0.9], [0.5, 0.4]], service_rate=0.7)
     alone, many = (
         simulate(problem, policy, slots=300, replications=k, seed=3, arrivals=Poisson(), capacity=Breakdowns(0.05, 0.2))
@@ -177,7 +177,7 @@ def test_two_policies_meet_the_same_arrivals_and_servers(world: World, other: Po
 @THOROUGH
 @given(worlds(), st.sampled_from(LAWS))
 def test_services_fit_servers_and_queues(world: World, law: Arrivals) -> None:
-    """In every slot; and a class is served only where somebody waits."""
+    """In every slot; and a class is served only if a job waits."""
     spy = Spy(world.policy)
     world.run(spy, arrivals=law, capacity=Breakdowns(0.3, 0.3))
     for queue, capacity, outcome in zip(spy.queues, spy.capacities, spy.outcomes, strict=True):
@@ -256,7 +256,7 @@ def test_record_keeps_what_was_decided(world: World) -> None:
 @THOROUGH
 @given(worlds(), st.integers(1, 40))
 def test_a_crowd_in_one_slot(world: World, hundreds: int) -> None:
-    """Many jobs at once and many servers: all are taken in, and all that leave are written down."""
+    """Many jobs at once and many servers: all jobs enter, and all that leave are recorded."""
     crowd = 25 * hundreds
     problem = world.problem.replace(servers=np.full(world.problem.server_classes, crowd))
     policy = Random()

@@ -11,7 +11,7 @@ from bilinq.arrays import Array
 
 LOADS = (0.1, 0.3, 1.0, 3.0, 10.0, 100.0)
 STEPS, MEAN = 75, 45
-"""Steps at most, and on average; each search alone takes up to 100 before it is given up."""
+"""Largest number of steps, and their average; one search takes up to 100 before it gives up."""
 V, GAMMA = 34.0, 1.2
 cp: Any = cvxpy  # ships annotations that a strict check cannot follow
 
@@ -81,7 +81,7 @@ def test_an_independent_solver_agrees(load: float) -> None:
 @pytest.mark.parametrize("load", LOADS)
 @pytest.mark.parametrize(("rows", "columns"), [(50, 20), (60, 40), (200, 100), (100, 200), (500, 50)])
 def test_the_work_is_bounded_at_every_load(rows: int, columns: int, load: float) -> None:
-    """A search that goes on with the wrong pairs takes more than 100 steps in most of the large ones of these."""
+    """A search that continues with the wrong pairs takes more than 100 steps in most of the large cases."""
     taken = []
     for seed in range(6):
         answer = allocate(**bilinear_case(rows, columns, load, seed))
@@ -92,14 +92,14 @@ def test_the_work_is_bounded_at_every_load(rows: int, columns: int, load: float)
 
 
 @pytest.mark.parametrize(("rows", "columns", "seed"), [(200, 100, 24), (200, 100, 43), (500, 50, 123)])
-def test_a_search_that_hardly_gets_on_is_given_up(rows: int, columns: int, seed: int) -> None:
-    """Pairs that were taken in were in the way of every step: these took 89, 79 and 134 steps."""
+def test_a_search_that_hardly_advances_gives_up(rows: int, columns: int, seed: int) -> None:
+    """Added pairs slowed down every step: without giving up these cases took 89, 79 and 134 steps."""
     answer = allocate(**bilinear_case(rows, columns, 0.1, seed))
     assert answer.residual <= 1e-9 and answer.steps <= STEPS
 
 
 def test_a_warm_start_changes_nothing() -> None:
-    """From the last slot's answer: one job comes, every index moves a little."""
+    """From the last slot's answer: one job arrives, every index changes a little."""
     for load in LOADS:
         case = bilinear_case(60, 40, load, 1)
         before = allocate(**case)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bilinq.allocation import Allocation, allocate
-from bilinq.allocation.residual import residual
+from bilinq.allocation.program import residual
 from bilinq.arrays import Array, BoolArray
 
 CASES = 300
@@ -302,7 +302,11 @@ def test_one_server_class_unequal_costs() -> None:
     ("a", "expected", "price"),
     [
         (0.25, [0.5, 0.0], [0.0, 0.0]),  # a / c_1 = 0.5 fits into the cheaper class
-        (0.75, [1.0, 0.0], [0.25, 0.0]),  # a / s = 0.75 is between the costs: the first is full, the second too dear
+        (
+            0.75,
+            [1.0, 0.0],
+            [0.25, 0.0],
+        ),  # a / s = 0.75 is between the costs: the first is full, the second too expensive
         (1.25, [1.0, 0.25], [0.5, 0.0]),  # s = a / c_2 = 1.25; the first is priced up to the second
         (4.0, [1.0, 1.0], [1.5, 1.0]),  # both full: a / s = 2 = q + c
     ],

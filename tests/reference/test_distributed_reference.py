@@ -10,10 +10,9 @@ from scipy.special import lambertw
 
 from bilinq.arrays import Array
 from bilinq.distributed import Barrier, Bounded, Own, Penalty, Power, System, boundary, growth_rate, integrate, iterate
-from bilinq.distributed.bounds import allowance
-from bilinq.distributed.linear import linearise
-from bilinq.distributed.stability import rightmost
+from bilinq.distributed.stability import linearise, rightmost
 from bilinq.distributed.survey import measured_growth
+from bilinq.distributed.system import allowance
 
 cp: Any = cvxpy  # ships annotations that a strict check cannot follow
 TIGHT = {"tol_gap_abs": 1e-12, "tol_gap_rel": 1e-12, "tol_feas": 1e-12}

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bilinq import sweep
-from bilinq.sweep import Result
+from bilinq.experiments import sweep
+from bilinq.experiments.sweep import Result
 
 FILE = Path(__file__).parents[2] / "examples" / "findings.toml"
 REPLICATIONS = 100

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from bilinq.arrays import Array
-from bilinq.instances import stack
-from bilinq.oracle import oracle, oracle_values
 from bilinq.problem import Problem
+from bilinq.problem.instances import stack
+from bilinq.problem.oracle import oracle, oracle_values
 
 CASES = 100
 cp: Any = cvxpy  # ships annotations that a strict check cannot follow

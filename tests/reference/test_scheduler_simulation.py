@@ -1,4 +1,4 @@
-"""Driven job by job with the simulator's random numbers, the scheduler gives the simulator's run, bit for bit."""
+"""Driven job by job with the simulator's random numbers, the scheduler repeats the simulator's run, bit for bit."""
 
 from collections.abc import Sequence
 
@@ -7,9 +7,9 @@ import pytest
 
 from bilinq import Greedy, JobClass, MaxWeight, Policy, Problem, Sabr, Scheduler, ServerClass, simulate
 from bilinq.arrays import Array, IntArray
-from bilinq.assignment_kernels import draw_distinct
-from bilinq.instances import stack
-from bilinq.live import scheduler as module
+from bilinq.assignment.kernels import draw_distinct
+from bilinq.problem.instances import stack
+from bilinq.scheduler import scheduler as module
 from bilinq.simulation import Bernoulli
 from bilinq.simulation.world import Tape
 

@@ -51,7 +51,7 @@ def test_classes_are_those_of_the_findings(extract: Digest) -> None:
 
 @needs_data
 def test_five_thousand_seconds_have_71_collections() -> None:
-    """The paper's text says 5,000 s and 71 collections; its experiment runs over 5,500 s and 76."""
+    """The paper's text states 5,000 s and 71 collections; its experiment runs over 5,500 s and 76."""
     digest = Digest.of(DATA / "extract", until=5000.0)
     assert len(digest.collections) == 71
     late = {entry.what: entry.count for entry in digest.left_out}
@@ -210,11 +210,13 @@ def test_the_joined_sample_is_read(name: str) -> None:
 
 @needs_data
 def test_the_joined_sample_lacks_machines() -> None:
-    with pytest.raises(BadInput, match="must hold a file of machine_events; got 0 of machine_events, 1 of collection"):
+    with pytest.raises(
+        BadInput, match="must contain a file of machine_events; got 0 of machine_events, 1 of collection"
+    ):
         Digest.of(DATA / "samples" / "kaggle_first99_exact_ids.csv", cell="a")
 
 
 @needs_data
-def test_unique_instances_cannot_be_told_in_the_extract() -> None:
+def test_unique_instances_cannot_be_counted_in_the_extract() -> None:
     with pytest.raises(BadInput, match=r"units must be 'rows' where .* as in .*instance.csv; got 'instances'"):
         Digest.of(DATA / "extract", units="instances")

@@ -11,8 +11,8 @@ import pytest
 from bilinq import FirstCome, Scheduler, oracle
 from bilinq.arrays import Array
 from bilinq.demo.fleets import TARGET_WAIT, Fleet, make_fleet
-from bilinq.demo.load import Arrival, arrivals
-from bilinq.live.classes import JobClass, ServerClass
+from bilinq.demo.traffic import Arrival, arrivals
+from bilinq.scheduler.classes import JobClass, ServerClass
 
 SLOT = 0.05
 UNTIL = 60.0

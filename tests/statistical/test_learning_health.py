@@ -1,12 +1,12 @@
-"""The bilinear learner in the long run: the inverse stays one, and the confidence set holds the truth."""
+"""The bilinear learner in long runs: the inverse stays accurate, and the confidence set contains the truth."""
 
 import numpy as np
 import pytest
 
 from bilinq.arrays import Array, IntArray
-from bilinq.instances import Instances, stack
 from bilinq.learning import Bilinear, BilinearState, Outcome
 from bilinq.problem import Problem
+from bilinq.problem.instances import Instances, stack
 
 
 def batch(replications: int, noise: float = 0.1) -> Instances:
@@ -71,7 +71,7 @@ def test_inverse_stays_the_inverse(most: int, slots: int, noise: float) -> None:
 
 
 def coverage(share_of_radius: float, replications: int = 300, slots: int = 200) -> float:
-    """Return the share of systems whose confidence set held the true parameter in all slots.
+    """Return the share of systems whose confidence set contained the true parameter in all slots.
 
     In each slot the pair with the highest index is served, so that what is seen depends on what was seen.
     """
@@ -89,7 +89,7 @@ def coverage(share_of_radius: float, replications: int = 300, slots: int = 200) 
     return float(held.mean())
 
 
-def test_confidence_set_holds_the_truth() -> None:
+def test_confidence_set_contains_the_truth() -> None:
     """Eq. (15) promises it in all slots with chance 0.9 at least; a tenth of the radius does not keep that promise.
 
     The bound is generous: the chance is above 0.99, so 0.9 of 300 systems is missed with a chance below 1e-9.

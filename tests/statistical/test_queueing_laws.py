@@ -1,4 +1,4 @@
-"""The simulator against laws that are known: one queue in closed form, the rule of thumb for queues, and its inputs."""
+"""The simulator against known laws: one queue in closed form, the rule of thumb for queues, and the inputs."""
 
 import itertools
 from typing import Any
@@ -9,9 +9,9 @@ import pytest
 from agreement import agrees, relative_error
 from bilinq import KnownRewards, Problem, simulate
 from bilinq.arrays import Array, IntArray
-from bilinq.instances import Instances, stack
 from bilinq.learning import Outcome
 from bilinq.policies import Policy
+from bilinq.problem.instances import Instances, stack
 from bilinq.simulation import Arrivals, Bernoulli, Breakdowns, MarkovModulated, Poisson
 
 ALARM = 1e-4

@@ -1,4 +1,4 @@
-"""allocate: what it refuses, and what it solves at the edge of the legal."""
+"""`allocate`: arguments that it refuses, and extreme arguments that it solves."""
 
 import dataclasses
 from typing import Any
@@ -97,12 +97,12 @@ def test_the_start_must_fit(shape: tuple[int, ...]) -> None:
     start = Allocation(np.zeros((2, 3)), np.zeros(shape), 0.0, 0)
     with pytest.raises(BadInput) as caught:
         allocate(**GOOD, start=start)
-    assert str(caught.value) == f"start must hold prices of shape (3,); got {shape}"
+    assert str(caught.value) == f"start must have prices of shape (3,); got {shape}"
 
 
 def test_the_start_of_a_batch_must_fit() -> None:
     start = allocate(**GOOD)
-    with pytest.raises(BadInput, match=r"^start must hold prices of shape \(4, 3\); got \(3,\)$"):
+    with pytest.raises(BadInput, match=r"^start must have prices of shape \(4, 3\); got \(3,\)$"):
         allocate(**(GOOD | {"V": np.ones(4)}), start=start)
 
 
@@ -114,7 +114,7 @@ def test_arguments_are_left_alone() -> None:
     assert all(np.array_equal(given[name], before[name]) for name in given)
 
 
-def test_what_comes_back() -> None:
+def test_the_answer_has_the_shapes_of_the_arguments() -> None:
     answer = allocate(**GOOD)
     assert answer.expected.shape == (2, 3) and answer.price.shape == (3,)
     assert isinstance(answer.residual, float) and answer.residual <= 1e-9
@@ -136,7 +136,7 @@ def test_the_same_call_gives_the_same_bits() -> None:
 
 
 def certified(answer: Allocation) -> bool:
-    """Say whether everything is a finite number and the certificate good enough."""
+    """Return whether all numbers are finite and the certificate is small enough."""
     finite = np.isfinite(answer.expected).all() and np.isfinite(answer.price).all()
     return bool(finite and (np.asarray(answer.residual) <= 1e-9).all() and (answer.expected >= 0).all())
 
@@ -207,13 +207,13 @@ def test_empty_queues_get_nothing_at_price_zero() -> None:
 
 
 def test_idle_pairs_are_exactly_zero() -> None:
-    """Nothing is saturated, so each class stands on its cheapest server class alone."""
+    """Nothing is saturated, so each class uses its cheapest server class only."""
     y = allocate(**GOOD).expected
     assert np.count_nonzero(y) == 2 and y[0, 1] > 0 and y[1, 0] > 0
 
 
 def brutal_case(seed: int) -> dict[str, Any]:
-    """Draw a program from the far corners of what is legal."""
+    """Draw a program with extreme but legal numbers."""
     rng = np.random.default_rng([99, seed])
     rows, columns = int(rng.integers(1, 9)), int(rng.integers(1, 7))
     shape = (rows, columns)
@@ -230,7 +230,7 @@ def brutal_case(seed: int) -> dict[str, Any]:
     }
 
 
-def test_brutal_programs_are_certified_or_refused() -> None:
+def test_extreme_programs_are_certified_or_refused() -> None:
     """Numbers fifteen orders of magnitude apart: no NaN, no silent mistake, and at most three per cent not solved."""
     cases = 300
     refused = 0
@@ -255,7 +255,7 @@ def served(case: dict[str, Any]) -> Array:
 
 
 def within(case: dict[str, Any], y: Array) -> None:
-    """Check the constraints from the outside; empty classes get exactly nothing."""
+    """Check the constraints independently of the certificate; empty classes get exactly nothing."""
     assert (y.sum(axis=0) <= case["capacity"] * (1 + 1e-9)).all()
     assert (y.sum(axis=1) <= case["limit"] * (1 + 1e-9)).all()
     assert not y[served(case) == 0].any() and not y[:, case["capacity"] == 0].any()

@@ -1,4 +1,4 @@
-"""Warm starts, absent server classes and odd batches: cases that once went wrong."""
+"""Warm starts, absent server classes and odd batches: cases that failed in the past."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bilinq.allocation import Allocation, allocate
-from bilinq.allocation.residual import residual
+from bilinq.allocation.program import residual
 from bilinq.errors import BadInput
 
 R = [[0.2, 0.9], [0.5, 0.4]]
@@ -86,7 +86,7 @@ def test_an_absent_class_wanted_by_a_capped_class() -> None:
 def test_slight_saturation_does_not_make_the_steps_cycle(
     queue: list[float], reward: list[list[float]], V: float
 ) -> None:
-    """A full second-order correction goes round in circles on the first of these."""
+    """With a full second-order correction the steps cycle on the first of these."""
     answer = allocate(queue, reward, [3, 3] if V < 20 else [1, 1], V)
     assert answer.residual <= 1e-9
     assert answer.steps < 20
@@ -106,7 +106,7 @@ def test_a_row_settled_elsewhere_leaves_its_other_ties_alone() -> None:
 
 
 def test_queues_of_few_jobs_with_most_rewards_tied() -> None:
-    """Whole numbers and ties make such balances common: 116 of 20,000 of these programs were once refused."""
+    """Whole numbers and ties make such balances common: 116 of 20,000 of these programs were not solved in the past."""
     for seed in range(1500):
         case = tied_case(seed)
         answer = allocate(**case)
@@ -119,7 +119,7 @@ def test_queues_of_few_jobs_with_most_rewards_tied() -> None:
 
 
 def tied_case(seed: int) -> dict[str, Any]:
-    """Return a program as slots bring it before much is learnt: few jobs, most indices one, often capped at the queue."""
+    """Return a program as in early slots: few jobs, most indices one, often capped at the queue."""
     rng = np.random.default_rng(seed)
     rows, columns = int(rng.integers(2, 14)), int(rng.integers(2, 6))
     queue, capacity = rng.integers(0, 4, rows).astype(float), rng.integers(1, 5, columns).astype(float)

@@ -1,4 +1,4 @@
-"""The checks at the edge: what passes comes back as floats, what does not is named."""
+"""Checks of arguments: valid ones are returned as floats, invalid ones are named."""
 
 from collections.abc import Callable
 from typing import Any
@@ -49,7 +49,7 @@ def test_floats_in_c_order_are_not_copied() -> None:
     "value",
     ["abc", "1.5", ["1", "2"], [[1], [1, 2]], 1j, [1, object()], {}, b"1", np.datetime64("2024-01-01"), 10**400],
 )
-def test_what_is_no_number_is_refused(value: Any) -> None:
+def test_values_that_are_not_numbers_are_refused(value: Any) -> None:
     with pytest.raises(BadInput, match=r"^x must be numeric with rows of equal length; got "):
         as_floats("x", value)
 

@@ -13,7 +13,7 @@ METHODS = ["independent", "distinct"]
 
 @pytest.mark.parametrize("method", METHODS)
 def test_certain_services(method: str) -> None:
-    """Where every server is promised to one class there is nothing to draw, in whatever batch."""
+    """If every server is certain to serve one class, there is nothing to draw, in any batch."""
     expected = np.zeros((2, 3, 2, 2))
     expected[..., 0, 0], expected[..., 1, 1] = 3.0, 1.0
     queue, servers = np.full((2, 3, 2), 5.0), np.broadcast_to([3.0, 1.0], (2, 3, 2))

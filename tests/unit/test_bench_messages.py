@@ -16,7 +16,7 @@ from plain_regions import play
 @pytest.mark.parametrize("nodes", ["job", "server"])
 @pytest.mark.parametrize(("rows", "columns", "delay"), [(40, 20, 1), (30, 10, 3), (24, 3, 2)])
 def test_sums_and_answers_by_region_are_enough(nodes: Any, rows: int, columns: int, delay: int) -> None:
-    """Regions that see sums only compute the rates of nodes that tell each other everything, with the bytes counted."""
+    """Regions that exchange only sums compute the same rates as nodes that exchange everything, with the bytes counted."""
     system = fleet(rows, columns, delay)
     gain = system.special_gain(0.9, "discrete")
     rates, sent = play(system, gain, 60, delay, nodes)

@@ -7,22 +7,21 @@ import pytest
 from bench.report import Report
 from bench.scale import figure, messages, tables
 from bench.scale import page as pages
-from bench.scale.central import alone
 from bench.scale.exchanges import settle_by_exchanges
+from bench.scale.messages import bandwidth, traffic
 from bench.scale.regions import REGIONS, SURGE, fleet, homes
 from bench.scale.settings import _varied, elsewhere
-from bench.scale.settling import Optimum, Settling, settle, solve
-from bench.scale.traffic import bandwidth, traffic
+from bench.scale.settling import Optimum, Settling, alone, settle, solve
 
 from bilinq.distributed import iterate, shortfall
-from bilinq.distributed.bounds import allowance
-from bilinq.lab import picture
+from bilinq.distributed.system import allowance
+from bilinq.lab import style
 
 SMALL = ((10, 3),)
 
 
 def test_rounds_are_those_of_iterate() -> None:
-    """The benchmark looks at few rounds; `iterate` looks at all. They differ by no more than the steps between looks."""
+    """The benchmark checks few rounds; `iterate` checks all. They differ by no more than the steps between checks."""
     system = fleet(20, 10, 1)
     best = Optimum.of(system, system.fixed_point(), soft=True)
     seen = settle(system, best, level=1e-4, rounds=4000)
@@ -44,7 +43,7 @@ def test_settled_means_for_good() -> None:
     assert (seen.within(0.5), seen.within(1e-2), seen.within(1e-4)) == (0, 4, None)
 
 
-def test_a_fleet_is_what_it_says() -> None:
+def test_a_fleet_is_as_documented() -> None:
     """Ten regions, delays between them only, prices near 0.9; changes leave everything but the queues."""
     system, changed, doubled = (fleet(100, 20, 5, change=change) for change in ("", "10 %", SURGE))
     assert set(np.unique(system.forward)) == {0.0, 5.0}
@@ -85,7 +84,7 @@ def test_tables_of_the_page() -> None:
 
 
 def test_sentences_of_the_page() -> None:
-    """What is said in words follows from the tables, which are compared with the benchmark's."""
+    """The sentences follow from the tables, which are compared with the benchmark's."""
     rounds = {(row["size"], row["delay"]): row for row in figure.rows(pages.read(), "rounds to 1 %", "delay")}
     small, large = rounds["10x3", "0"], rounds["10000x1000", "0"]
     assert float(large["rounds to 1 %"]) / float(small["rounds to 1 %"]) == pytest.approx(4.0, abs=0.5)
@@ -145,7 +144,7 @@ def test_shorter_rounds_reach_a_limit() -> None:
 
 
 def test_one_thing_varied() -> None:
-    """Half of the gain costs almost twice the rounds; gains by the price heard end as those by the fixed point."""
+    """Half of the gain costs almost twice the rounds; gains by the price received end like those by the fixed point."""
     plain, half, known, heard = (_varied((12, 10), gains=gains) for gains in ("", "half", "known", "heard"))
     assert half[1] == pytest.approx(1.8 * plain[1], rel=0.06)
     assert heard[1] == pytest.approx(known[1], rel=0.06)
@@ -155,4 +154,4 @@ def test_one_thing_varied() -> None:
 def test_the_picture_is_drawn() -> None:
     drawn = figure.draw(pages.read())
     assert len(drawn.axes) == 3
-    assert len(picture.png(drawn)) > 20_000
+    assert len(style.png(drawn)) > 20_000

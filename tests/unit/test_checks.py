@@ -1,4 +1,4 @@
-"""The contract of policies: what ships meets it, and each way to break it is named."""
+"""The contract of policies: all of bilinq meet it, and each way to break it is named."""
 
 import doctest
 from collections.abc import Sequence
@@ -26,9 +26,9 @@ from bilinq.arrays import Array
 from bilinq.checks import check_policy
 from bilinq.distributed import Barrier
 from bilinq.errors import BadInput
-from bilinq.instances import Instances
 from bilinq.learning import Outcome
 from bilinq.policies import Policy
+from bilinq.problem.instances import Instances
 
 SHIPPED: list[Policy] = [
     Sabr(),
@@ -56,7 +56,7 @@ SHIPPED: list[Policy] = [
 
 
 class Fair(Policy):
-    """A sound policy: servers in proportion to queues. Its breaches follow."""
+    """A sound policy: servers in proportion to queues. Policies that break a rule follow."""
 
     def decide(self, state: Any, queue: Array, capacity: Array) -> Array:
         waiting = np.maximum(queue.sum(axis=1, keepdims=True), 1.0)
@@ -183,6 +183,14 @@ class OddRows(Fair):
         return "server"
 
 
+class NoWeight(Fair):
+    takes_weights = True
+
+
+class NothingToAdjust(Fair):
+    adjustable = ("speed",)
+
+
 BROKEN: list[tuple[type[Policy], str]] = [
     (NoArray, r"decide must return an array of numbers; got \[\["),
     (WrongShape, r"decide must return shape \(3, 4, 2\).*got \(3, 2, 4\) in slot 1"),
@@ -202,6 +210,8 @@ BROKEN: list[tuple[type[Policy], str]] = [
     (Gossip, r"replications must not influence each other; got another run from slot \d+ on, replication 0, with 1"),
     (OddAssignment, r"assignment must be one of 'independent', 'distinct'; got 'greedy'"),
     (OddRows, r"rows must be one of 'class', 'job'; got 'server'"),
+    (NoWeight, r"takes_weights needs a field weight; NoWeight has no field 'weight'"),
+    (NothingToAdjust, r"adjustable must name fields; NothingToAdjust has no field 'speed'"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""The command line: what it prints, and one clear line for whatever is wrong."""
+"""The command line: what it prints, and one clear line for every error."""
 
 import io
 import json
@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from bilinq import Problem, Rounds, Sabr, allocate, cli, tables
+from bilinq import Problem, Rounds, Sabr, allocate
+from bilinq.commands import app as cli
+from bilinq.commands import development, tables
 from bilinq.distributed import Power
+from bilinq.live.settings import SETTINGS, RewardBounds, ServiceSettings
 from bilinq.simulation import Runs, simulate
 
 REQUEST: dict[str, Any] = {
@@ -89,7 +92,7 @@ def test_unreadable_requests_are_explained(tmp_path: Path) -> None:
     fails(run("allocate", str(tmp_path / "no.json")), "no.json", "cannot be read", "No such file")
     fails(run("allocate", str(tmp_path)), "cannot be read")
     fails(run("allocate", "-", stdin="{"), "standard input", "is not valid JSON")
-    fails(run("allocate", "-", stdin="[1]"), "standard input", "must hold one object", "[1]")
+    fails(run("allocate", "-", stdin="[1]"), "standard input", "must contain one object", "[1]")
     (tmp_path / "latin.json").write_bytes(b"\xff")
     fails(run("allocate", str(tmp_path / "latin.json")), "is not UTF-8")
 
@@ -119,7 +122,7 @@ def test_simulate_takes_an_allocator() -> None:
 
 
 def cli_policy(kind: str, **options: Any) -> Any:
-    from bilinq.settings import make_policy
+    from bilinq.policies.registry import make_policy
 
     return make_policy(kind, options)
 
@@ -179,7 +182,7 @@ def test_bad_simulations_are_explained(words: list[str], parts: list[str]) -> No
 def test_an_overloaded_problem_is_a_warning() -> None:
     words = ["simulate", "--servers", "2", "--traffic", "3", "--arrivals", "poisson", "--policy", "greedy", "--json"]
     done = subprocess.run(
-        [sys.executable, "-m", "bilinq.cli", *words, *SMALL], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "bilinq.commands.app", *words, *SMALL], capture_output=True, text=True, check=True
     )
     assert done.stderr.startswith("warning: traffic intensity 3 is not below")
     assert done.stderr.count("\n") == 1
@@ -200,17 +203,17 @@ def test_an_interrupted_simulation_prints_what_it_has(monkeypatch: pytest.Monkey
 
 
 def test_bench_needs_the_source_tree(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(cli, "__file__", str(tmp_path / "lib" / "bilinq" / "cli.py"))
+    monkeypatch.setattr(development, "__file__", str(tmp_path / "lib" / "bilinq" / "commands" / "development.py"))
     fails(run("bench"), "benchmarks need the source tree")
 
 
 def test_bench_passes_options_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A stand-in for the suite writes the words it was called with."""
+    """A fake benchmark suite writes the arguments that it was called with."""
     (tmp_path / "bench").mkdir()
     script = "import json, pathlib, sys\nprint('table')\nw = sys.argv[1:]\n"
     script += "pathlib.Path(w[w.index('--out') + 1]).write_text(json.dumps(w))\n"
     (tmp_path / "bench" / "__main__.py").write_text(script)
-    monkeypatch.setattr(cli, "__file__", str(tmp_path / "src" / "bilinq" / "cli.py"))
+    monkeypatch.setattr(development, "__file__", str(tmp_path / "src" / "bilinq" / "commands" / "development.py"))
     target = tmp_path / "result.json"
     assert run("bench", "--out", str(target), "--only", "a", "--only", "b", "--quick").exit_code == 0
     assert json.loads(target.read_text()) == ["--only", "a", "--only", "b", "--out", str(target), "--quick"]
@@ -220,14 +223,82 @@ def test_version_and_help() -> None:
     from importlib.metadata import version
 
     assert run("--version").stdout == f"bilinq {version('bilinq')}\n"
-    for words in ([], ["allocate"], ["simulate"], ["sweep"], ["bench"]):
+    for words in ([], ["allocate"], ["simulate"], ["sweep"], ["bench"], ["warm"]):
         assert run(*words, "--help").exit_code == 0
 
 
+def test_the_list_of_commands_cuts_no_text() -> None:
+    shown = run("--help").stdout.partition("Commands:")[2]
+    assert "serve" in shown
+    assert "..." not in shown
+
+
+def test_warm_reports_each_step() -> None:
+    lines = run("warm").stdout.splitlines()
+    assert lines[0] == f"compiling kernels, step 1 of {len(lines) - 1}: allocation of lists"
+    assert lines[-1].startswith("kernels ready after ")
+
+
+def without(package: str, monkeypatch: pytest.MonkeyPatch) -> Result:
+    """Run a command on a machine where a package is missing."""
+
+    def load(*_: Any) -> None:
+        raise ModuleNotFoundError(f"No module named {package!r}", name=package)
+
+    monkeypatch.setattr("bilinq.experiments.sweep.load", load)
+    return run("sweep", "x.toml")
+
+
+@pytest.mark.parametrize(("package", "extra"), [("httpx", "live"), ("psycopg.errors", "postgres"), ("pyarrow", "lab")])
+def test_a_missing_extra_is_named(package: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fails(without(package, monkeypatch), f"bilinq[{extra}] is not installed; run: pip install 'bilinq[{extra}]'")
+
+
+def test_another_missing_package_is_no_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(without("unknown", monkeypatch).exception, ModuleNotFoundError)
+
+
+def test_serve_has_an_option_for_each_setting() -> None:
+    shown = " ".join(run("serve", "--help").stdout.split())
+    for name, setting in SETTINGS.items():
+        assert f" --{name.replace('_', '-')} " in shown
+        assert setting.description in shown
+    assert "--work-conserving / --may-idle" in shown
+    assert "--exploration [thompson|ucb|none]" in shown
+    assert "[default: 8000]" in shown
+    assert "rival" not in shown
+
+
+def test_options_of_serve_become_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("bilinq.commands.serve._run", (found := list[ServiceSettings]()).append)
+    file = tmp_path / "service.toml"
+    file.write_text("slot = 0.1\nlease = 20.0\n")
+    result = run("serve", "--config", str(file), "--slot", "0.2", "--V", "5", "--reward-high", "2", "--work-conserving",
+                 "--metrics", "open", "--seed", "3")  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert found == [
+        ServiceSettings(
+            slot=0.2, lease=20.0, V=5.0, reward=RewardBounds(0.0, 2.0), work_conserving=True, metrics="open", seed=3
+        )
+    ]
+    fails(run("serve", "--exploration", "all"), "--exploration: must be one of thompson, ucb, none; got 'all'")
+
+
+@pytest.mark.filterwarnings("default")
+def test_old_names_of_options_still_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bilinq.commands.serve._run", (found := list[ServiceSettings]()).append)
+    result = run("serve", "--rival-url", "http://127.0.0.1:9", "--rival-key", "k", "--baseline-key", "new")
+    assert found == [ServiceSettings(baseline_url="http://127.0.0.1:9", baseline_key="new")]
+    warned = "warning: --rival-url is deprecated and will be removed in the next version; use --baseline-url"
+    assert result.stderr.splitlines()[0] == warned
+    result = run("serve", "--rival")
+    assert result.stderr.endswith("error: --fleet and --baseline are options of --demo; add --demo\n")
+
+
 def test_help_loads_nothing_heavy() -> None:
-    """What keeps `bilinq --help` quick; a stop-watch would depend on what else the machine does."""
-    heavy = "{'numpy', 'numba', 'scipy', 'rich', 'matplotlib', 'msgspec', 'httpx'}"
-    code = "import sys; from bilinq.cli import app; app(['--help'], standalone_mode=False); "
+    """Imports decide how fast `bilinq --help` is; a time limit would depend on the load of the machine."""
+    heavy = "{'numpy', 'numba', 'scipy', 'rich', 'matplotlib', 'httpx'}"
+    code = "import sys; from bilinq.commands.app import app; app(['--help'], standalone_mode=False); "
     code += f"assert not {heavy} & set(sys.modules), {heavy} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 

@@ -1,4 +1,4 @@
-"""The parts of the demo that need no process: fleets, options, places, and what a database may be."""
+"""The parts of the demo that need no process: fleets, options, files, and which databases it accepts."""
 
 import asyncio
 import socket
@@ -12,21 +12,20 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from bilinq import cli, oracle
+from bilinq import oracle
+from bilinq.commands import app as cli
 from bilinq.demo import fleets
-from bilinq.demo.children import TOO_OFTEN, Children
+from bilinq.demo.demo import FLEETS, PORT, beside, check_options, check_port, database_of, free_port
 from bilinq.demo.fleets import Fleet, make_fleet
-from bilinq.demo.load import arrivals
-from bilinq.demo.places import FLEETS, PORT, beside, check_options, check_port, database_of, free_port
+from bilinq.demo.processes import TOO_OFTEN, Children, Opened, Target
 from bilinq.demo.service import open_database
-from bilinq.demo.tasks import Opened, Target
+from bilinq.demo.traffic import arrivals
 from bilinq.errors import BadInput
-from bilinq.live import keyring
-from bilinq.live.keys import LOCAL
-from bilinq.live.messages import KeyInfo, NewKey
-from bilinq.live.settings import Settings
-from bilinq.live.store import Transaction, jobs, open_store
-from bilinq.live.store.jobs import JobRow
+from bilinq.live.keys import LOCAL, create_key, list_keys
+from bilinq.live.settings import ServiceSettings
+from bilinq.live.store import Transaction, open_store
+from bilinq.live.store.job_tables import JobRow, get_job, insert_jobs
+from bilinq.live.wire.messages import KeyInfo, NewKey
 
 T = TypeVar("T")
 
@@ -56,12 +55,12 @@ def change(file: Path, operation: Callable[[Transaction], T]) -> T:
 
 
 def keys_of(file: Path) -> list[KeyInfo]:
-    return change(file, lambda tx: keyring.listed(tx).keys)
+    return change(file, lambda tx: list_keys(tx))
 
 
 def test_every_fleet_is_a_service_that_knows_no_reward(fleet: Fleet) -> None:
     settings = fleet.settings({"port": 8001})
-    assert isinstance(settings, Settings) and settings.port == 8001 and settings.host == "127.0.0.1"
+    assert isinstance(settings, ServiceSettings) and settings.port == 8001 and settings.host == "127.0.0.1"
     assert [one.name for one in settings.job_class] == list(fleet.problem.job_names)
     assert [one.name for one in settings.server_class] == list(fleet.servers)
     assert settings.reward.low == fleet.low and settings.reward.high == fleet.high
@@ -69,8 +68,8 @@ def test_every_fleet_is_a_service_that_knows_no_reward(fleet: Fleet) -> None:
     assert fleet.settings({"V": 30.0}).target_wait is None
 
 
-def test_no_setting_of_another_service_gets_in(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BILINQ_DATABASE", "sqlite:///earnest.db")
+def test_settings_of_another_service_are_ignored(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BILINQ_DATABASE", "sqlite:///production.db")
     monkeypatch.setenv("BILINQ_HOST", "0.0.0.0")
     settings = fleet.settings({})
     assert settings.database == "sqlite:///bilinq.db" and settings.host == "127.0.0.1"
@@ -103,8 +102,8 @@ def test_the_load_is_below_capacity_and_worth_watching(fleet: Fleet) -> None:
     assert oracle(problem).value > 1.2 * anywhere
 
 
-def test_jobs_come_as_a_poisson_stream(fleet: Fleet) -> None:
-    """Numbers of each class within five standard errors, gaps as spread as they are long; lengths and luck as said."""
+def test_jobs_arrive_as_a_poisson_process(fleet: Fleet) -> None:
+    """Numbers of each class within five standard errors, gaps as in an exponential law; durations and luck as specified."""
     came = list(islice(arrivals(fleet, np.random.default_rng(5)), 4000))
     at = np.array([one.at for one in came])
     gaps = np.diff(at, prepend=0.0)
@@ -126,18 +125,18 @@ def test_the_same_seed_gives_the_same_jobs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"host": "0.0.0.0"}, "--host must be 127.0.0.1 with --demo, which is for this computer only; got 0.0.0.0"),
         ({"host": "localhost"}, "--host must be 127.0.0.1"),
-        ({"config": "service.toml"}, "--config cannot be chosen with --demo"),
-        ({"reward_low": 0.0}, "--reward-low cannot be chosen with --demo"),
+        ({"config": "service.toml"}, "--config cannot be used with --demo"),
+        ({"reward_low": 0.0}, "--reward-low cannot be used with --demo"),
     ],
 )
-def test_options_that_a_demo_does_not_take(options: dict[str, object], told: str) -> None:
+def test_options_that_a_demo_does_not_accept(options: dict[str, object], message: str) -> None:
     with pytest.raises(BadInput) as caught:
         check_options(options)
-    assert str(caught.value).startswith(told)
+    assert str(caught.value).startswith(message)
 
 
 def test_options_that_were_not_given_are_left_out() -> None:
@@ -145,25 +144,25 @@ def test_options_that_were_not_given_are_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["--demo", "--fleet", "../x"], "--fleet must be one of gpus, paper, trace; got ../x"),
         (["--demo", "--host", "0.0.0.0"], "--host must be 127.0.0.1"),
         (["--demo", "--database", "postgresql://me:secret@there/x"], "--database must be sqlite:///FILE with --demo; got"),
         (["--demo", "--database", "sqlite:////no/such/folder/x.db"], "--database must be in a folder that exists"),
         (["--demo", "--port", "70000"], "--port must be between 0 and 65535; got 70000"),
-        (["--fleet", "paper"], "--fleet and --rival are for --demo"),
-        (["--no-rival"], "--fleet and --rival are for --demo"),
+        (["--fleet", "paper"], "--fleet and --baseline are options of --demo"),
+        (["--no-baseline"], "--fleet and --baseline are options of --demo"),
     ],
 )  # fmt: skip
-def test_the_command_refuses(words: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_refuses(words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     result = CliRunner().invoke(cli.app, ["serve", *words])
     assert result.exit_code == 2
-    assert f"error: {told}" in result.output
+    assert f"error: {message}" in result.output
 
 
-def test_a_port_that_is_taken_is_named_with_the_way_out() -> None:
+def test_a_port_in_use_is_an_error_that_suggests_another() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(BadInput, match=rf"--port must be free; {port} is not .*--port \d+"):
@@ -178,7 +177,7 @@ def test_the_state_folder_is_the_user_s_alone(tmp_path: Path, monkeypatch: pytes
     assert file == tmp_path / "state" / "bilinq" / "demo-gpus.db"
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
     assert database_of("gpus", f"sqlite:///{tmp_path}/my.db") == tmp_path / "my.db"
-    assert beside(tmp_path / "my.db", "-rival.db").name == "my-rival.db"
+    assert beside(tmp_path / "my.db", "-baseline.db").name == "my-baseline.db"
     assert beside(tmp_path / "plain", ".log").name == "plain.log"
 
 
@@ -197,38 +196,42 @@ def test_jobs_that_still_waited_are_cancelled(tmp_path: Path) -> None:
     file = tmp_path / "demo.db"
     opened(file)
     old = JobRow(1, "default", "job 1", "queued", None, None, "null", 1, 1, 0, submitted=1.0)
-    change(file, lambda tx: jobs.insert(tx, [old, old._replace(id=2, state="done", ended=2.0)]))
+    change(file, lambda tx: insert_jobs(tx, [old, old._replace(id=2, state="done", ended=2.0)]))
     opened(file)
-    found = change(file, lambda tx: [jobs.get(tx, id) for id in (1, 2)])
+    found = change(file, lambda tx: [get_job(tx, id) for id in (1, 2)])
     assert [row and row.state for row in found] == ["cancelled", "done"]
 
 
 def test_the_database_of_another_fleet_is_refused(tmp_path: Path) -> None:
     opened(tmp_path / "demo.db")
     with pytest.raises(
-        BadInput, match=r"--database must be new or of a demo of fleet gpus; .*demo.db is of a demo of fleet paper"
+        BadInput,
+        match=r"--database must be new or belong to a demo of fleet gpus; .*demo.db belongs to a demo of fleet paper",
     ):
         opened(tmp_path / "demo.db", "gpus")
 
 
-def test_the_database_of_a_service_in_earnest_is_refused_and_left_alone(tmp_path: Path) -> None:
-    file = tmp_path / "earnest.db"
+def test_the_database_of_a_real_service_is_refused_and_not_changed(tmp_path: Path) -> None:
+    file = tmp_path / "production.db"
 
-    change(file, lambda tx: keyring.create(tx, LOCAL, NewKey(["admin"], "demo: not"), 0.0))
-    with pytest.raises(BadInput, match="is of a service that is no demo"):
+    change(file, lambda tx: create_key(tx, LOCAL, NewKey(["admin"], "demo: not"), 0.0))
+    with pytest.raises(BadInput, match="belongs to a service that is no demo"):
         opened(file)
     assert [info.revoked for info in keys_of(file)] == [None]
 
 
-def test_a_database_in_use_is_told_with_the_way_out(tmp_path: Path) -> None:
-    file, told = tmp_path / "demo.db", r"in use by process \d+.*end that demo, or choose another file with --database"
+def test_a_database_in_use_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+    file, message = (
+        tmp_path / "demo.db",
+        r"in use by process \d+.*end the other demo, or choose another file with --database",
+    )
 
     async def hold() -> None:
         store = open_store(f"sqlite:///{file}")
         await store.start(wait=False)
         try:
             one = make_fleet("paper")
-            with pytest.raises(BadInput, match=told):
+            with pytest.raises(BadInput, match=message):
                 await open_database(one.settings({"database": f"sqlite:///{file}"}), one)
         finally:
             await store.stop()
@@ -237,22 +240,24 @@ def test_a_database_in_use_is_told_with_the_way_out(tmp_path: Path) -> None:
 
 
 def test_a_process_that_ends_at_once_is_not_started_for_ever(tmp_path: Path) -> None:
-    """The module `tasks` does nothing, so that it ends by itself."""
+    """The package has no module `nothing`, so that its process ends at once."""
     with (tmp_path / "log").open("wb") as log, Children(log) as children:
-        child = children.start("tasks", grace=5.0)
-        child.tell(Target("http://127.0.0.1:1", "key"))
+        child = children.start("nothing", grace=5.0)
+        child.send(Target("http://127.0.0.1:1", "key"))
         for _ in range(TOO_OFTEN - 1):
             child.start_again()
-        with pytest.raises(ChildProcessError, match=r"a process of the demo \(tasks\) ends again and again"):
+        with pytest.raises(
+            ChildProcessError, match=r"a process of the demo \(nothing\) keeps ending soon after its start"
+        ):
             child.start_again()
 
 
 def test_a_process_ends_when_its_pipe_is_closed_and_is_killed_if_it_does_not(tmp_path: Path) -> None:
     with (tmp_path / "log").open("wb") as log:
         with Children(log) as children:
-            waits = children.start("load", grace=30.0)
+            waits = children.start("traffic load", grace=30.0)
             assert not waits.ended
         assert waits.ended
         with Children(log) as children:
-            hangs = children.start("load", grace=0.0)
+            hangs = children.start("traffic load", grace=0.0)
         assert hangs.ended

@@ -1,4 +1,4 @@
-"""`bilinq distributed`: what it prints, what it draws, and one clear line for whatever is wrong."""
+"""`bilinq distributed`: what it prints, what it draws, and one clear line for every error."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from bilinq import cli
+from bilinq.commands import app as cli
 from bilinq.distributed import System, growth_rate
 from bilinq.distributed.survey import settling_rounds, survey
 from bilinq.errors import BadInput

@@ -5,9 +5,7 @@ import pytest
 
 from bilinq.arrays import Array
 from bilinq.distributed import Barrier, Penalty, Power, System, fixed_point
-from bilinq.distributed.interior import residual
-from bilinq.distributed.pairs import AllPairs, SomePairs
-from bilinq.distributed.polish import _dense, _sparse
+from bilinq.distributed.interior import AllPairs, SomePairs, _dense, _sparse, residual
 
 
 def rewards(kind: str, rows: int, columns: int, seed: int) -> Array:
@@ -45,7 +43,7 @@ def test_few_pairs_suffice(kind: str, penalty: Penalty, monkeypatch: pytest.Monk
 
 
 def test_idle_pairs_are_exactly_zero() -> None:
-    """Rewards in general position: fewer used pairs than nodes. Here one more looks used at first and closes a cycle."""
+    """Rewards in general position: fewer used pairs than nodes. Here one more seems used at first and closes a cycle."""
     rng = np.random.default_rng([0, 7])
     region = np.arange(1000) // 100, np.arange(100) // 10
     reward = rng.uniform(0, 1, (1000, 100)) - np.where(region[0][:, None] == region[1], 0.0, 0.2)
@@ -58,7 +56,7 @@ def test_idle_pairs_are_exactly_zero() -> None:
 def test_missing_pairs_send_the_search_to_all(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = system("any", Power(2.0)).fixed_point()
     monkeypatch.setattr(fixed_point, "LARGE", 1000)
-    monkeypatch.setattr(fixed_point, "TURNS", 0)
+    monkeypatch.setattr(fixed_point, "ATTEMPTS", 0)
     np.testing.assert_allclose(system("any", Power(2.0)).fixed_point(), whole, atol=1e-12)
 
 
@@ -75,7 +73,7 @@ def test_batches_without_jobs_or_servers(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_missing_pair_shows_in_the_certificate() -> None:
-    """The residual looks at all pairs: take a used one away and it is no longer small."""
+    """The residual covers all pairs: without a used one it is no longer small."""
     given = system("any", Power(2.0))
     a, c, n = given.flat[:3]
     y = given.fixed_point()

@@ -25,7 +25,7 @@ def small(seed: int, gap: float = 0.0) -> System:
 @pytest.mark.parametrize("nodes", NODES)
 @pytest.mark.parametrize("rule", RULES)
 def test_agrees_with_small_steps(nodes: Any, rule: Any) -> None:
-    """Two runs of Heun's method are extrapolated to step zero. The other nodes' rule is 1e-3 away: it would be noticed."""
+    """Two runs of Heun's method are extrapolated to step zero. The other nodes' rule differs by 1e-3, which is noticed."""
     system = small(1, 0.1)
     gain = system.safe_gain(0.25 if rule == "printed" else 0.8)
     flow = integrate(system, gain, 3.0, nodes=nodes, rule=rule, samples=31, tolerance=1e-7)
@@ -54,7 +54,7 @@ def test_without_delay_it_is_an_ordinary_equation() -> None:
     np.testing.assert_allclose(flow.expected[:, 0, 0], (y1 - y2 * ratio) / (1 - ratio), atol=1e-7)
 
 
-def test_batches_and_long_pasts() -> None:
+def test_batches_and_long_histories() -> None:
     """A batch agrees with its members up to the tolerance; a run of many steps forgets, and ends where it should."""
     members = [System.synthetic(3, 2, seed=k, whole=False) for k in range(2)]
     delays = [np.array([getattr(m, name) for m in members]) for name in ("forward", "backward")]

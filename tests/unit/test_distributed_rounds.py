@@ -40,8 +40,8 @@ def test_long_delays_need_larger_tables(nodes: Any) -> None:
     system = System(**given, forward=far, backward=back)
     start = start_rates(system) * np.linspace(0.2, 2.0, 12).reshape(3, 4)
     network = Network(system, 0.01, nodes=nodes, start=start)
-    assert {table.dtype for table in network._tables[3:6]} == {np.dtype(np.uint32)}
-    assert {table.dtype for table in Network(short, 0.01)._tables[3:6]} == {np.dtype(np.uint16)}
+    assert {table.dtype for table in network._delays[3:6]} == {np.dtype(np.uint32)}
+    assert {table.dtype for table in Network(short, 0.01)._delays[3:6]} == {np.dtype(np.uint16)}
     expected = steps(system, np.full((3, 4), 0.01), 40, nodes, "scaled", start, seed_rate(system))[-1]
     np.testing.assert_allclose(network.advance(40), expected, atol=1e-13)
 
@@ -125,8 +125,8 @@ def test_nodes_follow_changed_queues() -> None:
 @pytest.mark.parametrize("nodes", NODES)
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("delay", [(0, 0), (1, 1), (0, 3)])
-def test_changes_are_told_like_rates(nodes: Any, rule: Any, delay: tuple[int, int]) -> None:
-    """A class leaves, another comes back, and the rates follow the equations from there, as if they had been so told."""
+def test_changes_are_sent_like_rates(nodes: Any, rule: Any, delay: tuple[int, int]) -> None:
+    """A class leaves, another returns, and the rates follow the equations from there, as if these had been sent."""
     drawn = System.synthetic(3, 2, delay=delay, seed=4, V=20.0)
     penalty, forward, backward = drawn.penalty, drawn.forward, drawn.backward
     old, new = (
@@ -151,7 +151,7 @@ def test_changes_are_told_like_rates(nodes: Any, rule: Any, delay: tuple[int, in
 
 @pytest.mark.parametrize("nodes", NODES)
 @pytest.mark.parametrize("delay", [(0, 0), (2, 2), (0, 3)])
-def test_tuned_gains_follow_the_price_heard(nodes: Any, delay: tuple[int, int]) -> None:
+def test_tuned_gains_follow_the_price_received(nodes: Any, delay: tuple[int, int]) -> None:
     """Eq. (44): job nodes by the price of z_j(r - b_ij), server nodes by that of their own sum."""
     system = System.synthetic(3, 2, delay=delay, penalty=Power(4.0), seed=4, V=20.0)
     forward, backward = (d.astype(np.int64) for d in (system.forward, system.backward))
@@ -172,7 +172,7 @@ def test_tuned_gains_follow_the_price_heard(nodes: Any, delay: tuple[int, int]) 
 
 
 @pytest.mark.parametrize("nodes", NODES)
-def test_who_comes_back_begins_with_a_share(nodes: Any) -> None:
+def test_a_class_that_returns_begins_with_a_share(nodes: Any) -> None:
     """Eq. (43): n_j / N times a_i over the price, at least a per 0.9 servers; with no load known, prices are zero."""
     network = Network(System([0.0, 0.0], [[0.2, 0.9], [0.5, 0.4]], [1.0, 3.0], 10.0), 0.1, nodes=nodes)
     queue, penalty = np.array([2.0, 0.0]), network.system.penalty
@@ -194,7 +194,7 @@ def test_leaving_leaves_no_trace_below_zero() -> None:
         assert np.isfinite(y).all() and (y >= 0.0).all() and (y[queue == 0.0] == 0.0).all()
 
 
-def test_idle_pairs_end_at_zero_and_can_come_back() -> None:
+def test_idle_pairs_end_at_zero_and_can_return() -> None:
     system = System.synthetic(6, 3, seed=8)
     run = iterate(system, system.safe_gain(0.8, "discrete"), 6000, record="last")
     idle = system.fixed_point() == 0.0

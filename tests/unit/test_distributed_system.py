@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bilinq.distributed import (
+from bilinq.distributed import (  # fmt: skip
     Barrier,
     Bounded,
     Own,
@@ -16,8 +16,8 @@ from bilinq.distributed import (
     scaled_back,
     shortfall,
     start_rates,
-)  # fmt: skip
-from bilinq.distributed.bounds import allowance
+)
+from bilinq.distributed.system import allowance
 from bilinq.errors import BadInput
 
 GIVEN: dict[str, Any] = {
@@ -50,7 +50,7 @@ def test_bad_systems_are_explained(changes: dict[str, Any], parts: list[str]) ->
     assert all(part in str(caught.value) for part in parts), str(caught.value)
 
 
-def test_arrays_are_read_only_and_the_callers_stay_free() -> None:
+def test_arrays_are_read_only_copies() -> None:
     queue = np.array([3.0, 1.0])
     system = System(**(GIVEN | {"queue": queue}))
     queue[0] = 4.0
@@ -86,7 +86,7 @@ def test_safe_gain_has_the_margin_asked_for(time: Any) -> None:
     assert system.margin(system.safe_gain(0.7, time), time) == pytest.approx(np.full((2, 2), 0.7))
 
 
-def test_without_delay_the_bound_of_rounds_is_taken() -> None:
+def test_without_delay_the_bound_of_rounds_is_used() -> None:
     system = System(**(GIVEN | {"forward": 0.0, "backward": 0.0}))
     np.testing.assert_allclose(system.safe_gain(0.5), system.safe_gain(0.5, "discrete"))
     assert system.margin(system.safe_gain(0.5)).tolist() == [[0.0, 0.0], [0.0, 0.0]]
@@ -110,7 +110,7 @@ def test_special_cases_are_the_papers(penalty: Penalty, product: float) -> None:
 
 def test_own_penalties_have_no_special_case() -> None:
     system = System([2.0], [[0.9]], [1.0], 10.0, penalty=Own(lambda z, n: z / n, lambda z, n: 1 / n + 0 * z))
-    with pytest.raises(BadInput, match="penalty must have a known stiffness; Own has not"):
+    with pytest.raises(BadInput, match="penalty must have a known stiffness; Own has none, use safe_gain"):
         system.special_gain()
 
 

@@ -30,13 +30,13 @@ def test_blocks_are_found_with_their_line() -> None:
 def test_readme_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
     """Words to the letter; numbers within 5 %, since another machine may round a draw differently."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    said = re.search(r"^```text\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-    assert said is not None
+    shown = re.search(r"^```text\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    assert shown is not None
     exec(compile(blocks(text)[0][1], "README.md", "exec"), {})
     number = r"\d+\.\d+"
     printed = capsys.readouterr().out
-    assert re.sub(r" *" + number, " #", printed) == re.sub(r" *" + number, " #", said[1])
-    found, expected = ([float(x) for x in re.findall(number, part)] for part in (printed, said[1]))
+    assert re.sub(r" *" + number, " #", printed) == re.sub(r" *" + number, " #", shown[1])
+    found, expected = ([float(x) for x in re.findall(number, part)] for part in (printed, shown[1]))
     assert found == pytest.approx(expected, rel=0.05)
 
 

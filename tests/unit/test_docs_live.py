@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec import to_builtins
 
-from bilinq.live.settings import Settings
+from bilinq.live.settings import ServiceSettings
 from pages import FENCE, ROOT, page, run, script, section
 
 LIVE, README = page("docs/live.md"), page("README.md")
@@ -15,8 +15,8 @@ LIVE, README = page("docs/live.md"), page("README.md")
 def test_the_first_steps_work_as_written(tmp_path: Path) -> None:
     text = section(LIVE, "A client and a worker")
     printed = run(script(text, tmp_path), tmp_path)
-    for kind, _, said in FENCE.findall(text):
-        assert kind != "text" or said in printed
+    for kind, _, shown in FENCE.findall(text):
+        assert kind != "text" or shown in printed
     assert "bilinq serves http://127.0.0.1:" in printed
     assert len(re.findall(r"^j\d+\tdone\t0\.[58]\b", printed, re.MULTILINE)) == 3, printed
 
@@ -50,7 +50,7 @@ def test_every_promise_has_a_test() -> None:
 
 def test_the_table_of_settings_is_complete_and_right() -> None:
     rows = dict(re.findall(r"^\| `(\w+)` \| (.+?) \|", section(LIVE, "Settings"), re.M))
-    defaults = to_builtins(Settings())
+    defaults = to_builtins(ServiceSettings())
     assert list(rows) == list(defaults)
     for name, value in defaults.items():
         if name == "reward":

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bilinq import sweep
+from bilinq.experiments import sweep
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

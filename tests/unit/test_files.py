@@ -1,4 +1,4 @@
-"""Problem files: exact round trips, and one clear error for whatever is wrong."""
+"""Problem files: exact round trips, and one clear error for each mistake."""
 
 import json
 from pathlib import Path
@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bilinq import files
 from bilinq.errors import BadInput, UnstableLoad
-from bilinq.problem import Problem
+from bilinq.problem import Problem, files
 
 GOOD: dict[str, Any] = {"arrival_rate": [0.3, 0.2], "servers": [1, 1], "mean_reward": [[0.2, 0.9], [0.5, 0.4]]}
 
@@ -83,7 +82,7 @@ def test_missing_rewards(tmp_path: Path) -> None:
         ("a.json", "{", "is not valid JSON"),
         ("a.toml", "x = ", "is not valid TOML"),
         ("a.json", "[" * 100_000, "is not valid JSON"),
-        ("a.json", "[1, 2]", "must hold one table"),
+        ("a.json", "[1, 2]", "must contain one table"),
         ("a.yaml", "", "the name must end in .json or .toml; got '.yaml'"),
     ],
 )

@@ -7,9 +7,9 @@ import pytest
 
 from bilinq import BadInput, FirstCome, Problem, simulate
 from bilinq.arrays import Array
-from bilinq.instances import stack
 from bilinq.learning import Outcome
-from bilinq.settings import make_policy
+from bilinq.policies.registry import make_policy
+from bilinq.problem.instances import stack
 from bilinq.simulation import Breakdowns, Poisson, Recorded, Runs
 from spy import Spy
 
@@ -32,7 +32,7 @@ def outcome(slot: int, queue: list[float], left: list[bool]) -> Outcome:
 
 
 def test_the_oldest_jobs_are_served_on_any_server() -> None:
-    """Jobs came in slots 5, 2, 3; two servers go to those of slots 2 and 3, a job to each class by its capacity."""
+    """Jobs arrived in slots 5, 2, 3; those of slots 2 and 3 get a server each, of every class by its capacity."""
     np.testing.assert_allclose(decided([5, 2, 3], [1, 1, 1], [1, 1]), [[0.0, 0.0], [0.5, 0.5], [0.5, 0.5]])
     np.testing.assert_allclose(decided([5, 2, 3], [1, 1, 1], [2, 0]), [[0, 0], [1, 0], [1, 0]])
     np.testing.assert_allclose(decided([5, 2, 3], [1, 1, 1], [3, 1]), [[0.75, 0.25]] * 3)
@@ -55,7 +55,7 @@ def test_nobody_waits_or_nobody_serves() -> None:
     assert not decided([1, 2], [1, 1], [0, 0]).any()
 
 
-def test_it_remembers_who_came_and_forgets_who_left() -> None:
+def test_it_remembers_arrivals_and_forgets_jobs_that_left() -> None:
     """Rows 0 and 1 wait in slot 3 and row 0 leaves; in slot 4 its row has a new job, younger than that of row 1."""
     policy = FirstCome()
     start = policy.start(stack([PROBLEM]), 10, [np.random.default_rng(0)])
@@ -67,7 +67,7 @@ def test_it_remembers_who_came_and_forgets_who_left() -> None:
 
 
 def test_a_job_that_has_begun_goes_before_others_of_its_slot() -> None:
-    """Both came in slot 3 and row 1 was served then and in slot 4: it stays ahead of row 0, behind a job of slot 2."""
+    """Both arrived in slot 3 and row 1 was served in slots 3 and 4: it stays before row 0 and behind a job of slot 2."""
     told = outcome(3, [1.0, 1.0, 1.0], [False] * 3)
     told.count[0, 1, 0] = 1
     since = FirstCome().learn(np.array([[INF, INF, 2.0]]), told)
@@ -76,15 +76,15 @@ def test_a_job_that_has_begun_goes_before_others_of_its_slot() -> None:
     np.testing.assert_allclose(decided(since[0].tolist(), [1, 1, 1], [2, 0]), [[0, 0], [1, 0], [1, 0]])
 
 
-def test_it_must_be_told_who_waited() -> None:
+def test_learning_needs_the_queue() -> None:
     told = outcome(1, [1.0], [False])
     silent = Outcome(told.slot, told.count, told.total, told.squares, told.left)
-    with pytest.raises(BadInput, match=r"outcome.queue must say which jobs waited; got None"):
+    with pytest.raises(BadInput, match=r"outcome.queue must be the queue that the policy was shown; got None"):
         FirstCome().learn(np.zeros((1, 0)), silent)
 
 
 def in_order(runs: Runs) -> bool:
-    """Tell whether of any two jobs of a replication the earlier one was served no later."""
+    """Return whether, of any two jobs of a replication, the earlier one was served no later."""
     jobs = runs.jobs
     assert jobs is not None and jobs.left.size > 100
     order = np.lexsort((jobs.first_served, jobs.arrived, jobs.replication))

@@ -1,6 +1,5 @@
 """The table of GPU speeds that ships, and the example that compares schedulers on it at equal waiting time."""
 
-import doctest
 import json
 import runpy
 import subprocess
@@ -13,7 +12,7 @@ import numpy as np
 import pytest
 
 from bilinq import BadInput, FirstCome, Problem, simulate
-from bilinq.traces import gpu_table, gpus
+from bilinq.traces import gpu_table
 from spy import Spy
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "gpu_throughput.py"
@@ -70,7 +69,7 @@ def test_what_ships_is_what_the_example_reads(tmp_path: Path) -> None:
     assert (tmp_path / "gavel.json").read_text(encoding="utf-8") == shipped
 
 
-def test_observations_give_the_same_table() -> None:
+def test_observations_yield_the_same_table() -> None:
     """By way of a CSV file and `reward_table`."""
     data = json.loads((files("bilinq.traces") / "data" / "gavel.json").read_text(encoding="utf-8"))
     for name, kind in (("features", "known"), ("one-hot", "one-hot")):
@@ -120,12 +119,7 @@ def test_example_runs() -> None:
     assert "load 0.8: 2 replications of 60 rounds" in done.stdout and "SABR, one-hot" in done.stdout
 
 
-def test_example_says_what_is_missing(tmp_path: Path) -> None:
+def test_the_example_names_what_is_missing(tmp_path: Path) -> None:
     command = [sys.executable, str(SCRIPT), str(tmp_path / "none.json")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 1 and "none.json is missing: it is simulation_throughputs.json" in done.stderr
-
-
-def test_doctest_runs() -> None:
-    results = doctest.testmod(gpus)
-    assert results.attempted and not results.failed
+    assert done.returncode == 1 and "none.json is missing; download simulation_throughputs.json" in done.stderr

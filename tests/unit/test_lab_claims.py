@@ -7,11 +7,11 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from bilinq.lab import effects, table
-from bilinq.lab.claims import Claim, Finding, Range, Verdict, above, below, between, overall
+from bilinq.experiments import run
+from bilinq.lab import effects, figure, style
+from bilinq.lab.claims import Claim, ClaimedRange, Finding, Verdict, above, below, between, overall
 from bilinq.lab.effects import MINUS, Effect
-from bilinq.lab.runs import run
-from bilinq.lab.whisker import whisker
+from bilinq.lab.report import whisker
 
 HOLDS, CONDITIONAL, UNSUPPORTED, CONTRADICTED = Verdict
 
@@ -34,7 +34,7 @@ HOLDS, CONDITIONAL, UNSUPPORTED, CONTRADICTED = Verdict
         (math.nan, math.nan, below(0.0), UNSUPPORTED),
     ],
 )
-def test_verdict_follows_from_the_interval(low: float, high: float, claimed: Range, verdict: Verdict) -> None:
+def test_verdict_follows_from_the_interval(low: float, high: float, claimed: ClaimedRange, verdict: Verdict) -> None:
     assert claimed.judge(Effect((low + high) / 2, low, high)) is verdict
 
 
@@ -50,7 +50,7 @@ def test_verdict_follows_from_the_interval(low: float, high: float, claimed: Ran
         ([], UNSUPPORTED),
     ],
 )
-def test_conditions_are_weighed_together(verdicts: list[Verdict], expected: Verdict) -> None:
+def test_verdicts_of_conditions_are_combined(verdicts: list[Verdict], expected: Verdict) -> None:
     assert overall(verdicts) is expected
 
 
@@ -59,7 +59,7 @@ def test_claim_documents_its_findings() -> None:
         Finding("here", Effect(-2.0, -3.0, -1.0, "regret"), below(0.0)),
         Finding("there", Effect(1.0, 0.5, 2.0), below(0.0)),
     )
-    document = Claim("id", "Section 1", "It is so.", "A test.", findings).document()
+    document = Claim("id", "Section 1", statement="It is so.", test="A test.", findings=findings).document()
     assert document["verdict"] == "holds only under stated conditions"
     assert document["findings"][0] == {
         "condition": "here", "effect": {"value": -2.0, "low": -3.0, "high": -1.0}, "unit": "regret", "claimed": "below 0",
@@ -84,7 +84,7 @@ def test_numbers_are_written_for_people(value: float, text: str) -> None:
     assert effects.number(value) == text
 
 
-def test_effect_shows_as_many_digits_as_its_interval_warrants() -> None:
+def test_effect_shows_the_digits_that_its_interval_supports() -> None:
     assert str(Effect(0.9531, 0.9043, 1.0019)) == "0.953 [0.904, 1.002]"
     assert str(Effect(-11.96, -17.94, -5.98)) == f"{MINUS}12 [{MINUS}18, {MINUS}6]"
     assert str(Effect(3.14159, math.nan, math.nan)) == "3.14"
@@ -125,7 +125,7 @@ def test_one_replication_has_no_interval() -> None:
     assert math.isnan(effects.mean(np.array([1.0])).high)
 
 
-@pytest.mark.parametrize("module", [effects, run, table])
+@pytest.mark.parametrize("module", [effects, run, figure, style])
 def test_examples_run(module: ModuleType) -> None:
     results = doctest.testmod(module)
     assert results.attempted

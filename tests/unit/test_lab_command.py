@@ -1,4 +1,4 @@
-"""`bilinq paper`: what it prints, one clear line for whatever is wrong, and going on after Ctrl-C."""
+"""`bilinq paper`: what it prints, one clear line for each error, and continuing after Ctrl-C."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from bilinq import cli
+from bilinq.commands import app as cli
 
 SMALL = ["--quick", "--replications", "2", "--workers", "1"]
 
@@ -38,6 +38,7 @@ def test_command_prints_a_table_and_json(tmp_path: Path) -> None:
         (["--replications", "0"], ["replications must be", "got 0"]),
         (["--seed", "-1"], ["seed must be", "got -1"]),
         (["--workers", "0"], ["workers must be", "got 0"]),
+        (["--engine", "dask"], ["engine must be one of 'processes', 'ray'", "got 'dask'"]),
     ],
 )
 def test_bad_options_are_explained(words: list[str], parts: list[str], tmp_path: Path) -> None:
@@ -51,14 +52,14 @@ def test_bad_options_are_explained(words: list[str], parts: list[str], tmp_path:
 
 
 def test_help_does_not_load_the_lab() -> None:
-    code = "import sys, bilinq.cli; sys.exit('matplotlib' in sys.modules or 'bilinq.lab' in sys.modules)"
+    code = "import sys, bilinq.commands.app; sys.exit('matplotlib' in sys.modules or 'bilinq.lab' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals differ elsewhere")
-def test_ctrl_c_ends_at_once_and_the_next_run_goes_on(tmp_path: Path) -> None:
+def test_ctrl_c_ends_at_once_and_keeps_finished_runs(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    command = [sys.executable, "-m", "bilinq.cli", "paper", "comparison", "--out", str(out), "--replications"]
+    command = [sys.executable, "-m", "bilinq.commands.app", "paper", "comparison", "--out", str(out), "--replications"]
     job = subprocess.Popen(
         [*command, "400", "--workers", "2"], stderr=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -67,11 +68,11 @@ def test_ctrl_c_ends_at_once_and_the_next_run_goes_on(tmp_path: Path) -> None:
         while not list(out.glob("runs/*.npz")) and time.monotonic() < deadline:
             time.sleep(0.02)
         os.killpg(job.pid, signal.SIGINT)
-        _, told = job.communicate(timeout=15)
+        _, printed = job.communicate(timeout=15)
     finally:
         if job.poll() is None:
             os.killpg(job.pid, signal.SIGKILL)
             job.communicate()
     assert job.returncode == cli.INTERRUPTED
-    assert told == f"interrupted; finished runs are in {out}, run the same command to go on\n"
+    assert printed == f"interrupted; finished runs are in {out}, run the same command to continue\n"
     assert [path.name for path in out.iterdir()] == ["runs"]

@@ -1,4 +1,4 @@
-"""Every figure of the lab, small: its files, its words, its claims, and the same bytes twice."""
+"""Every figure of the lab, small: its files, its texts, its claims, and the same bytes twice."""
 
 import csv
 import json
@@ -6,22 +6,21 @@ from pathlib import Path
 
 import pytest
 
+from bilinq.experiments import Synthetic
+from bilinq.jsonable import plain
 from bilinq.lab import style
+from bilinq.lab.figure import ReportOptions, Table
 from bilinq.lab.figures import FIGURES
-from bilinq.lab.options import Options
 from bilinq.lab.paper import redraw
-from bilinq.lab.picture import inline, svg
 from bilinq.lab.presets import PRESETS
-from bilinq.lab.runs import Synthetic
-from bilinq.lab.table import Table
-from bilinq.plain import plain
+from bilinq.lab.style import inline, svg
 
-SMALL = Options(quick=True, replications=2)
+SMALL = ReportOptions(quick=True, replications=2)
 NAMES = [figure.name for figure in FIGURES]
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Return all files but the report and the runs, which tell times."""
+    """Return all files except the report and the runs, which contain times."""
     kept = [path for path in folder.rglob("*.*") if path.suffix not in (".npz", ".html")]
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in kept}
 
@@ -46,13 +45,13 @@ def test_same_seed_gives_same_bytes_with_any_number_of_workers(tmp_path: Path) -
     for folder, workers in (("one", 1), ("two", 2)):
         redraw(SMALL, tmp_path / folder, ["comparison"], workers=workers)
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
-    redraw(Options(quick=True, replications=2, seed=2), tmp_path / "two", ["comparison"], workers=1)
+    redraw(ReportOptions(quick=True, replications=2, seed=2), tmp_path / "two", ["comparison"], workers=1)
     assert contents(tmp_path / "one") != contents(tmp_path / "two")
 
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_figures_of_the_paper_can_show_every_preset(preset: str, tmp_path: Path) -> None:
-    redraw(Options(preset, replications=2, quick=True), tmp_path, ["comparison", "weights"], workers=1)
+    redraw(ReportOptions(preset, replications=2, quick=True), tmp_path, ["comparison", "weights"], workers=1)
 
 
 def test_names_are_unique_words() -> None:

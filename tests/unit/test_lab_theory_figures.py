@@ -1,4 +1,4 @@
-"""What the figures `scaling`, `load`, `tradeoff`, `bounds` and `nodes` work with."""
+"""Settings and measures of the figures `scaling`, `load`, `tradeoff`, `bounds` and `nodes`."""
 
 import math
 
@@ -7,15 +7,13 @@ import pytest
 
 from bilinq import theory
 from bilinq.arrays import Array
+from bilinq.experiments import Record, Synthetic
 from bilinq.lab import style
 from bilinq.lab.claims import Verdict
-from bilinq.lab.figures import bounds_measures, load, nodes_claims, scaling_sweeps
-from bilinq.lab.figures.nodes import Nodes
-from bilinq.lab.once import once
-from bilinq.lab.options import Options
-from bilinq.lab.presets import PRESETS
-from bilinq.lab.runs import Record, Synthetic
-from bilinq.lab.ticks import log_axis
+from bilinq.lab.figure import ReportOptions
+from bilinq.lab.figures import bounds, load, nodes, scaling
+from bilinq.lab.presets import PRESETS, serve_once
+from bilinq.lab.style import log_axis
 from bilinq.policies import Sabr
 from bilinq.simulation import simulate
 
@@ -27,7 +25,7 @@ def record(queue: Array, regret: Array) -> Record:
 
 
 def test_every_sweep_keeps_the_load() -> None:
-    for sweep in scaling_sweeps.SWEEPS.values():
+    for sweep in scaling.SWEEPS.values():
         for value in sweep.values:
             problem = sweep.setting(value).example
             assert problem.load_factor == pytest.approx(0.25)
@@ -35,39 +33,39 @@ def test_every_sweep_keeps_the_load() -> None:
             assert sweep.V(value) == pytest.approx(math.sqrt(problem.job_classes * sweep.slots(value)))
 
 
-def test_slack_is_what_the_name_says() -> None:
+def test_slack_of_the_narrow_setting() -> None:
     for slack in (1.0, 0.125):
-        problem = bounds_measures.narrow(slack).example
+        problem = bounds.narrow(slack).example
         assert problem.slack == pytest.approx(slack)
         assert theory.queue_bound(problem, 1.0) > 0  # at most one arrival per slot, or the bound would not apply
 
 
-def test_once_never_pays_twice_for_a_job() -> None:
+def test_serve_once_never_pays_twice_for_a_job() -> None:
     """One-unit jobs, V so small that the paper's draws put several servers on one job: more units than jobs."""
     policy = Sabr(V=1.0)
     problem = Synthetic().example
     twice = simulate(problem, policy, slots=100, seed=1, replications=3)
-    single = simulate(problem, once(policy), slots=100, seed=1, replications=3)
+    single = simulate(problem, serve_once(policy), slots=100, seed=1, replications=3)
     assert (twice.regret[:, -1] < -20).all()
     assert (np.abs(single.regret[:, -1]) < 20).all()
-    assert once(PRESETS["paper"].sabr(3.0)) == Sabr(V=3.0, radius="paper", assignment="distinct", limit="queue")
+    assert serve_once(PRESETS["paper"].sabr(3.0)) == Sabr(V=3.0, radius="paper", assignment="distinct", limit="queue")
 
 
-def test_growth_tells_a_steady_queue_from_one_that_grows() -> None:
+def test_growth_differs_for_steady_and_growing_queues() -> None:
     steady, growing = np.full((4, 400), 7.0), np.tile(np.arange(400.0), (4, 1))
     assert load._growth(record(steady, np.zeros(4))).value == pytest.approx(1.0)
     assert load._growth(record(growing, np.zeros(4))).value == pytest.approx(1.4, abs=0.01)
-    assert bounds_measures.still_growing(record(growing, np.zeros(4))).value == pytest.approx(2.0, abs=0.01)
+    assert bounds.still_growing(record(growing, np.zeros(4))).value == pytest.approx(2.0, abs=0.01)
 
 
 def test_measures_are_the_highest_over_time() -> None:
     path = np.tile([1.0, 5.0, 3.0, 3.0], (3, 1))
     found = record(path, np.full(3, 2.0))
-    assert bounds_measures.measured(found, "queue").value == pytest.approx(5.0)
-    assert bounds_measures.measured(found, "holding cost").value == pytest.approx(3.0)
-    bound = bounds_measures.bound("regret", 60.0)
-    assert bounds_measures.tightness(found, "regret", 60.0).value == pytest.approx(bound / 2)
-    assert bounds_measures.worst({60.0: found}, "regret").value == pytest.approx(2 / bound)
+    assert bounds.measured(found, "queue").value == pytest.approx(5.0)
+    assert bounds.measured(found, "holding cost").value == pytest.approx(3.0)
+    bound = bounds.bound("regret", 60.0)
+    assert bounds.tightness(found, "regret", 60.0).value == pytest.approx(bound / 2)
+    assert bounds.worst({60.0: found}, "regret").value == pytest.approx(2 / bound)
 
 
 def test_log_axis_shows_what_is_positive() -> None:
@@ -82,7 +80,7 @@ def test_log_axis_shows_what_is_positive() -> None:
 
 @pytest.mark.parametrize("quick", [False, True])
 def test_nodes_figure_runs_what_it_shows_and_judges(quick: bool) -> None:
-    figure = Nodes(Options(quick=quick))
+    figure = nodes.NodesFigure(ReportOptions(quick=quick))
     runs = figure.runs()
     shown = {name for points in figure._curves().values() for name in points}
     judged = {name for _, one, other in figure._conditions() for name in (one, other)}
@@ -96,11 +94,11 @@ def test_closer_is_positive_where_the_steep_penalty_is_nearer() -> None:
     records = {
         name: record(np.full((6, 3), value), np.zeros(6)) for name, value in (("e", 10.0), ("a", 12.0), ("b", 7.0))
     }
-    claim = nodes_claims.steep(records, {"here": ("a", "b", "e")})
+    claim = nodes.steep(records, {"here": ("a", "b", "e")})
     assert claim.findings[0].effect.value == pytest.approx(1.0) and claim.verdict is Verdict.HOLDS
-    assert nodes_claims.steep(records, {"here": ("b", "a", "e")}).verdict is Verdict.CONTRADICTED
+    assert nodes.steep(records, {"here": ("b", "a", "e")}).verdict is Verdict.CONTRADICTED
 
 
 def test_the_printed_update_contradicts_its_theorem() -> None:
-    printed, proved, _ = nodes_claims.stable(10).findings
+    printed, proved, _ = nodes.stable(10).findings
     assert printed.verdict is Verdict.CONTRADICTED and proved.verdict is Verdict.HOLDS

@@ -1,4 +1,4 @@
-"""The learners, against brute force and against numbers worked by hand."""
+"""The learners, against brute force and against numbers worked out by hand."""
 
 import copy
 import math
@@ -10,9 +10,9 @@ import pytest
 
 from agreement import agrees
 from bilinq.arrays import Array, IntArray
-from bilinq.instances import Instances, stack
 from bilinq.learning import Bilinear, BilinearState, Counts, Known, Outcome, PerJob, PerPair
 from bilinq.problem import Problem
+from bilinq.problem.instances import Instances, stack
 
 SHAPES = [(2, 2), (1, 3), (3, 2), (4, 1)]
 UCB = Bilinear("ucb")
@@ -247,7 +247,7 @@ def test_thompson_draws_have_the_right_law() -> None:
     assert agrees(steps.mean(axis=1), np.zeros(4), false_alarm=1e-4)
 
 
-def test_thompson_draws_never_come_again() -> None:
+def test_thompson_draws_never_repeat() -> None:
     """Not after the block of slots that is drawn at once, and not in another replication."""
     draws, _ = thompson_draws(slots=600, replications=2)
     assert len(np.unique(draws[..., 0])) == 1200
@@ -264,7 +264,7 @@ def test_thompson_index_uses_the_draw() -> None:
 @pytest.mark.parametrize(
     "save", [copy.deepcopy, lambda state: pickle.loads(pickle.dumps(state))], ids=["copy", "pickle"]
 )
-def test_restored_state_goes_on_in_the_same_way(save: Any) -> None:
+def test_restored_state_continues_in_the_same_way(save: Any) -> None:
     """Over 600 slots, so that new blocks of draws and an inversion from scratch are passed."""
     learner, instances, rng = Bilinear(), batch(), np.random.default_rng(6)
     state = started(learner, instances)

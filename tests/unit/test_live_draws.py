@@ -3,7 +3,7 @@
 import numpy as np
 from scipy import stats
 
-from bilinq.live.draws import Draws
+from bilinq.scheduler.snapshot import Draws
 
 
 def test_a_slot_has_its_numbers_in_whichever_order_slots_come() -> None:

@@ -1,4 +1,4 @@
-"""Keys: 256 random bits, told by their prefix, of which only a hash is kept."""
+"""Keys: 256 random bits and a prefix that names them; only a hash is stored."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def test_keys_differ() -> None:
 
 
 def test_the_hash_is_sha256_and_does_not_hold_the_key() -> None:
-    """SHA-256 of "abc" as FIPS 180-4 gives it."""
+    """SHA-256 of "abc" from FIPS 180-4."""
     assert hash_key("abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     key = make_key()
     assert key[12:] not in hash_key(key)

@@ -1,4 +1,4 @@
-"""Log lines: one for each event whatever it holds, and every value can be read back."""
+"""Log lines: one for each event whatever it contains, and every value can be read back."""
 
 import contextvars
 import io

@@ -1,4 +1,4 @@
-"""The page of metrics, read back by the parser of the official Prometheus client."""
+"""The page of metrics, parsed by the parser of the official Prometheus client."""
 
 import math
 import os
@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from bilinq.live.classes import JobClass, ServerClass
 from bilinq.live.metrics import Histogram
 from bilinq.live.metrics.meters import WAITS
-from bilinq.live.metrics.page import Page
-from bilinq.live.metrics.process import add_process
-from bilinq.live.scheduler import Scheduler
+from bilinq.live.metrics.page import Page, add_process
 from bilinq.policies import FirstCome
+from bilinq.scheduler.classes import JobClass, ServerClass
+from bilinq.scheduler.scheduler import Scheduler
 
 
 def only(page: Page) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -39,7 +38,7 @@ def test_a_histogram_is_cumulative() -> None:
 
 
 @pytest.mark.parametrize("name", ['a"b', "a\\b", "a\nb", "a,b{c}=d", "é 漢", "\\n", 'end\\"', ""])
-def test_any_name_of_a_class_comes_back(name: str) -> None:
+def test_any_class_name_is_parsed_back(name: str) -> None:
     page = Page()
     page.counter("jobs_total", 'About\nlines, \\ and "quotes".', [({"job_class": name}, 3)])
     (family,) = parse(page.text())
@@ -49,7 +48,7 @@ def test_any_name_of_a_class_comes_back(name: str) -> None:
 
 
 @pytest.mark.parametrize("value", [0, 1, 10**15, 0.1, 1e-300, -2.5, math.inf, -math.inf, math.nan])
-def test_any_number_comes_back(value: float) -> None:
+def test_any_number_is_parsed_back(value: float) -> None:
     page = Page()
     page.gauge("some", "About.", value)
     np.testing.assert_equal(only(page)["some", ()], float(value))
@@ -75,7 +74,7 @@ def test_bounds_rise() -> None:
     assert list(WAITS) == sorted(set(WAITS))
 
 
-def test_health_tells_what_was_seen_and_how_evenly() -> None:
+def test_health_reports_observations_and_condition() -> None:
     """Features (1) and (1, 0) or (0, 1): Lambda is the ridge, 0.01, plus a count for each server class."""
     scheduler = Scheduler(
         [JobClass("a", [1.0])], [ServerClass("x", [1.0, 0.0]), ServerClass("y", [0.0, 1.0])], reward=(0.0, 10.0)

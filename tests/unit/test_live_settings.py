@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from bilinq.errors import BadInput
-from bilinq.live.messages import JobClass, ServerClass
-from bilinq.live.settings import Range, Settings, load
+from bilinq.live.settings import RewardBounds, ServiceSettings, load
+from bilinq.live.wire.messages import JobClassInfo, ServerClassInfo
 
 DESIGN = """
 target_wait = 2.0                 # seconds; or V = 50.0
@@ -25,7 +25,7 @@ features = [0.3, 1.0]
 """
 
 
-def read(folder: Path, text: str, environment: dict[str, str] | None = None, **options: Any) -> Settings:
+def read(folder: Path, text: str, environment: dict[str, str] | None = None, **options: Any) -> ServiceSettings:
     file = folder / "service.toml"
     file.write_text(text)
     return load(file, options, environment or {})
@@ -33,14 +33,14 @@ def read(folder: Path, text: str, environment: dict[str, str] | None = None, **o
 
 def test_the_file_of_the_design_is_read(tmp_path: Path) -> None:
     found = read(tmp_path, DESIGN)
-    assert found.job_class == (JobClass(name="short", features=[1.0, 0.2]),)
-    assert found.server_class == (ServerClass(name="gpu", features=[0.3, 1.0]),)
+    assert found.job_class == (JobClassInfo(name="short", features=[1.0, 0.2]),)
+    assert found.server_class == (ServerClassInfo(name="gpu", features=[0.3, 1.0]),)
     assert (found.target_wait, found.V, found.slot, found.lease) == (2.0, None, 0.05, 30.0)
 
 
 def test_without_anything_there_are_defaults() -> None:
     found = load(environment={})
-    assert found == Settings()
+    assert found == ServiceSettings()
     assert (found.database, found.host, found.port) == ("sqlite:///bilinq.db", "127.0.0.1", 8000)
     assert found.target_wait == 2.0
 
@@ -51,7 +51,7 @@ def test_options_win_over_environment_over_file(tmp_path: Path) -> None:
         tmp_path, text, {"BILINQ_PORT": "2", "BILINQ_SLOT": "0.2", "BILINQ_REWARD_HIGH": "4"}, port=3, gamma=None
     )
     assert (found.port, found.slot, found.lease, found.gamma) == (3, 0.2, 5.0, 1.2)
-    assert found.reward == Range(-1.0, 4.0)
+    assert found.reward == RewardBounds(-1.0, 4.0)
 
 
 def test_the_environment_gives_every_kind_of_value() -> None:
@@ -61,7 +61,9 @@ def test_the_environment_gives_every_kind_of_value() -> None:
             "BILINQ_MAX_BODY": "2048", "BILINQ_SEED": "7", "BILINQ_URL": "of the client", "BILINQ_ELSE": "not ours",
         }
     )  # fmt: skip
-    assert found == Settings(database="sqlite:///x.db", work_conserving=True, retention=3600.0, max_body=2048, seed=7)
+    assert found == ServiceSettings(
+        database="sqlite:///x.db", work_conserving=True, retention=3600.0, max_body=2048, seed=7
+    )
 
 
 def test_the_file_may_be_named_in_the_environment(tmp_path: Path) -> None:
@@ -71,7 +73,7 @@ def test_the_file_may_be_named_in_the_environment(tmp_path: Path) -> None:
     assert load(environment={"BILINQ_CONFIG": ""}).port == 8000
 
 
-def test_a_wanted_V_takes_the_place_of_a_target_wait_below(tmp_path: Path) -> None:
+def test_V_replaces_a_target_wait_of_lower_precedence(tmp_path: Path) -> None:
     found = read(tmp_path, "target_wait = 3.0", {"BILINQ_V": "50"})
     assert (found.V, found.target_wait) == (50.0, None)
     found = read(tmp_path, "V = 3.0", {"BILINQ_V": "50"}, target_wait=1.0)
@@ -97,7 +99,7 @@ CLASS = '[[job_class]]\nname = "a"\nfeatures = [1.0]\n'
         ("reward = { lo = 1.0 }", ["service.toml: reward.lo: is not a known field"]),
         ("reward = 3", ["service.toml: reward: expected object, got int; got 3"]),
         ('exploration = "all"', ["exploration: must be one of thompson, ucb, none; got 'all'"]),
-        ('policy = "fifo"', ["policy: must be one of sabr, first-come; got 'fifo'"]),
+        ('policy = "fifo"', ["policy must be one of sabr, max-weight, greedy, random, first-come; got 'fifo'"]),
         ('advertise = "somewhere"', ["advertise: expected str matching"]),
         ('[[job_class]]\nname = "a"', ["service.toml: job_class[0].features: is missing"]),
         (CLASS + "wieght = 2", ["service.toml: job_class[0].wieght: is not a known field"]),
@@ -109,7 +111,7 @@ CLASS = '[[job_class]]\nname = "a"\nfeatures = [1.0]\n'
         ),
     ],
 )
-def test_what_is_wrong_with_a_file_is_told(tmp_path: Path, text: str, parts: list[str]) -> None:
+def test_errors_in_a_file_are_reported(tmp_path: Path, text: str, parts: list[str]) -> None:
     with pytest.raises(BadInput) as caught:
         read(tmp_path, text)
     for part in parts:
@@ -117,12 +119,12 @@ def test_what_is_wrong_with_a_file_is_told(tmp_path: Path, text: str, parts: lis
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"none\.toml: cannot be read; No such file"):
         load(tmp_path / "none.toml", environment={})
 
 
-def test_what_is_wrong_with_the_environment_or_an_option_is_told() -> None:
+def test_errors_in_the_environment_or_an_option_are_reported() -> None:
     with pytest.raises(BadInput, match="BILINQ_PORT: expected int, got str; got 'tcp://"):
         load(environment={"BILINQ_PORT": "tcp://10.0.0.1:80"})
     with pytest.raises(BadInput, match="BILINQ_RATE: must be finite"):

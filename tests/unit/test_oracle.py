@@ -1,15 +1,14 @@
 """The oracle: hand-worked answers, corner cases, and the batch form."""
 
-import importlib
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 from bilinq.errors import BadInput, NotSolved, UnstableLoad
-from bilinq.instances import stack
-from bilinq.oracle import Oracle, _certified, oracle, oracle_values
 from bilinq.problem import Problem
+from bilinq.problem.instances import stack
+from bilinq.problem.oracle import Oracle, _certified, _solve, oracle, oracle_values
 
 
 def table(reward: list[list[float]], traffic: list[float], servers: list[float]) -> Problem:
@@ -78,9 +77,8 @@ def test_batch_equals_one_by_one() -> None:
 
 def test_batch_solves_a_repeated_problem_once(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = table([[0.9, 0.1], [0.8, 0.3]], [0.8, 0.7], [1, 1])
-    module = importlib.import_module("bilinq.oracle")  # `bilinq.oracle` itself is the function
-    spy = Mock(wraps=module._solve)
-    monkeypatch.setattr(module, "_solve", spy)
+    spy = Mock(wraps=_solve)
+    monkeypatch.setattr("bilinq.problem.oracle._solve", spy)
     values = oracle_values(stack([problem] * 50))
     assert spy.call_count == 1 and np.ptp(values) == 0
 

@@ -1,6 +1,7 @@
-"""What each policy decides in cases small enough to work out by hand, and which settings it refuses."""
+"""What each policy decides in cases that can be worked out by hand, and which settings it refuses."""
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,9 @@ import pytest
 from bilinq import Greedy, KnownRewards, MaxWeight, Policy, Problem, Random, Sabr, StaticSplit, UgdaOl, simulate
 from bilinq.arrays import Array
 from bilinq.errors import BadInput, UnstableLoad
-from bilinq.instances import stack
 from bilinq.learning import Outcome
+from bilinq.policies.registry import POLICIES, make_policy
+from bilinq.problem.instances import stack
 
 REWARD = [[0.2, 0.9], [0.5, 0.4]]
 PROBLEM = Problem(arrival_rate=[0.3, 0.2], servers=[1, 1], mean_reward=REWARD, service_rate=[0.5, 1.0])
@@ -139,7 +141,7 @@ def test_sabr_learns_what_is_known() -> None:
         )
 
 
-def test_sabr_explores_as_told() -> None:
+def test_sabr_explores_as_set() -> None:
     assert Sabr().learner().exploration == "thompson" and Sabr(exploration="ucb").learner().radius == "calibrated"
     assert Sabr(radius="paper").learner().exploration == "ucb" and Sabr(radius="paper").learner().radius == "paper"
     assert Sabr(exploration="none").learner().exploration == "none"
@@ -167,10 +169,10 @@ def test_ugda_job_learns_from_itself_alone() -> None:
 
 @pytest.mark.parametrize("kind", [Sabr, KnownRewards, UgdaOl])
 def test_horizon_sets_v(kind: Callable[..., Any]) -> None:
-    """Eq. (23): with two classes sqrt(2 * 200) = 20; without a horizon the simulated slots are taken."""
+    """Eq. (23): with two classes sqrt(2 * 200) = 20; without a horizon the number of simulated slots is used."""
     by_v, by_horizon, by_slots = kind(V=20.0), kind(horizon=200), kind()
-    for policy, told in ((by_v, 7), (by_horizon, 7), (by_slots, 200)):
-        assert started(policy, horizon=told).V.tolist() == [20.0]
+    for policy, slots in ((by_v, 7), (by_horizon, 7), (by_slots, 200)):
+        assert started(policy, horizon=slots).V.tolist() == [20.0]
 
 
 def test_target_wait_sets_v() -> None:
@@ -185,9 +187,9 @@ def test_target_wait_sets_v() -> None:
 @pytest.mark.parametrize("target", [10.0, 40.0])
 @pytest.mark.parametrize("weight", [None, [0.5, 1.0, 1.0, 2.0, 1.0]])
 def test_target_wait_is_met(target: float, weight: Any) -> None:
-    """Known rewards, a third of the servers busy: the mean time in the system is within 25 % of the wish.
+    """Known rewards, a third of the servers busy: the mean time in the system is within 25 % of the target.
 
-    Not so for twice the wish, which shows that the setting does something.
+    Not so for twice the target, which shows that the setting has an effect.
     """
     problem = Problem.synthetic(job_classes=5, server_classes=2, servers=6, traffic=2.0, service_rate=0.4, seed=5)
     policy = KnownRewards(target_wait=target, weight=weight)
@@ -248,3 +250,25 @@ def test_bad_settings(build: Callable[[], Policy], message: str) -> None:
 def test_a_policy_must_decide_and_learn() -> None:
     with pytest.raises(TypeError, match="abstract"):
         Policy()  # type: ignore[abstract]
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_registered_policies_have_what_they_claim(name: str) -> None:
+    """Each can be made without options; weights and adjustable settings are fields; live policies can adapt."""
+    policy = make_policy(name, {})
+    settings = [field.name for field in fields(type(policy))]  # type: ignore[arg-type]
+    assert type(policy) is POLICIES[name]
+    assert ("weight" in settings) == policy.takes_weights
+    assert set(policy.adjustable) <= set(settings)
+    assert not policy.live or type(policy).adapt is not Policy.adapt
+
+
+@pytest.mark.parametrize("kind", [Sabr, KnownRewards])
+def test_settings_of_fair_policies_have_names(kind: Callable[..., Any]) -> None:
+    with pytest.raises(TypeError, match="takes 1 positional argument but 2 were given"):
+        kind(58.0)
+
+
+def test_per_job_learning_has_no_weights() -> None:
+    with pytest.raises(BadInput, match="unknown option of policy 'ugda-ol': 'weight'"):
+        make_policy("ugda-ol", {"weight": [1.0, 2.0]})

@@ -12,7 +12,7 @@ import pytest
 
 from bilinq import BadInput, Random, simulate
 from bilinq.simulation import Poisson, Recorded
-from bilinq.traces import RewardTable, Scale, reward_build, reward_model, reward_reading, reward_table, rewards
+from bilinq.traces import RewardTable, Scale, reward_model, reward_rows, reward_table, rewards
 
 ROWS = """job,server,reward
 short,cpu,7
@@ -116,7 +116,7 @@ def test_classes_seen_only_in_rows_left_out_are_left_out(tmp_path: Path) -> None
 @pytest.mark.parametrize("kind", ["csv", "csv.gz", "parquet"])
 def test_formats_and_block_sizes_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, block: int) -> None:
     """Means and deviations against NumPy's, with names that a number would not survive."""
-    monkeypatch.setattr(reward_reading, "BLOCK", block)
+    monkeypatch.setattr(reward_rows, "BLOCK", block)
     columns, _ = bilinear_rows(np.random.default_rng(3), 500)
     file = tmp_path / f"rewards.{kind}"
     if kind == "parquet":
@@ -158,7 +158,9 @@ def test_unseen_pairs_are_named_or_predicted(tmp_path: Path) -> None:
                     ["00 0", "03 2", "05 1"])  # fmt: skip
     file = tmp_path / "rewards.parquet"
     pq.write_table(pa.table(columns).filter(pa.array(seen)), file)
-    with pytest.raises(BadInput, match=r"rewards.parquet: must hold a row of kind '0\d' on machine '10+\d', or unseen"):
+    with pytest.raises(
+        BadInput, match=r"rewards.parquet: must contain a row of kind '0\d' on machine '10+\d', or set unseen"
+    ):
         reward_table(file, **NAMED)
     with pytest.raises(BadInput, match="unseen = 'predicted' needs job_features or server_features; got neither"):
         reward_table(file, **NAMED, unseen="predicted")
@@ -172,8 +174,8 @@ def test_unseen_pairs_are_named_or_predicted(tmp_path: Path) -> None:
     assert known.min() < found.problem.noise[found.counts == 0].min() < known.max()
 
 
-def test_predictions_stay_within_the_rewards_seen(tmp_path: Path) -> None:
-    """A line through (1, 0.9) and (2, 1.0) on "x" would give 1.1 at 3."""
+def test_predictions_stay_within_the_observed_rewards(tmp_path: Path) -> None:
+    """A line through (1, 0.9) and (2, 1.0) on "x" would predict 1.1 at 3."""
     text = "job,server,reward,one,size\na,x,0.9,1,1\nb,x,1,1,2\na,y,0.5,1,1\nb,y,0.5,1,2\nc,y,0.5,1,3\n"
     found = table(tmp_path, text, job_features=["one", "size"], unseen="predicted", noise=0.1)
     assert found.problem.mean_reward.tolist() == [[0.9, 0.5], [1.0, 0.5], [1.0, 0.5]]
@@ -198,7 +200,7 @@ def test_memory_grows_with_pairs_not_with_rows(tmp_path: Path, monkeypatch: pyte
     """A file of 3 MB is read with less than 1 MB held at a time in NumPy and Python."""
     import tracemalloc
 
-    monkeypatch.setattr(reward_reading, "BLOCK", 2**14)
+    monkeypatch.setattr(reward_rows, "BLOCK", 2**14)
     file = tmp_path / "rewards.csv"
     file.write_text("job,server,reward\n" + "a,x,0.123456789012\nb,y,0.5\na,y,0.25\nb,x,0.75\n" * 60_000)
     assert file.stat().st_size > 2.6e6
@@ -212,7 +214,7 @@ def test_memory_grows_with_pairs_not_with_rows(tmp_path: Path, monkeypatch: pyte
     np.testing.assert_allclose(found.problem.noise, 0.0, atol=1e-12)
 
 
-@pytest.mark.parametrize("module", [rewards, reward_build, reward_model])
+@pytest.mark.parametrize("module", [rewards, reward_model])
 def test_examples_run(module: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     results = doctest.testmod(module)

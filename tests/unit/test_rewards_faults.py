@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bilinq import BadInput
-from bilinq.traces import reward_reading, reward_table
+from bilinq.traces import reward_rows, reward_table
 
 HEAD = "job,server,reward\n"
 
@@ -21,9 +21,9 @@ def read(path: Path, **options: Any) -> None:
 
 
 BAD_TEXT: list[tuple[str, dict[str, Any], str]] = [
-    ("", {}, "t.csv: must hold a header and rows; got an empty file"),
-    ("job,server,reward", {}, "t.csv: must hold a header and rows; got no rows"),
-    (HEAD, {}, "t.csv: must hold at least one row of the classes asked for; got none"),
+    ("", {}, "t.csv: must contain a header and rows; got an empty file"),
+    ("job,server,reward", {}, "t.csv: must contain a header and rows; got no rows"),
+    (HEAD, {}, "t.csv: must contain at least one row of the wanted classes; got none"),
     ("job,server\na,x\n", {}, "t.csv: must have one column 'reward'; got only 'job, server'"),
     ("job;server;reward\na;x;1\n", {}, "t.csv: must have one column 'job'; got only 'job;server;reward'"),
     ("job,server,reward,job\na,x,1,b\n", {}, "t.csv: must have one column 'job'; got twice"),
@@ -42,10 +42,10 @@ BAD_TEXT: list[tuple[str, dict[str, Any], str]] = [
     ("job,server,reward,v\na,x,1,2\na,y,1,4\nb,y,1,3\n", {"server_features": ["v"]},
      "t.csv: row 3: v must be the same in all rows of server 'y', 4 so far; got 3"),
     ("job,server,reward,u\na,x,1,big\n", {"job_features": ["u"]}, "t.csv: row 1: u must be a finite number; got 'big'"),
-    (HEAD + "a,x,1\nb,y,1\n", {}, "t.csv: must hold a row of job 'a' on server 'y', or unseen = 'predicted' be given"),
-    (HEAD + "a,x,1\n", {"noise": None}, "t.csv: must hold some pair twice, or noise be given; got every pair at most"),
-    (HEAD + "a,x,1\n", {"servers": {"x": 1, "z": 1}}, "t.csv: must hold a row of server 'z'; got none"),
-    (HEAD + "a,x,1\n", {"arrival_rate": {"b": 1}}, "t.csv: must hold at least one row of the classes asked for"),
+    (HEAD + "a,x,1\nb,y,1\n", {}, "t.csv: must contain a row of job 'a' on server 'y', or set unseen = 'predicted'"),
+    (HEAD + "a,x,1\n", {"noise": None}, "t.csv: must contain some pair twice, or set noise; got every pair at most"),
+    (HEAD + "a,x,1\n", {"servers": {"x": 1, "z": 1}}, "t.csv: must contain a row of server 'z'; got none"),
+    (HEAD + "a,x,1\n", {"arrival_rate": {"b": 1}}, "t.csv: must contain at least one row of the wanted classes"),
     (HEAD + "a,x,1\n", {"service_rate": {"b": 1}}, "service_rate must have a number for every class; got none for 'a'"),
     (HEAD + "a,x,1\n", {"arrival_rate": {"a": -1}}, r"arrival_rate must be non-negative; got arrival_rate\[0\] = -1"),
     (HEAD + "a,x,1\n", {"servers": 1.5}, r"servers must be whole numbers below 2\*\*53; got servers\[0\] = 1.5"),
@@ -84,7 +84,7 @@ def test_byte_order_mark_and_quoted_lines_are_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("block", [64, 2**20])
 def test_rows_are_counted_over_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
-    monkeypatch.setattr(reward_reading, "BLOCK", block)
+    monkeypatch.setattr(reward_rows, "BLOCK", block)
     file = tmp_path / "t.csv"
     file.write_text(HEAD + "a,x,1\n" * 100 + "a,x,?\n")
     with pytest.raises(BadInput, match=r"row 101: reward must be a finite number; got '\?'"):
@@ -105,8 +105,8 @@ def parquet(file: Path, **columns: Any) -> Path:
         ({"reward": [1.0, None]}, "row 2: reward must be a finite number; got None"),
         ({"reward": [1.0, float("nan")]}, "row 2: reward must be a finite number; got nan"),
         ({"reward": ["1", "x"]}, "row 2: reward must be a finite number; got 'x'"),
-        ({"reward": [True, False]}, "t.parquet: reward must hold numbers; got bool"),
-        ({"job": [1.5, 2.0]}, "t.parquet: job must hold text or whole numbers; got double"),
+        ({"reward": [True, False]}, "t.parquet: reward must contain numbers; got bool"),
+        ({"job": [1.5, 2.0]}, "t.parquet: job must contain text or whole numbers; got double"),
         ({"job": ["a", None]}, "row 2: job must be a name; got nothing"),
     ],
 )

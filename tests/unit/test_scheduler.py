@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import bilinq
-from bilinq import BadInput, FirstCome, Greedy, JobClass, RewardRange, Sabr, Scheduler, ServerClass
+from bilinq import BadInput, FirstCome, Greedy, JobClass, MaxWeight, RewardRange, Sabr, Scheduler, ServerClass
 from bilinq.errors import BadState
-from bilinq.live.snapshot import seal, unseal
+from bilinq.scheduler.classes import PolicySettings
+from bilinq.scheduler.snapshot import seal, unseal
 
 JOBS = [JobClass("chat", [1.0, 0.1]), JobClass("code", [1.0, 0.9], weight=2.0)]
 SERVERS = [ServerClass("small", [1.0, 0.2]), ServerClass("large", [1.0, 1.0])]
@@ -51,7 +52,7 @@ def test_without_it_jobs_wait_for_about_the_target() -> None:
 
 
 def test_short_slots_offer_less() -> None:
-    """Ten calls that each stand for a tenth of a slot serve about as much as one call for a whole slot."""
+    """Ten calls that each stand for a tenth of a slot serve about as much as one call for a full slot."""
 
     def rate(elapsed: float) -> float:
         one, served, rounds = scheduler(work_conserving=False, V=4.0), 0, 3000
@@ -86,7 +87,7 @@ def test_done_overrules_units() -> None:
     assert one.queue == {"chat": 0, "code": 1}
 
 
-def test_a_job_given_back_is_first_again_and_teaches_nothing() -> None:
+def test_a_job_given_back_is_first_again_and_nothing_is_learnt() -> None:
     one, other = scheduler(), scheduler()
     for some in (one, other):
         some.submit("chat")
@@ -108,7 +109,7 @@ def test_cancelled_jobs_are_gone_wherever_they_are() -> None:
     one.cancel(first)
     one.cancel(second)
     assert one.assign({"small": 5}) == []
-    with pytest.raises(BadInput, match=r"job must be out at a server; got 1"):
+    with pytest.raises(BadInput, match=r"job must be assigned to a server; got 1"):
         one.report(first, reward=0.0)
 
 
@@ -148,7 +149,7 @@ def test_it_learns_where_jobs_pay_in_the_callers_units() -> None:
     assert (np.abs(known.mean - mean) < 6.0 * known.width + 0.05).all()
 
 
-def test_a_new_class_starts_from_what_the_others_taught() -> None:
+def test_a_new_class_starts_from_what_was_learnt_about_others() -> None:
     theta = np.array([[4.0, -3.0], [-2.0, 7.0]])
     u, v = (np.array([each.features for each in some]) for some in (JOBS, SERVERS))
     one = scheduler(reward=(0.0, 10.0))
@@ -198,20 +199,20 @@ def test_weights_share_scarce_servers() -> None:
     assert served["code"] / served["chat"] == pytest.approx(2.0, rel=0.25)
 
 
-def test_knobs_turn_while_it_runs() -> None:
+def test_settings_change_while_it_runs() -> None:
     one = scheduler()
     learn(one, np.zeros((2, 2)), slots=20)
-    one.turn(V=33.0, work_conserving=False, exploration="ucb")
+    one.update_settings(V=33.0, work_conserving=False, exploration="ucb")
     assert isinstance(one.policy, Sabr)
     assert (one.policy.V, one.policy.target_wait, one.policy.exploration) == (33.0, None, "ucb")
     learn(one, np.zeros((2, 2)), slots=20)
-    one.turn(target_wait=5.0, exploration="thompson")
+    one.update_settings(target_wait=5.0, exploration="thompson")
     assert (one.policy.V, one.policy.target_wait, one.policy.work_conserving) == (None, 5.0, False)
     learn(one, np.zeros((2, 2)), slots=20)
 
 
 @pytest.mark.parametrize("exploration", ["thompson", "ucb", "none"])
-def test_a_restored_scheduler_goes_on_the_same(exploration: str) -> None:
+def test_a_restored_scheduler_continues_the_same(exploration: str) -> None:
     one = scheduler(exploration=exploration, reward=(0.0, 10.0))
     learn(one, np.full((2, 2), 5.0), slots=50)
     for _ in range(9):
@@ -261,7 +262,7 @@ def test_a_damaged_snapshot_is_noticed_at_any_byte() -> None:
 )
 def test_a_sealed_but_unsound_state_is_refused(name: str, spoil: object, message: str) -> None:
     from bilinq.learning import BilinearState
-    from bilinq.live.snapshot import encode
+    from bilinq.scheduler.snapshot import encode
 
     one = scheduler()
     document = unseal(one.snapshot())
@@ -272,7 +273,7 @@ def test_a_sealed_but_unsound_state_is_refused(name: str, spoil: object, message
         Scheduler.restore(seal(document))
 
 
-def test_rewards_of_before_can_be_replayed() -> None:
+def test_earlier_rewards_can_be_replayed() -> None:
     one, other = scheduler(reward=(0.0, 10.0)), scheduler(reward=(0.0, 10.0))
     log = []
     for k in range(300):
@@ -288,7 +289,7 @@ def test_rewards_of_before_can_be_replayed() -> None:
     assert np.allclose(mine.mean, theirs.mean, rtol=1e-9)
 
 
-def test_first_come_first_served_as_a_rival() -> None:
+def test_first_come_first_served_as_a_baseline() -> None:
     one = Scheduler([JobClass("a", [1.0]), JobClass("b", [1.0])], SERVERS, policy=FirstCome())
     order = []
     for slot in range(30):
@@ -306,8 +307,8 @@ def test_greedy_is_a_policy_like_any_other() -> None:
     one = Scheduler([JobClass("a", [1.0])], SERVERS, policy=Greedy())
     one.submit("a")
     assert len(one.assign({"small": 1})) == 1
-    with pytest.raises(BadInput, match="knobs belong to the default policy"):
-        one.turn(V=3.0)
+    with pytest.raises(BadInput, match=r"V is not a setting of Greedy\(.*\) that can change while it runs"):
+        one.update_settings(V=3.0)
 
 
 @pytest.mark.parametrize(
@@ -318,11 +319,11 @@ def test_greedy_is_a_policy_like_any_other() -> None:
         (lambda s: s.assign({"tiny": 1}), r"server_class must be one of \['small', 'large'\]; got 'tiny'"),
         (lambda s: s.assign({"small": -1}), r"idle\['small'\] must be a whole number of at least 0; got -1"),
         (lambda s: s.assign({}, elapsed=0.0), "elapsed must be positive; got elapsed = 0"),
-        (lambda s: s.report(99, reward=0.0), "job must be out at a server; got 99"),
-        (lambda s: s.give_back(99), "job must be out at a server; got 99"),
-        (lambda s: s.cancel(99), "job must be waiting or out; got 99"),
-        (lambda s: s.turn(V=1.0, target_wait=1.0), "V, horizon and target_wait exclude each other"),
-        (lambda s: s.turn(V=float("nan")), "V must be finite"),
+        (lambda s: s.report(99, reward=0.0), "job must be assigned to a server; got 99"),
+        (lambda s: s.give_back(99), "job must be assigned to a server; got 99"),
+        (lambda s: s.cancel(99), "job must be waiting or assigned; got 99"),
+        (lambda s: s.update_settings(V=1.0, target_wait=1.0), "V, horizon and target_wait exclude each other"),
+        (lambda s: s.update_settings(V=float("nan")), "V must be finite"),
         (lambda s: s.observe([("chat", "tiny", 0.0)]), "server_class must be one of"),
     ],
 )
@@ -344,10 +345,10 @@ def test_a_reward_outside_the_range_is_refused_and_the_job_stays_out(reward: flo
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Scheduler([], SERVERS), "job_classes must hold at least one class"),
+        (lambda: Scheduler([], SERVERS), "job_classes must contain at least one class"),
         (lambda: Scheduler(JOBS * 2, SERVERS), "job_classes must have unique names"),
         (lambda: Scheduler(JOBS, SERVERS, V=1.0, target_wait=1.0), "V, horizon and target_wait exclude each other"),
-        (lambda: Scheduler(JOBS, SERVERS, V=1.0, policy=Sabr()), "policy has knobs of its own"),
+        (lambda: Scheduler(JOBS, SERVERS, V=1.0, policy=Sabr()), "policy has settings of its own"),
         (lambda: Scheduler(JOBS, SERVERS, reward=(1.0, 1.0)), "reward.low must be below reward.high; got 1 and 1"),
         (lambda: JobClass("x", [np.nan]), "features of x must be finite"),
         (lambda: JobClass("x", [1.0], weight=0.0), "weight of x must be positive"),
@@ -371,3 +372,33 @@ def test_a_job_that_is_placed_may_be_reported_before_the_first_slot() -> None:
     scheduler.submit("a", job=6)
     assert scheduler.report(5, reward=0.5)
     assert [task.job for task in scheduler.assign({"s": 1})] == [6]
+
+
+def test_settings_belong_to_the_policy_whoever_gave_it() -> None:
+    one = Scheduler([JobClass("a", [1.0])], SERVERS, policy=Sabr(V=3.0))
+    assert one.settings is not None and one.settings.V == 3.0
+    one.update_settings(target_wait=5.0, exploration="ucb")
+    assert one.settings == PolicySettings(target_wait=5.0, exploration="ucb")
+    assert Scheduler([JobClass("a", [1.0])], SERVERS, policy=Greedy()).settings is None
+
+
+def test_a_snapshot_is_restored_with_the_policy_that_made_it_only() -> None:
+    classes = [JobClass("a", [1.0])], SERVERS
+    greedy, default = Scheduler(*classes, policy=Greedy()).snapshot(), Scheduler(*classes).snapshot()
+    assert Scheduler.restore(greedy, Greedy()).policy == Greedy()
+    with pytest.raises(BadInput, match="policy must be given, since the snapshot was made with one"):
+        Scheduler.restore(greedy)
+    for data, policy, name in ((greedy, MaxWeight(), "Greedy"), (default, Greedy(), "Sabr")):
+        with pytest.raises(BadState, match=f"snapshot must be of policy {type(policy).__name__}; got one of {name}"):
+            Scheduler.restore(data, policy)
+    mine = Scheduler.restore(default, Sabr.for_scheduler(V=7.0))
+    assert mine.settings is not None and mine.settings.V == 7.0
+
+
+def test_old_names_of_the_settings_warn_and_work() -> None:
+    one = Scheduler([JobClass("a", [1.0])], SERVERS)
+    with pytest.warns(DeprecationWarning, match="use Scheduler.update_settings"):
+        one.turn(V=3.0)
+    with pytest.warns(DeprecationWarning, match="use Scheduler.settings"):
+        assert one.knobs == one.settings
+    assert one.V == 3.0

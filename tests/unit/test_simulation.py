@@ -1,4 +1,4 @@
-"""The simulator: a trace worked out by hand, what the record says, and what is refused."""
+"""The simulator: a trace worked out by hand, the record, and what is refused."""
 
 import signal
 import time
@@ -11,7 +11,8 @@ from bilinq import KnownRewards, Policy, Problem, Random, Runs, Sabr, UgdaOl, or
 from bilinq.arrays import Array
 from bilinq.errors import BadInput, UnstableLoad
 from bilinq.learning import Outcome
-from bilinq.simulation import Bernoulli, Breakdowns, Interval, MarkovModulated, Poisson, Recorded, Schedule
+from bilinq.problem.instances import stack
+from bilinq.simulation import Bernoulli, Breakdowns, Interval, MarkovModulated, Poisson, Recorded, Schedule, Sized
 from bilinq.simulation.records import interval
 
 PROBLEM = Problem(arrival_rate=[0.1, 0.1, 0.1], servers=[1], mean_reward=[[0.5], [0.2], [-0.3]], noise=0.0,
@@ -147,7 +148,7 @@ def test_nobody_left_is_no_waiting_time() -> None:
     assert np.isnan(runs.summary()["wait"].mean)
 
 
-def test_record_tells_how_to_repeat_it() -> None:
+def test_record_has_what_is_needed_to_repeat_it() -> None:
     runs = hand_run(seed=9)
     assert runs.settings["policy"].startswith("<") or "Priority" in runs.settings["policy"]
     assert runs.settings["seed"] == 9 and runs.settings["slots"] == 7 and runs.settings["replications"] == 1
@@ -240,7 +241,7 @@ def test_interrupt_before_anything_was_done() -> None:
         simulate(PROBLEM, Interrupted(1, True), slots=5)
 
 
-def test_progress_is_told() -> None:
+def test_progress_is_reported() -> None:
     told: list[tuple[int, int]] = []
     hand_run(progress=lambda done, slots: told.append((done, slots)))
     assert told[-1] == (7, 7)
@@ -252,7 +253,7 @@ class Slow(Priority):
         return state
 
 
-def test_progress_is_told_on_the_way() -> None:
+def test_progress_is_reported_during_the_run() -> None:
     told: list[int] = []
     simulate(PROBLEM, Slow(), slots=4, progress=lambda done, slots: told.append(done))
     assert told == [1, 2, 3, 4]
@@ -273,8 +274,8 @@ class WrongShape(Priority):
         ({"seed": "now"}, "seed must be a whole number of at least 0; got 'now'"),
         ({"replications": 0}, "replications must be a whole number of at least 1; got 0"),
         ({"problem": [PROBLEM, PROBLEM], "replications": 3}, "replications must be the number of problems, 2; got 3"),
-        ({"problem": []}, "problems must hold at least one problem; got none"),
-        ({"problem": [PROBLEM, "other"]}, r"problems must hold Problem objects; got problems\[1\] = 'other'"),
+        ({"problem": []}, "problems must contain at least one problem; got none"),
+        ({"problem": [PROBLEM, "other"]}, r"problems must contain Problem objects; got problems\[1\] = 'other'"),
         ({"problem": [PROBLEM, Problem.synthetic()]}, "problems must agree in job_features and server_features shapes"),
         ({"problem": None}, "problem"),
         ({"policy": "sabr"}, "policy must be a Policy; got 'sabr'"),
@@ -318,7 +319,7 @@ def test_trace_may_be_empty_or_an_array() -> None:
 
 
 def test_long_traces_pass_blocks() -> None:
-    """Jobs in slots 300 and 600 come then, not earlier or later, and none comes twice."""
+    """Jobs of slots 300 and 600 arrive in these slots, and none arrives twice."""
     runs = simulate(PROBLEM, Priority(), slots=700, arrivals=Recorded([(600, 1, 1), (300, 0, 1)]), service="units")
     assert np.argwhere(runs.queue[0]).tolist() == [[300, 0], [600, 1]]
 
@@ -348,3 +349,24 @@ def test_certain_arrivals() -> None:
     runs = simulate(PROBLEM.replace(arrival_rate=[0.5, 0.25, 0.25], servers=[2]), Random(), slots=100, seed=1)
     assert (runs.queue.sum(axis=2) == 1).all() and runs.jobs is not None and runs.jobs.left.size == 100
     assert repr(Bernoulli()) == runs.settings["arrivals"]
+
+
+@pytest.mark.parametrize("law", [Poisson(), Bernoulli()], ids=["poisson", "bernoulli"])
+def test_lengths_depend_on_the_replication_alone(law: Poisson | Bernoulli) -> None:
+    problem = Problem.synthetic(service_rate=0.2, seed=1)
+    jobs = []
+    for count in (1, 5):
+        instances = stack([problem] * count)
+        blocks = Sized(law).blocks(instances, 50, [np.random.default_rng(k) for k in range(count)])
+        first, second = next(blocks), next(blocks)
+        jobs.append([block.units[0, : block.start[0, -1]].tolist() for block in (first, second)])
+    assert jobs[0] == jobs[1]
+
+
+def test_lengths_have_the_mean_of_the_service_rate() -> None:
+    """A geometric law with chance 1/5 has mean 5 and variance 20; 4,000 lengths, false alarm 1e-4."""
+    problem = Problem.synthetic(service_rate=0.2, traffic=5.0, servers=8, seed=1)
+    block = next(Sized(Bernoulli()).blocks(stack([problem]), 4000, [np.random.default_rng(1)]))
+    units = block.units[0, : block.start[0, -1]]
+    assert abs(units.mean() - 5.0) < 3.9 * np.sqrt(20 / units.size)
+    assert abs(units.mean() - 4.5) > 3.9 * np.sqrt(20 / units.size)

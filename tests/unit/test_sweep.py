@@ -14,10 +14,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from bilinq import Greedy, Problem, Rounds, Sabr, cli, simulate, sweep
+from bilinq import Greedy, Problem, Rounds, Sabr, simulate
+from bilinq.commands import app as cli
 from bilinq.errors import BadInput
-from bilinq.sweep import Sweep
-from bilinq.sweep.chunks import CHUNK, SEED_STEP, run_chunk
+from bilinq.experiments import PlannedRun, sweep
+from bilinq.experiments.run import CHUNK, run_chunk
+from bilinq.experiments.settings import SEED_STEP
+from bilinq.experiments.sweep import Sweep
 
 TEXT = """
 slots = 12
@@ -68,7 +71,7 @@ def test_grid_reaches_into_tables(tmp_path: Path) -> None:
     text = 'slots = 5\n[[policy]]\nkind = "sabr"\nallocation = {kind = "rounds", k = 1}\n'
     (tmp_path / "deep.toml").write_text(text + '[grid]\n"policy.allocation.k" = [2, 3]\n')
     plan = sweep.load(tmp_path / "deep.toml")
-    assert [cell.make_policy() for cell in plan.cells()] == [Sabr(allocation=Rounds(k)) for k in (2, 3)]
+    assert [cell.run.policy for cell in plan.cells()] == [Sabr(allocation=Rounds(k)) for k in (2, 3)]
     (tmp_path / "flat.toml").write_text(text + '[grid]\n"policy.kind.k" = [2]\n')
     with pytest.raises(BadInput, match=r"grid 'policy.kind.k' must lead into a table; kind is 'sabr'"):
         sweep.load(tmp_path / "flat.toml")
@@ -103,8 +106,8 @@ def test_more_replications_extend_fewer(tmp_path: Path) -> None:
     for name, values in few.samples.items():
         assert values.shape == (CHUNK + 3,)
         np.testing.assert_array_equal(values, many.samples[name][: CHUNK + 3])
-    second = run_chunk(with_replications(plan, 2 * CHUNK).cells()[0], 1)
-    np.testing.assert_array_equal(second.samples["reward"][:3], few.samples["reward"][CHUNK:])
+    second = run_chunk(with_replications(plan, 2 * CHUNK).cells()[0].run, 1)
+    np.testing.assert_array_equal(second.samples["reward"][:3] / 12, few.samples["reward"][CHUNK:])
     assert np.unique(many.samples["reward"]).size == 2 * CHUNK + 1
 
 
@@ -121,45 +124,51 @@ def test_finished_cells_are_not_run_again(tmp_path: Path, monkeypatch: pytest.Mo
     assert not any(result.found for result in first)
     files = {file: file.stat().st_mtime_ns for file in (tmp_path / "out").iterdir()}
     assert len(files) == 4
-    monkeypatch.setattr("bilinq.sweep.chunks.run_chunk", None)
-    told: list[Any] = []
-    second = sweep.run(plan, tmp_path / "out", workers=1, progress=lambda *numbers: told.append(numbers))
+    monkeypatch.setattr("bilinq.experiments.run.run_chunk", None)
+    reported: list[Any] = []
+    second = sweep.run(plan, tmp_path / "out", workers=1, progress=lambda *numbers: reported.append(numbers))
     assert all(result.found for result in second)
-    assert not told
+    assert not reported
     assert {file: file.stat().st_mtime_ns for file in (tmp_path / "out").iterdir()} == files
     for one, two in zip(first, second, strict=True):
         assert one.summary() == two.summary()
 
 
-def test_fresh_and_spoilt_cells_run_again(tmp_path: Path) -> None:
+def test_fresh_and_damaged_cells_run_again(tmp_path: Path) -> None:
     plan = greedy(sweep.load(write(tmp_path)))
     sweep.run(plan, tmp_path, workers=1)
     assert not sweep.run(plan, tmp_path, workers=1, fresh=True)[0].found
-    (tmp_path / f"{plan.cells()[0].key}.json").write_text('{"samples": ')
+    (tmp_path / f"{plan.cells()[0].key}.npz").write_text("not a record")
     assert not sweep.run(plan, tmp_path, workers=1)[0].found
     assert sweep.run(plan, tmp_path, workers=1)[0].found
 
 
-def test_key_depends_on_all_settings_and_the_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_key_depends_on_all_that_decides_the_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = sweep.load(write(tmp_path))
     keys = [cell.key for cell in plan.cells()]
-    for changed in (("slots = 12", "slots = 13"), ("seed = 40", "seed = 41"), ('"first"', '"other"')):
+    for changed in (
+        ("slots = 12", "slots = 13"),
+        ("seed = 40", "seed = 41"),
+        ('kind = "greedy"', 'kind = "max-weight"'),
+    ):
         other = sweep.load(write(tmp_path, TEXT.replace(*changed), "other.toml"))
         assert other.cells()[0].key not in keys
-    monkeypatch.setattr("bilinq.sweep.plan.version", lambda _: "99")
+    renamed = sweep.load(write(tmp_path, TEXT.replace('"first"', '"other"'), "other.toml"))
+    assert renamed.cells()[0].key == keys[0]
+    monkeypatch.setattr("bilinq.experiments.run.code_digest", lambda: "another version")
     assert plan.cells()[0].key not in keys
 
 
 def test_interruption_keeps_finished_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = sweep.load(write(tmp_path))
 
-    def stop_in_third(cell: sweep.Cell, number: int) -> Any:
-        if cell.key == plan.cells()[2].key:
+    def stop_in_third(run: PlannedRun, number: int) -> Any:
+        if run.key == plan.cells()[2].key:
             raise KeyboardInterrupt
-        return run_chunk(cell, number)
+        return run_chunk(run, number)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("bilinq.sweep.chunks.run_chunk", stop_in_third)
+        patch.setattr("bilinq.experiments.run.run_chunk", stop_in_third)
         sweep.run(plan, tmp_path / "out", workers=1)
     results = sweep.run(plan, tmp_path / "out", workers=1)
     assert [result.found for result in results] == [True, True, False, False]
@@ -167,32 +176,40 @@ def test_interruption_keeps_finished_cells(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.skipif(os.name != "posix", reason="signals differ elsewhere")
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_ctrl_c_ends_at_once_and_the_next_run_goes_on(tmp_path: Path, workers: str) -> None:
+def test_ctrl_c_ends_at_once_and_keeps_finished_cells(tmp_path: Path, workers: str) -> None:
     """A cell of a second, then one of hours: interrupted in the second, it keeps the first."""
     text = TEXT.replace('[grid]\n"problem.traffic" = [0.5, 1.0]', "[grid]\nslots = [3, 100_000_000]")
     text = text.replace('[[policy]]\nkind = "random"\n', "").replace("replications = 3", "replications = 1")
-    command = [sys.executable, "-m", "bilinq.cli", "sweep", str(write(tmp_path, text)), "--workers", workers]
+    command = [sys.executable, "-m", "bilinq.commands.app", "sweep", str(write(tmp_path, text)), "--workers", workers]
     out = tmp_path / "out"
     job = subprocess.Popen([*command, "--out", str(out)], stderr=subprocess.PIPE, text=True, start_new_session=True)
     try:
         deadline = time.monotonic() + 30
-        while not list(out.glob("*.json")) and time.monotonic() < deadline:
+        while not list(out.glob("*.npz")) and time.monotonic() < deadline:
             time.sleep(0.05)
         os.killpg(job.pid, signal.SIGINT)
-        _, told = job.communicate(timeout=15)
+        _, printed = job.communicate(timeout=15)
     finally:
         if job.poll() is None:
             os.killpg(job.pid, signal.SIGKILL)
             job.communicate()
     assert job.returncode == cli.INTERRUPTED
-    assert told == f"interrupted; finished cells are in {out}, run the same command to go on\n"
+    assert printed == f"interrupted; finished cells are in {out}, run the same command to continue\n"
     assert len(list(out.iterdir())) == 1
 
 
-def test_progress_counts_replications(tmp_path: Path) -> None:
-    told: list[tuple[int, int]] = []
-    sweep.run(sweep.load(write(tmp_path)), tmp_path, 1, lambda *numbers: told.append(numbers))
-    assert told == [(3, 12), (6, 12), (9, 12), (12, 12)]
+def test_progress_counts_slots_of_all_replications(tmp_path: Path) -> None:
+    reported: list[tuple[int, int]] = []
+    sweep.run(sweep.load(write(tmp_path)), tmp_path, 1, lambda *numbers: reported.append(numbers))
+    assert reported == [(36, 144), (72, 144), (108, 144), (144, 144)]
+
+
+def test_policies_with_equal_settings_share_a_run(tmp_path: Path) -> None:
+    text = TEXT.replace('kind = "random"', 'kind = "greedy"\nname = "second"')
+    results = sweep.run(sweep.load(write(tmp_path, text)), tmp_path / "out", workers=1)
+    assert [result.cell.policy for result in results] == ["first", "second"] * 2
+    assert len(list((tmp_path / "out").iterdir())) == 2
+    np.testing.assert_array_equal(results[0].samples["regret"], results[1].samples["regret"])
 
 
 def test_problem_files_are_read_next_to_the_sweep(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ def test_order_of_v() -> None:
     assert theory.V_order(PAPER, 500) == pytest.approx(70.7107, abs=1e-4)
 
 
-def test_minimiser_of_either_printing() -> None:
+def test_minimiser_with_either_constants() -> None:
     """alpha3 = 8 (1 + 121) 10 + 5 = 9765; alpha1 = 1.2 * 2.2 * 4 = 10.56 in the appendix, 4 in the theorem."""
     assert theory.V_minimiser(PAPER, 500) == pytest.approx(np.sqrt(9765 * 500 / 10.56))
     assert theory.V_minimiser(PAPER, 500, constants="theorem") == pytest.approx(np.sqrt(9765 * 500 / 4))
@@ -93,7 +93,7 @@ def test_stationary_queue_is_about_the_known_size() -> None:
     assert 25 < np.mean(totals) < 31
 
 
-def test_target_wait_turns_the_stationary_queue_round() -> None:
+def test_target_wait_inverts_the_stationary_queue() -> None:
     """Little's law: the wait is queue / arrival rate."""
     problem = Problem(arrival_rate=[0.2], servers=[1], mean_reward=[[0.7]], service_rate=0.5)
     V = theory.V_target_wait(12.0, 0.7, 1.3, 0.5, 2.0)

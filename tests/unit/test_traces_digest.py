@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
 
-from bilinq import cli
+from bilinq.commands import app as cli
 from bilinq.errors import BadInput
 from bilinq.traces import Digest
+from bilinq.traces.digest import CollectionPoint, MachineClass, Pair, TraceJobClass
 from bilinq.traces.digest_file import document
-from bilinq.traces.figures import CollectionPoint, JobClass, MachineClass, Pair
-from bilinq.traces.moments import Moments
+from bilinq.traces.passes import Moments
 
 A, B, C, LATE, EMPTY, OTHER = (2**60 + k for k in range(6))
 """Collections; as floats they would all be one."""
@@ -154,7 +154,7 @@ def test_figures_are_those_worked_out_by_hand(tmp_path: Path, write: Any) -> Non
     assert left_out(digest) == LEFT_OUT
 
 
-def test_unique_instances_take_the_place_of_rows(trace: Path) -> None:
+def test_unique_instances_replace_rows(trace: Path) -> None:
     digest = small(trace, units="instances")
     assert [(c.second, c.units) for c in digest.collections] == [(650, 2), (800, 1), (900, 1)]
     assert digest.collections[0].cpus == pytest.approx(0.2)
@@ -181,7 +181,7 @@ def test_a_joined_file_stands_for_three_tables(tmp_path: Path) -> None:
         row = f'{700 * S},1,{collection},0,11,"{record}",1,{700 * S},"[1\n2]",2.0,{cluster}'
         lines.append(row)
     (tmp_path / "borg_traces_data.csv").write_text("\n".join([*lines, ""]))
-    with pytest.raises(BadInput, match=r"cell must be given .*borg_traces_data.csv holds b, c"):
+    with pytest.raises(BadInput, match=r"cell must be given .*borg_traces_data.csv contains b, c"):
         small(tmp_path, classes=1)
     digest = small(tmp_path, classes=1, cell="b")
     assert digest.source.endswith(", cell b")
@@ -221,11 +221,11 @@ def test_incomplete_traces_are_explained(trace: Path) -> None:
         small(trace)
     (trace / "instance_usage-000.csv").unlink()
     with pytest.raises(
-        BadInput, match=r"must hold a file of instance_usage; got 1 of machine_events, 1 of coll.* 0 of"
+        BadInput, match=r"must contain a file of instance_usage; got 1 of machine_events, 1 of coll.* 0 of"
     ):
         small(trace)
     with pytest.raises(
-        BadInput, match="must hold a file of machine_events; got 0 of machine_events, 1 of collection_e"
+        BadInput, match="must contain a file of machine_events; got 0 of machine_events, 1 of collection_e"
     ):
         small(trace / "collection_events-000.csv")
     with pytest.raises(BadInput, match="nothing: cannot be read"):
@@ -323,12 +323,12 @@ def test_files_that_are_no_digests_are_explained(tmp_path: Path) -> None:
 
 
 def test_classes_must_be_known_to_collections() -> None:
-    point, kind = CollectionPoint(1, 1, 1, 0.1, 0.1), JobClass(0.1, 0.1, 1, 1)
+    point, kind = CollectionPoint(1, 1, 1, 0.1, 0.1), TraceJobClass(0.1, 0.1, 1, 1)
     with pytest.raises(BadInput, match=r"job_classes\[0\].collections must be .* 0; got 1"):
         Digest("s", "l", 10.0, "rows", 0, (MachineClass(1.0, 1.0, 1),), (kind,), (point,), (), ())
 
 
-def test_the_shipped_digest_names_its_source_and_holds_no_ids() -> None:
+def test_the_shipped_digest_names_its_source_and_contains_no_ids() -> None:
     digest = Digest.shipped()
     assert "cluster-data-2019" in digest.source
     assert digest.source.endswith("cell a")

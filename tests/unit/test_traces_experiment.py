@@ -10,8 +10,8 @@ import pytest
 import bilinq
 from bilinq.errors import BadInput
 from bilinq.traces import Digest
+from bilinq.traces.digest import CollectionPoint, MachineClass, Pair, TraceJobClass
 from bilinq.traces.experiment import observed_block
-from bilinq.traces.figures import CollectionPoint, JobClass, MachineClass, Pair
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def bilinear_digest(seen: list[tuple[int, int]], theta: np.ndarray[Any, Any]) ->
     return Digest(
         "here", "ours", 100.0, "rows", 0,
         tuple(MachineClass(c, m, 3) for c, m in machines),
-        tuple(JobClass(c, m, 1, 4) for c, m in sizes),
+        tuple(TraceJobClass(c, m, 1, 4) for c, m in sizes),
         tuple(CollectionPoint(10 * i, i, 4, *size) for i, size in enumerate(sizes)),
         tuple(Pair(i, j, 2, float(reward[i, j]), 0.01) for i, j in seen),
         (),
@@ -64,7 +64,7 @@ def test_arrivals_are_the_collections(shipped: Digest) -> None:
     assert shipped.slots(10.0) == 550
 
 
-def test_a_collection_at_the_very_end_comes_in_the_last_slot(shipped: Digest) -> None:
+def test_a_collection_at_the_very_end_arrives_in_the_last_slot(shipped: Digest) -> None:
     late = dataclasses.replace(shipped.collections[-1], second=5500)
     digest = dataclasses.replace(shipped, collections=(*shipped.collections[:-1], late))
     assert digest.arrivals().jobs[-1, 0] == 1099
@@ -85,7 +85,7 @@ def test_scaled_rewards_are_bounded(shipped: Digest) -> None:
     assert raw.mean_reward * scaled.noise == pytest.approx(scaled.mean_reward * raw.noise)
 
 
-def test_predicted_rewards_stay_within_what_was_seen(shipped: Digest) -> None:
+def test_predicted_rewards_stay_within_the_observed_range(shipped: Digest) -> None:
     zero, predicted = shipped.problem(), shipped.problem(unseen="predicted")
     seen = zero.mean_reward > 0
     assert np.array_equal(predicted.mean_reward[seen], zero.mean_reward[seen])

@@ -1,4 +1,4 @@
-"""Shards: every format gives the same batches, and a file that is wrong is refused with its name and the row."""
+"""Shards: every format yields the same batches, and errors of a bad file name it and the row."""
 
 import doctest
 import gzip
@@ -16,10 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from bilinq.errors import BadInput
-from bilinq.traces import batches, delimited, digest, lines, moments, shards
+from bilinq.traces import batches, digest, formats, json_lines, passes, shards
 
 BIG = 2**60 + 1
-"""An id that a float cannot hold."""
+"""An id that a float cannot represent."""
 ROWS: list[dict[str, Any]] = [
     {"time": 0, "machine_id": BIG, "type": 1, "cpus": 0.5, "memory": 0.25},
     {"time": 2**63 - 1, "machine_id": -1, "type": 2, "cpus": None, "memory": None},
@@ -46,7 +46,7 @@ def dictionary_csv(records: list[dict[str, Any]] = ROWS) -> bytes:
     return "\n".join([*lines, ""]).encode()
 
 
-def json_lines(records: list[dict[str, Any]] = ROWS, number: Callable[[int], Any] = str) -> bytes:
+def bigquery_lines(records: list[dict[str, Any]] = ROWS, number: Callable[[int], Any] = str) -> bytes:
     """As BigQuery writes them: whole numbers as text, nulls left out."""
     texts = []
     for row in records:
@@ -71,20 +71,20 @@ def parquet(records: list[dict[str, Any]] = ROWS) -> bytes:
 
 
 def numbered_lines() -> bytes:
-    return json_lines(number=int)
+    return bigquery_lines(number=int)
 
 
 def mixed_lines() -> bytes:
-    return json_lines(ROWS[:2], number=int) + b"\n" + json_lines(ROWS[2:])
+    return bigquery_lines(ROWS[:2], number=int) + b"\n" + bigquery_lines(ROWS[2:])
 
 
-FORMATS = [flat_csv, dictionary_csv, json_lines, numbered_lines, mixed_lines, parquet]
+FORMATS = [flat_csv, dictionary_csv, bigquery_lines, numbered_lines, mixed_lines, parquet]
 
 
 @pytest.mark.parametrize("write", FORMATS)
 @pytest.mark.parametrize("wrap", [bytes, gzip.compress, lambda data: b"\xef\xbb\xbf" + data], ids=["", "gzip", "mark"])
-def test_every_format_gives_the_same_rows(tmp_path: Path, write: Any, wrap: Any) -> None:
-    """The name says nothing: content does. Whole numbers come out exact, beyond what floats hold."""
+def test_every_format_yields_the_same_rows(tmp_path: Path, write: Any, wrap: Any) -> None:
+    """The content decides, not the name. Whole numbers are exact, beyond the precision of floats."""
     if write is parquet and wrap is not bytes:
         wrap = bytes
     path = tmp_path / "shard.parquet.gz"
@@ -93,10 +93,10 @@ def test_every_format_gives_the_same_rows(tmp_path: Path, write: Any, wrap: Any)
 
 
 @pytest.mark.parametrize("write", FORMATS)
-def test_small_blocks_give_the_same_rows(tmp_path: Path, write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delimited, "BLOCK", 120)
-    monkeypatch.setattr(lines, "BLOCK", 7)
-    monkeypatch.setattr("bilinq.traces.parquet.ROWS", 1)
+def test_small_blocks_yield_the_same_rows(tmp_path: Path, write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(formats, "BLOCK", 120)
+    monkeypatch.setattr(json_lines, "BLOCK", 7)
+    monkeypatch.setattr(formats, "PARQUET_ROWS", 1)
     (tmp_path / "shard").write_bytes(write())
     found = list(batches(tmp_path / "shard", "machine_events"))
     assert [row for batch in found for row in batch.to_pylist()] == ROWS
@@ -112,7 +112,7 @@ def test_names_of_an_extract_are_understood(tmp_path: Path) -> None:
 
 def test_a_folder_or_a_pattern_is_read_in_order(tmp_path: Path) -> None:
     for k, row in enumerate(ROWS):
-        (tmp_path / f"machine_events-{k}.json.gz").write_bytes(gzip.compress(json_lines([row])))
+        (tmp_path / f"machine_events-{k}.json.gz").write_bytes(gzip.compress(bigquery_lines([row])))
     (tmp_path / ".hidden").write_text("x")
     assert rows(tmp_path) == rows(str(tmp_path / "machine_events-*")) == ROWS
 
@@ -128,34 +128,34 @@ def test_one_shard_in_two_formats_is_refused(tmp_path: Path) -> None:
     ("data", "message"),
     [
         (gzip.compress(flat_csv(ROWS * 4000), mtime=0)[:-900], r"is cut off or damaged, somewhere after row \d+"),
-        (gzip.compress(json_lines(ROWS * 4000), mtime=0)[:-900], r"is cut off or damaged, somewhere after row \d+"),
+        (gzip.compress(bigquery_lines(ROWS * 4000), mtime=0)[:-900], r"is cut off or damaged, somewhere after row \d+"),
         (gzip.compress(flat_csv(), mtime=0)[:-4], "is cut off or damaged, somewhere after row 0"),
         (gzip.compress(flat_csv(), mtime=0) + b"rubbish at the end", "is cut off or damaged"),
-        (gzip.compress(flat_csv(), mtime=0)[:11], "must hold rows; it is empty|cut off"),
+        (gzip.compress(flat_csv(), mtime=0)[:11], "must contain rows; it is empty|cut off"),
         (b"\x1f\x8b\x08\x00rubbish that is no gzip", "is damaged gzip before its first row"),
-        (json_lines()[:-25], "row 3: must be a JSON object; "),
+        (bigquery_lines()[:-25], "row 3: must be a JSON object; "),
         (parquet()[:-20], "is cut off or damaged, somewhere after row 0; .*footer"),
         (gzip.compress(parquet(), mtime=0), "is Parquet inside gzip.*unpack it first"),
         (flat_csv()[:-8], "row 3: must have 5 fields; got 2"),
         (flat_csv(ROWS * 5000) + b"1,2,3\n", "row 15001: must have 5 fields; got 3"),
-        (b"", "must hold rows; it is empty"),
+        (b"", "must contain rows; it is empty"),
         (b"time,machine_id,type,cpus\n0,1,1,0.5\n", "missing column 'capacity.memory' or 'memory'; it has time, mach"),
         (b"time,time,machine_id,cpus,memory\n0,0,1,1,1\n", "columns must have names of their own; got 'time' twice"),
         (b'{"time": "1", "type": "1"}\n', "missing key 'machine_id'; no row has it"),
         (flat_csv().decode().encode("utf-16"), "row 1: must be UTF-8 text or Parquet"),
         (b"t\xefme,machine_id,type,cpus,memory\n0,1,1,1,1\n", "header must be UTF-8"),
         (flat_csv() + b"0,\xe9,1,1,1\n", "row 4: must be UTF-8 text"),
-        (json_lines() + b'{"time": "\xe9"}\n', "row 4: must be UTF-8 text; .* byte 10"),
+        (bigquery_lines() + b'{"time": "\xe9"}\n', "row 4: must be UTF-8 text; .* byte 10"),
         (flat_csv() + b"0,1.5e9,1,1,1\n", "row 4: machine_id must be whole numbers; .*1.5e9"),
         (flat_csv() + b"0,9223372036854775808,1,1,1\n", "row 4: machine_id must be whole numbers"),
         (flat_csv() + b"0,1,1,half,1\n", "row 4: cpus must be numbers; .*half"),
         (dictionary_csv() + b"3,0,1,1,x,[0.5 0.25]\n", r"row 4: records must read \{'cpus': number"),
         (dictionary_csv() + b"3,0,1,1,x,\"{'cpus': half, 'memory': 1}\"\n", "row 4: cpus must be numbers"),
-        (json_lines() + b'{"time": 1.0}\n', "row 4: time must be a whole number of 64 bits; got 1.0"),
-        (json_lines() + b'{"time": "9223372036854775808"}\n', "row 4: time must be a whole number of 64 bits"),
-        (json_lines() + b'{"time": true}\n', "row 4: time must be a whole number of 64 bits; got True"),
-        (json_lines() + b'{"capacity": {"cpus": "half"}}\n', "row 4: cpus must be a number; got 'half'"),
-        (json_lines() + b"[1]\n", r"row 4: must be a JSON object; got \[1\]"),
+        (bigquery_lines() + b'{"time": 1.0}\n', "row 4: time must be a whole number of 64 bits; got 1.0"),
+        (bigquery_lines() + b'{"time": "9223372036854775808"}\n', "row 4: time must be a whole number of 64 bits"),
+        (bigquery_lines() + b'{"time": true}\n', "row 4: time must be a whole number of 64 bits; got True"),
+        (bigquery_lines() + b'{"capacity": {"cpus": "half"}}\n', "row 4: cpus must be a number; got 'half'"),
+        (bigquery_lines() + b"[1]\n", r"row 4: must be a JSON object; got \[1\]"),
     ],
 )  # fmt: skip
 def test_bad_files_are_refused_with_the_row(tmp_path: Path, data: bytes, message: str) -> None:
@@ -194,9 +194,9 @@ def test_a_damaged_page_is_refused_with_the_row_before_it(tmp_path: Path) -> Non
 def test_unreadable_paths_are_explained(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="nothing: cannot be read; No such file"):
         rows(tmp_path / "nothing")
-    with pytest.raises(BadInput, match="must stand for at least one file; got none"):
+    with pytest.raises(BadInput, match="must match at least one file; got none"):
         rows(tmp_path)
-    with pytest.raises(BadInput, match=r"\*: must stand for at least one file"):
+    with pytest.raises(BadInput, match=r"\*: must match at least one file"):
         rows(tmp_path / "x*")
     with pytest.raises(BadInput, match=r"table must be one of 'machine_events'.*; got 'machines'"):
         next(batches(__file__, "machines"))
@@ -213,12 +213,12 @@ def many(write: Any, times: int) -> bytes:
     return data[:first] + data[first:] * times
 
 
-@pytest.mark.parametrize("write", [flat_csv, json_lines, parquet])
+@pytest.mark.parametrize("write", [flat_csv, bigquery_lines, parquet])
 def test_memory_does_not_grow_with_the_table(tmp_path: Path, write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """All rows at once would be 36 megabytes; Arrow reads some thirty blocks of 64 kB ahead, however long the file is."""
-    monkeypatch.setattr(delimited, "BLOCK", 1 << 16)
-    monkeypatch.setattr(lines, "BLOCK", 1 << 16)
-    monkeypatch.setattr("bilinq.traces.parquet.ROWS", 1 << 12)
+    monkeypatch.setattr(formats, "BLOCK", 1 << 16)
+    monkeypatch.setattr(json_lines, "BLOCK", 1 << 16)
+    monkeypatch.setattr(formats, "PARQUET_ROWS", 1 << 12)
     path = tmp_path / "shard"
     path.write_bytes(many(write, 300_000))
     pool = pa.default_memory_pool()
@@ -236,7 +236,7 @@ def test_importing_traces_needs_no_arrow() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
-@pytest.mark.parametrize("module", [digest, moments, shards], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [digest, passes, shards], ids=lambda module: module.__name__)
 def test_docstring_examples_run(module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     results = doctest.testmod(module)

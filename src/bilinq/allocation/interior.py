@@ -1,23 +1,22 @@
 """Kernels: a primal-dual interior point method for the allocation program, Eq. (6), on a packed set of pairs.
 
-The state is five arrays. Row i works on the columns `cols[i, :width[i]]`; `pair` (fields, I, K) keeps what belongs to such
-a pair, `row` (fields, I) and `col` (fields, J) what belongs to a job class and a server class. The names below are the
+The state is five arrays. Row i works on the columns `cols[i, :width[i]]`. `pair` (fields, I, K) keeps the numbers of such
+pairs, `row` (fields, I) those of job classes, and `col` (fields, J) those of server classes. The names below are the
 fields. The central path is weighted (a pair by a_i n_j / N, a column by n_j A / N, a cap by a_i), so that a tiny class
 converges as fast, relatively, as a big one.
 """
 
 import numpy as np
 
-from bilinq.allocation.linear import factor, gram, solve
 from bilinq.arrays import Array, IntArray
-from bilinq.compiled import fast_kernel, inlined_kernel
+from bilinq.jit import fast_kernel, inlined_kernel, kernel
 
 SAFETY = 0.995
 """How far towards the boundary one step may go."""
 MATRIX_FROM = 48
 """Rows from which a blocked matrix product beats plain loops."""
 ROUNDING = 4e-15
-"""Violations below this part of the numbers they come from are noise, which the last steps would blow up."""
+"""Violations below this part of the numbers they come from are rounding errors, which the last steps would amplify."""
 
 C, Y, Z, DY, DZ, D, OVER_Z, PULL, FLOW = range(9)
 """Of a pair: cost, allocation, reduced cost, their steps, y / z, 1 / z, what the row asks for at fixed prices, and the
@@ -102,16 +101,9 @@ def start_warm(
 
 @inlined_kernel
 def settle_row(
-    pair: Array,
-    row: Array,
-    col: Array,
-    cols: IntArray,
-    width: IntArray,
-    i: int,
-    price: float,
-    marginal: float,
+    pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, i: int, price: float, marginal: float,
     total: float,
-) -> None:
+) -> None:  # fmt: skip
     """Scale row i from sum `total` to a_i / `marginal`, charge its columns, and open its cap."""
     service = row[A, i] / marginal
     for k in range(width[i]):
@@ -124,7 +116,7 @@ def settle_row(
 
 @fast_kernel
 def measure(pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, every: bool) -> float:
-    """Fill what the step needs to know of the point and return the sum of its complementarity products."""
+    """Fill what the step needs from the point; return the sum of its complementarity products."""
     gap = 0.0
     for j in range(col.shape[1]):
         col[IDLE, j] = col[N, j] - col[T, j]
@@ -163,7 +155,7 @@ def beyond(violation: float, scale: float) -> float:
 def price_system(
     pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, every: bool, schur: Array
 ) -> Array:
-    """Return the Cholesky factor of the system for the price step, an M-matrix: of order J, or I if `schur` is smaller."""
+    """Return the Cholesky factor of the system for the price step, an M-matrix of order J, or I if `schur` is smaller."""
     if schur.shape[0] < col.shape[1]:
         return row_system(pair, row, col, schur)
     for j in range(col.shape[1]):
@@ -194,7 +186,7 @@ def price_system(
 
 @fast_kernel
 def row_system(pair: Array, row: Array, col: Array, schur: Array) -> Array:
-    """Return the factor of the system in the rows' prices, for few rows that hold all columns in order."""
+    """Return the factor of the system in the rows' prices, for few rows that contain all columns in order."""
     rows, columns = row.shape[1], col.shape[1]
     for j in range(columns):
         col[LOAD, j] = col[T, j] / col[Q, j]
@@ -224,20 +216,13 @@ def row_system(pair: Array, row: Array, col: Array, schur: Array) -> Array:
 
 @fast_kernel
 def direction(
-    pair: Array,
-    row: Array,
-    col: Array,
-    cols: IntArray,
-    width: IntArray,
-    every: bool,
-    lower: Array,
-    mu: float,
+    pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, every: bool, lower: Array, mu: float,
     second: float,
-) -> float:
+) -> float:  # fmt: skip
     """Fill the step to products `mu` times their weight; return the longest multiple that keeps the point positive.
 
-    The products of the step that stands there are subtracted `second` times (Mehrotra's correction): less where that
-    step could not be taken far, or the method may cycle.
+    The products of the previous step are subtracted `second` times (Mehrotra's correction). `second` is smaller after a
+    short step, or the method may cycle.
     """
     per_server = mu / col[N].sum()
     per_column = per_server * row[A].sum()
@@ -274,7 +259,7 @@ def direction(
 
 @inlined_kernel
 def solve_by_row(pair: Array, row: Array, col: Array, lower: Array) -> None:
-    """Replace col[DQ], what the columns are short of, by the price step, through the rows' prices."""
+    """Replace col[DQ], the shortage of each column, by the price step, computed from the rows' prices."""
     for j in range(col.shape[1]):
         col[DQ, j] *= col[OVER_LOAD, j]
     for i in range(row.shape[1]):
@@ -324,7 +309,7 @@ def complete(pair: Array, row: Array, col: Array, cols: IntArray, width: IntArra
 
 @inlined_kernel
 def move(pair: Array, row: Array, col: Array, width: IntArray, length: float, keep: float) -> float:
-    """Return the complementarity products `length` along the step; with `keep` = 1 go there, with 0 stay."""
+    """Return the sum of complementarity products `length` along the step; move there if `keep` is 1, not if it is 0."""
     gap = 0.0
     go = length * keep
     for j in range(col.shape[1]):
@@ -344,7 +329,7 @@ def move(pair: Array, row: Array, col: Array, width: IntArray, length: float, ke
 
 @fast_kernel
 def advance(pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, every: bool, schur: Array) -> float:
-    """Take one predictor-corrector step; return the relative gap after it. With `every`, rows hold all columns in order."""
+    """Take one predictor-corrector step; return the relative gap. With `every`, rows contain all columns in order."""
     weight = 2.0 * row[A].sum()
     for i in range(row.shape[1]):
         if row[U, i] < np.inf:
@@ -356,3 +341,92 @@ def advance(pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray
     aim = move(pair, row, col, width, length, 0.0) / gap
     length = direction(pair, row, col, cols, width, every, lower, mu * aim * aim * aim, min(1.0, 2.0 * length))
     return float(move(pair, row, col, width, min(1.0, SAFETY * length), 1.0) / weight)
+
+
+LAPACK_FROM = 401
+"""Order from which LAPACK is used: faster, but with threads and without accuracy entry by entry."""
+
+
+@fast_kernel
+def gram(d: Array, weight: Array, m: Array) -> None:
+    """Fill the part of `m` (k, k) below the diagonal with that of -d' diag(weight) d, for `d` (h, k).
+
+    With eight rows at a time this is as fast as a BLAS on one core. On several cores a BLAS is hardly faster at these
+    sizes, and far slower while another process uses one of them.
+    """
+    size = m.shape[0]
+    for k in range(size):
+        for g in range(k):
+            m[k, g] = 0.0
+    whole = d.shape[0] - d.shape[0] % 8
+    for i in range(0, whole, 8):
+        for k in range(size):
+            v0, v1 = weight[i] * d[i, k], weight[i + 1] * d[i + 1, k]
+            v2, v3 = weight[i + 2] * d[i + 2, k], weight[i + 3] * d[i + 3, k]
+            v4, v5 = weight[i + 4] * d[i + 4, k], weight[i + 5] * d[i + 5, k]
+            v6, v7 = weight[i + 6] * d[i + 6, k], weight[i + 7] * d[i + 7, k]
+            for g in range(k):
+                half = v0 * d[i, g] + v1 * d[i + 1, g] + v2 * d[i + 2, g] + v3 * d[i + 3, g]
+                m[k, g] -= half + v4 * d[i + 4, g] + v5 * d[i + 5, g] + v6 * d[i + 6, g] + v7 * d[i + 7, g]
+    for i in range(whole, d.shape[0]):
+        for k in range(size):
+            v = weight[i] * d[i, k]
+            for g in range(k):
+                m[k, g] -= v * d[i, g]
+
+
+@fast_kernel
+def factor(m: Array, excess: Array) -> Array:
+    """Return the lower Cholesky factor of the M-matrix with lower triangle `m` (k, k) and `excess` (k,); overwrites both."""
+    size = m.shape[0]
+    if size >= LAPACK_FROM:
+        close(m, excess)
+        m[:] = np.linalg.cholesky(m)
+        return m
+    for k in range(size):
+        pivot = excess[k]
+        for i in range(k + 1, size):
+            beside = m[i, k]
+            for h in range(k):
+                beside -= m[i, h] * m[k, h]
+            m[i, k] = beside
+            pivot -= beside
+        if not pivot > 0.0:
+            pivot = np.inf
+        root = np.sqrt(pivot)
+        m[k, k] = root
+        for i in range(k + 1, size):
+            excess[i] -= m[i, k] * excess[k] / pivot
+            m[i, k] /= root
+    return m
+
+
+@kernel
+def close(m: Array, excess: Array) -> None:
+    """Complete the symmetric matrix from its lower triangle and excess, with a slightly larger diagonal."""
+    size = m.shape[0]
+    for i in range(size):
+        m[i, i] = 0.0
+        for j in range(i):
+            m[j, i] = m[i, j]
+    for i in range(size):
+        beside = 0.0
+        for j in range(size):
+            beside -= m[i, j]
+        m[i, i] = beside * (1.0 + 1e-15 * size) + max(excess[i], 1e-300)
+
+
+@fast_kernel
+def solve(lower: Array, b: Array) -> None:
+    """Overwrite `b` (k,) with the solution of lower lower' x = b."""
+    size = lower.shape[0]
+    for i in range(size):
+        x = b[i]
+        for j in range(i):
+            x -= lower[i, j] * b[j]
+        b[i] = x / lower[i, i]
+    for i in range(size - 1, -1, -1):
+        b[i] /= lower[i, i]
+        x = b[i]
+        for j in range(i):
+            b[j] -= lower[i, j] * x

@@ -1,27 +1,26 @@
 """Kernels: which pairs the interior point method works on.
 
-An optimum uses about I + J - 1 of the I J pairs, so large programs start with the cheapest pairs of each row and take in
+An optimum uses about I + J - 1 of the I J pairs. So large programs start with the cheapest pairs of each row and add
 others when the prices make them attractive. Where all rows want the same columns those are the wrong pairs: then the
-first steps see every pair, and pairs leave when prices have ruled them out. The certificate always looks at every pair.
+first steps use every pair, and pairs leave when prices have ruled them out. The certificate always covers every pair.
 """
 
 import numpy as np
 
 from bilinq.allocation.interior import A, C, M, N, Q, T, Y, Z
 from bilinq.arrays import Array, BoolArray, IntArray
-from bilinq.compiled import fast_kernel
+from bilinq.jit import fast_kernel
 
 FEW = 24
-"""Every pair is taken with this many columns, and where there are more columns than rows."""
+"""Every pair is used up to this many columns, and where there are more columns than rows."""
 STRIDE = 7919
-"""Distance between the columns at which two neighbouring rows begin to look; a prime."""
+"""Distance between the columns at which two neighbouring rows start their search; a prime."""
 REACH = 10.0
-"""How much dearer than the row's price a pair may be to be taken in, in units of the gap."""
-
+"""How far above the row's price a pair may cost to be added, in units of the gap."""
 TRACE = 0.1
-"""A pair that carries less than this part of its share, if rows were spread in proportion to capacity, is ruled out."""
+"""A pair is ruled out if it carries less than this part of its share in proportion to capacity."""
 RULED_OUT = 0.75
-"""The part of all pairs that must be ruled out before it pays to leave them out."""
+"""The part of all pairs that must be ruled out before it pays to remove them."""
 
 
 @fast_kernel
@@ -49,7 +48,7 @@ def pack(c: Array, q: Array, some: int, member: BoolArray) -> tuple[Array, IntAr
 def cheapest(c: Array, q: Array, i: int, wanted: int, cols: IntArray) -> None:
     """Fill the first `wanted` places of cols[i] with the columns of least c_ij + q_j; in order if all are wanted.
 
-    Each row begins to look at another column, so that rows with many ties do not all take the same.
+    Each row starts its search at another column, so that rows with many ties do not all choose the same ones.
     """
     size = 0
     columns = c.shape[1]
@@ -72,9 +71,9 @@ def cheapest(c: Array, q: Array, i: int, wanted: int, cols: IntArray) -> None:
 def take_in(
     pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, c: Array, member: BoolArray, mu: float
 ) -> int:
-    """Add the pairs that are cheaper than what their row pays, or nearly; return how many found no room.
+    """Add the pairs that are cheaper than their row's price, or nearly; return how many found no room.
 
-    They start small: together at most a tenth of what their row has, and half of what is idle in their column.
+    They start small: together at most a tenth of their row's sum, and half of the idle capacity of their column.
     """
     old = width.copy()
     added = np.zeros(c.shape[1])
@@ -114,7 +113,7 @@ def take_in(
 
 @fast_kernel
 def thin(pair: Array, col: Array, cols: IntArray, width: IntArray, member: BoolArray) -> bool:
-    """Leave out the pairs that are ruled out, if they are many; return whether they were. Row sums stay as they are."""
+    """Remove the pairs that are ruled out, if there are many; return whether they were removed. Row sums do not change."""
     part = TRACE / col[N].sum()
     staying = 0
     for i in range(width.size):

@@ -1,58 +1,82 @@
-"""Kernels: an allocation from start to certificate."""
+"""Kernels: the solver. Interior point steps, then exact prices from the used pairs, then the certificate."""
 
 import numpy as np
 
-from bilinq.allocation.interior import (
-    FLOW,
-    PRICE,
-    RAW,
-    SERVED,
-    TRUE_A,
-    A,
-    C,
-    N,
-    Q,
-    U,
-    advance,
-    start_cold,
-    start_warm,
-)
+from bilinq.allocation.exact import exact_prices, guess, recall, revise
+from bilinq.allocation.interior import FLOW, PRICE, RAW, SERVED, TRUE_A, A, C, N, Q, U, advance, start_cold, start_warm
+from bilinq.allocation.marks import marks, room
 from bilinq.allocation.packing import FEW, pack, take_in, thin, widen
-from bilinq.allocation.polish import exact_prices, guess, recall, revise
-from bilinq.allocation.residual import residual
-from bilinq.allocation.split import OVER, split
-from bilinq.allocation.support import marks, room
+from bilinq.allocation.program import TIE, prepare, price_absent, residual, trim, unsaturated
+from bilinq.allocation.split import split
 from bilinq.arrays import Array, BoolArray, IntArray
-from bilinq.compiled import kernel
+from bilinq.jit import kernel
 
+BAD = -1
+"""Returned instead of a number of steps where an argument breaks the rules."""
 POLISH_FROM, EAGER_FROM = 1e-4, 1.2e-2
 """Relative gaps from which the used pairs are worth guessing, in large and in small programs."""
 CLEAR = 1e-7
 """Relative gap below which a guess is always worth trying."""
 SMALL = 500
-"""Number of pairs up to which it is always worth trying, too."""
+"""Number of pairs up to which a guess is always worth trying, whatever the gap."""
 LATE, ENOUGH = 1e-10, 1e-9
-"""From this relative gap on, this residual will do: the extremes of floating point rarely give a better one."""
+"""Below this relative gap this residual is accepted: rounding rarely allows a better one."""
 TAKE_IN_FROM = 1e-2
-"""Gap, relative to the costs, from which prices are good enough to look for further pairs."""
+"""Gap, relative to the costs, below which prices are good enough to add further pairs."""
 COLD_PAIRS, WARM_PAIRS = 12, 4
-"""Pairs of each row to begin with in large programs, from nothing and from good prices."""
+"""Pairs of each row at the start of a large program: from a cold start, and from good prices."""
 WARM_STEPS = 10
-"""Steps after which a warm start was none, and the search begins anew."""
+"""Steps after which a warm start has failed; the search then starts cold."""
 WARM_GAP = 3e-4
 """Relative gap at which a warm start begins."""
-TIE = 1e-11
-"""Reduced costs below this part of the row price count as zero."""
 COARSE_TIE = 3e-10
-"""What counts as zero where prices are so high that the finer rule is lost in rounding."""
+"""Replaces `TIE` where prices are so high that `TIE` is below rounding."""
 REPAIRS, EAGER_REPAIRS = 6, 2
-"""How often a guessed support is mended where its flows or prices contradict it."""
-MENDABLE = 8
-"""Contradictions up to which mending is worth trying."""
+"""How often a guessed support is repaired where its flows or prices contradict it."""
+REPAIRABLE = 8
+"""Contradictions up to which a repair is worth trying."""
 STEPS = 100
 """Interior point steps before giving up; eight to twenty-five are usual."""
 JAM = 10
-"""Steps in which the gap must halve where pairs were left out; otherwise those that were taken are in the way."""
+"""Steps in which the gap must halve where pairs were left out; otherwise the chosen pairs are the wrong ones."""
+
+
+@kernel
+def solve_batch(
+    queue: Array, reward: Array, capacity: Array, V: Array, gamma: Array, weight: Array, limit: Array,
+    y_last: Array, q_last: Array, tol: float, y: Array, q: Array, r: Array,
+) -> int:  # fmt: skip
+    """Fill y (B, I, J), q (B, J) and certificates r (B,) of a batch; return the steps it took, or `BAD`."""
+    a = np.empty(queue.shape)
+    c = np.empty(reward.shape)
+    for b in range(queue.shape[0]):
+        if not prepare(queue[b], reward[b], capacity[b], V[b], gamma[b], weight[b], limit[b], a[b], c[b]):
+            return BAD
+    nothing, no_price = np.empty((0, 0)), np.empty(0)
+    cold = q_last.shape[0] == 0
+    steps = 0
+    for b in range(queue.shape[0]):
+        y_near, q_near = (nothing, no_price) if cold else (y_last[b], q_last[b])
+        more, r[b] = solve_one(a[b], c[b], capacity[b], limit[b], y_near, q_near, tol, y[b], q[b])
+        steps += more
+    return steps
+
+
+@kernel
+def solve_plain(
+    queue: Array, reward: Array, capacity: Array, V: float, gamma: float, tol: float
+) -> tuple[Array, Array, float, int]:
+    """Return y, q, certificate and steps (or `BAD`) of one program without weights, caps or a start."""
+    rows, columns = reward.shape
+    y, q = np.empty((rows, columns)), np.empty(columns)
+    if not rows or not columns or queue.size != rows or capacity.size != columns:
+        return y, q, np.inf, BAD
+    a, u = np.empty(rows), np.full(rows, np.inf)
+    c = np.empty((rows, columns))
+    if not prepare(queue, reward, capacity, V, gamma, np.ones(rows), u, a, c):
+        return y, q, np.inf, BAD
+    steps, r = solve_one(a, c, capacity, u, np.empty((0, 0)), np.empty(0), tol, y, q)
+    return y, q, r, steps
 
 
 @kernel
@@ -75,83 +99,29 @@ def solve_one(
 
 
 @kernel
-def unsaturated(a: Array, c: Array, n: Array, u: Array, y: Array, q: Array) -> bool:
-    """Try zero prices, Eq. (8): fill y and q and return True if no server class is asked for more than it has."""
-    load = np.zeros(n.size)
-    q[:] = 0.0
-    for i in range(a.size):
-        least = np.inf
-        for j in range(n.size):
-            y[i, j] = 0.0
-            if n[j] > 0.0:
-                least = min(least, c[i, j])
-        if a[i] == 0.0 or u[i] == 0.0:
-            continue
-        tied = 0.0
-        for j in range(n.size):
-            if c[i, j] <= least * (1.0 + TIE):
-                tied += n[j]
-        if tied == 0.0:
-            return False
-        rate = min(a[i] / least, u[i]) / tied
-        for j in range(n.size):
-            if c[i, j] <= least * (1.0 + TIE):
-                y[i, j] = rate * n[j]
-                load[j] += y[i, j]
-                if load[j] > n[j] * (1.0 + OVER):
-                    return False
-    return True
-
-
-@kernel
 def saturated(
     a: Array, c: Array, n: Array, u: Array, y_last: Array, q_last: Array, tol: float, y: Array, q: Array
 ) -> tuple[int, float]:
-    """Solve where prices matter: leave out empty rows and columns, search, put the answer back.
+    """Solve where prices matter: leave out empty rows and columns, search, and copy the answer to y and q.
 
     The search starts from the last solution if there is one, then with the cheapest pairs, then with every pair for the
-    first steps, then with every pair for all steps, until an answer certifies. Small programs skip what lies between.
-    Returns the steps and the certificate; what was left out has no allocation and obeys every condition.
+    first steps, then with every pair for all steps, until an answer certifies. Small programs use every pair from the start.
+    Returns the steps and the certificate. Rows and columns that were left out get nothing and obey every condition.
     """
-    rows = np.empty(a.size, np.int64)
-    columns = np.empty(n.size, np.int64)
-    n_rows = 0
-    n_columns = 0
-    for i in range(a.size):
-        rows[n_rows] = i
-        n_rows += a[i] > 0.0 and u[i] > 0.0
-    for j in range(n.size):
-        columns[n_columns] = j
-        n_columns += n[j] > 0.0
+    rows, columns = np.flatnonzero((a > 0.0) & (u > 0.0)), np.flatnonzero(n > 0.0)
+    n_rows, n_columns = rows.size, columns.size
     y[:, :] = 0.0
     q[:] = np.inf
     if n_columns == 0:
         return 0, 0.0
-    row = np.zeros((18, n_rows))
-    col = np.zeros((12, n_columns))
-    dense = np.empty((n_rows, n_columns))
-    start = np.empty(n_columns)
-    usable = q_last.size > 0
-    for j in range(n_columns):
-        col[N, j] = n[columns[j]]
-        start[j] = q_last[columns[j]] if usable else np.nan
-        usable = usable and 0.0 <= start[j] < np.inf
-    for i in range(n_rows):
-        row[A, i] = a[rows[i]]
-        row[TRUE_A, i] = a[rows[i]]
-        row[U, i] = u[rows[i]]
-        for j in range(n_columns):
-            dense[i, j] = c[rows[i], columns[j]]
-    found = np.zeros((n_rows, n_columns))
-    for i in range(n_rows):
-        for j in range(n_columns):
-            found[i, j] = y_last[rows[i], columns[j]] if usable else 0.0
+    row, col, dense = compact(a, c, n, u, rows, columns)
+    found, start = compact_start(y_last, q_last, rows, columns)
     prices = np.empty(n_columns)
     tame(row, col, dense)
     few = n_columns <= FEW or n_rows < n_columns
     steps = 0
     r = np.inf
-    for attempt in range(0 if usable else 1, 2 if few else 4):
+    for attempt in range(1 if np.isnan(start[0]) else 0, 2 if few else 4):
         if attempt == 1:
             start[0] = np.nan
         more, r = search(row, col, dense, start, few or attempt >= 2, attempt == 2, tol, found, prices)
@@ -166,16 +136,51 @@ def saturated(
 
 
 @kernel
+def compact(a: Array, c: Array, n: Array, u: Array, rows: IntArray, columns: IntArray) -> tuple[Array, Array, Array]:
+    """Return `row`, `col` and the costs of the program with the given rows and columns only."""
+    row = np.zeros((18, rows.size))
+    col = np.zeros((12, columns.size))
+    cost = np.empty((rows.size, columns.size))
+    for j in range(columns.size):
+        col[N, j] = n[columns[j]]
+    for i in range(rows.size):
+        row[A, i] = a[rows[i]]
+        row[TRUE_A, i] = a[rows[i]]
+        row[U, i] = u[rows[i]]
+        for j in range(columns.size):
+            cost[i, j] = c[rows[i], columns[j]]
+    return row, col, cost
+
+
+@kernel
+def compact_start(y_last: Array, q_last: Array, rows: IntArray, columns: IntArray) -> tuple[Array, Array]:
+    """Return allocation and prices to start from, in the given rows and columns; the first price is NaN for a cold start."""
+    y = np.zeros((rows.size, columns.size))
+    q = np.full(columns.size, np.nan)
+    if q_last.size == 0:
+        return y, q
+    for j in range(columns.size):
+        q[j] = q_last[columns[j]]
+        if not 0.0 <= q[j] < np.inf:
+            q[0] = np.nan
+            return y, q
+    for i in range(rows.size):
+        for j in range(columns.size):
+            y[i, j] = y_last[rows[i], columns[j]]
+    return y, q
+
+
+@kernel
 def tame(row: Array, col: Array, c: Array) -> None:
-    """Lower each a_i that is far above what fills its cap at any likely price: beyond that it only costs precision."""
+    """Lower each a_i that is far above what fills its cap at any likely price; larger values only cost precision."""
     if row[U].min() == np.inf:
         return
     capacity = 0.0
-    dearest = 0.0
+    highest = 0.0
     for j in range(col.shape[1]):
         capacity += col[N, j]
         for i in range(row.shape[1]):
-            dearest = max(dearest, c[i, j])
+            highest = max(highest, c[i, j])
     low = 0.0
     high = 0.0
     for i in range(row.shape[1]):
@@ -190,18 +195,18 @@ def tame(row: Array, col: Array, c: Array) -> None:
         else:
             high = level
     for i in range(row.shape[1]):
-        row[A, i] = min(row[A, i], 10.0 * (high + dearest) * row[U, i])
+        row[A, i] = min(row[A, i], 10.0 * (high + highest) * row[U, i])
 
 
 @kernel
 def search(
     row: Array, col: Array, c: Array, warm: Array, every: bool, thinning: bool, tol: float, y: Array, q: Array
 ) -> tuple[int, float]:
-    """Fill y (I, J) and q (J,): interior point steps until the guessed support certifies; return how many, and how well.
+    """Fill y (I, J) and q (J,) by interior point steps until the guessed support certifies; return steps and certificate.
 
-    The steps see row[A], a as `tame` leaves it, and all pairs at once with `every`, until most are ruled out with
-    `thinning`; the certificate sees row[TRUE_A] and all pairs. When prices call for more further pairs at once than an
-    optimum can use, or steps hardly get on, the search had the wrong ones, and is given up.
+    The steps use row[A], the a_i after `tame`, and all pairs with `every` (until most are ruled out, with `thinning`).
+    The certificate uses row[TRUE_A] and all pairs. The search gives up, since it works on the wrong pairs, when prices
+    ask for more further pairs at once than an optimum can use, or when the gap hardly shrinks.
     """
     columns = q.size
     member = np.zeros(c.shape, np.bool_)
@@ -221,10 +226,10 @@ def search(
         start_warm(pair, row, col, cols, width, y, warm, WARM_GAP)
         recall(pair, cols, width, y, warm, mark, flag)
         col[RAW, :] = warm
-        r = mend(pair, row, col, cols, width, c, mark, flag, number, POLISH_FROM, MENDABLE, y, q)
+        r = repair(pair, row, col, cols, width, c, mark, flag, number, POLISH_FROM, REPAIRABLE, y, q)
         if r <= tol:
             return 0, r
-    look = 0.0 if every else first_look(pair, row, col, width)
+    bar = 0.0 if every else first_bar(pair, row, col, width)
     some_left_out = thinning or not every
     halved = 0
     half = np.inf
@@ -241,9 +246,9 @@ def search(
                 return k + 1, r
         if thinning and thin(pair, col, cols, width, member):
             every = thinning = False
-            look = 0.1 * mu
-        elif not every and (mu < look or tol < r < np.inf):
-            look = min(look, 0.1 * mu)
+            bar = 0.1 * mu
+        elif not every and (mu < bar or tol < r < np.inf):
+            bar = min(bar, 0.1 * mu)
             before = width.sum()
             while take_in(pair, row, col, cols, width, c, member, mu) > 0:
                 pair, cols = widen(pair, cols, columns)
@@ -254,61 +259,40 @@ def search(
 
 
 @kernel
-def first_look(pair: Array, row: Array, col: Array, width: IntArray) -> float:
-    """Return the relative gap at which prices are accurate compared to the costs, also where they are far above these."""
+def first_bar(pair: Array, row: Array, col: Array, width: IntArray) -> float:
+    """Return the relative gap below which prices are accurate compared to the costs, even if far above them."""
     level = row[A].sum() / col[N].sum()
     return float(TAKE_IN_FROM * min(1.0, pair[C].sum() / (width.sum() * level)))
 
 
 @kernel
 def polish(
-    pair: Array,
-    row: Array,
-    col: Array,
-    cols: IntArray,
-    width: IntArray,
-    c: Array,
-    mark: BoolArray,
-    flag: BoolArray,
-    number: IntArray,
-    mu: float,
-    y: Array,
-    q: Array,
-) -> float:
+    pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, c: Array, mark: BoolArray,
+    flag: BoolArray, number: IntArray, mu: float, y: Array, q: Array,
+) -> float:  # fmt: skip
     """Fill y (I, J) and q with the exact solution on the support that the point suggests; return its certificate.
 
-    A support that is no forest while the gap `mu` is wide is taken for unclear, and not worth the work if it is large.
-    Later, ties may be the reason; exchanging one pair for another seldom mends those, so prices must be right at once.
+    A support that is not a forest while the gap `mu` is wide counts as unclear: a large one is not tried. At a small gap
+    the reason may be ties. Exchanging one pair for another seldom repairs those, so the prices must be right at once.
     """
     surplus = guess(pair, row, col, cols, width, mark, flag) - width.size - q.size
     tangled = surplus > 0 and cols.size > SMALL
     if tangled and mu > CLEAR:
         return np.inf
     col[RAW, :] = col[Q]
-    bearable = 0 if tangled and mu > LATE else MENDABLE
-    return mend(pair, row, col, cols, width, c, mark, flag, number, mu, bearable, y, q)
+    bearable = 0 if tangled and mu > LATE else REPAIRABLE
+    return repair(pair, row, col, cols, width, c, mark, flag, number, mu, bearable, y, q)
 
 
 @kernel
-def mend(
-    pair: Array,
-    row: Array,
-    col: Array,
-    cols: IntArray,
-    width: IntArray,
-    c: Array,
-    mark: BoolArray,
-    flag: BoolArray,
-    number: IntArray,
-    mu: float,
-    bearable: int,
-    y: Array,
-    q: Array,
-) -> float:
-    """Fill y (I, J) and q from a guessed support and rough prices col[RAW], mended where it contradicts itself.
+def repair(
+    pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, c: Array, mark: BoolArray,
+    flag: BoolArray, number: IntArray, mu: float, bearable: int, y: Array, q: Array,
+) -> float:  # fmt: skip
+    """Fill y (I, J) and q from a guessed support and rough prices col[RAW], repaired where they contradict each other.
 
-    Returns the certificate, or infinity if the guess cannot be mended or more than `bearable` rows would rather buy
-    elsewhere, which shows before the flows are known.
+    Returns the certificate, or infinity if the guess cannot be repaired, or if more than `bearable` rows would rather
+    buy elsewhere (known before the flows are).
     """
     for _ in range(REPAIRS if mu <= POLISH_FROM else EAGER_REPAIRS):
         exact_prices(pair, row, col, cols, width, mark, flag, number)
@@ -327,7 +311,7 @@ def mend(
         contradictions = revise(pair, row, col, cols, width, mark, flag, TIE)
         if contradictions == 0:
             return unpack(c, pair, row, col, cols, width, q, y)
-        if contradictions > MENDABLE:
+        if contradictions > REPAIRABLE:
             break
     if mu > CLEAR:
         return np.inf
@@ -345,31 +329,3 @@ def unpack(c: Array, pair: Array, row: Array, col: Array, cols: IntArray, width:
             y[i, cols[i, k]] = max(pair[FLOW, i, k], 0.0)
     trim(col[N], y)
     return residual(row[TRUE_A], c, col[N], row[U], y, q)
-
-
-@kernel
-def trim(n: Array, y: Array) -> None:
-    """Scale columns that exceed their capacity by rounding back to it."""
-    for j in range(n.size):
-        load = 0.0
-        for i in range(y.shape[0]):
-            load += y[i, j]
-        if n[j] < load <= n[j] * (1.0 + 2.0 * OVER):
-            for i in range(y.shape[0]):
-                y[i, j] *= n[j] / load
-
-
-@kernel
-def price_absent(a: Array, c: Array, n: Array, u: Array, q: Array) -> None:
-    """Give a class without servers the lowest price at which nobody wants it."""
-    for j in range(n.size):
-        if n[j] > 0.0:
-            continue
-        q[j] = 0.0
-        for i in range(a.size):
-            if a[i] > 0.0 and u[i] > 0.0:
-                price = np.inf
-                for k in range(n.size):
-                    if n[k] > 0.0:
-                        price = min(price, q[k] + c[i, k])
-                q[j] = max(q[j], price - c[i, j])

@@ -2,43 +2,32 @@
 
     sum over tight pairs of s_i n_j log y_ij,   Eq. (10).
 
-Each row is so spread over its tied server classes in proportion to their capacity, as far as capacities allow, and the
-order of the classes does not matter. What the constraints force is peeled off first; only cycles of ties need Newton. A
-tight pair that can carry nothing (the rows that must use its column fill it) is left out of the sum: it shows as a flow
-that vanishes while the columns do not come out right.
+This spreads each row over its tied server classes in proportion to their capacity, as far as capacities allow, and the
+order of the classes does not matter. Flows that the constraints force are settled first; only cycles of ties need Newton.
+A tight pair that can carry nothing (the rows that must use its column fill it) is left out of the sum. Its sign: the flow
+vanishes while the columns' sums stay wrong.
 """
 
 import numpy as np
 
-from bilinq.allocation.interior import DEMAND, FLOW, LOAD, SERVED, SUPPLY, C, N
-from bilinq.allocation.linear import factor, solve
-from bilinq.allocation.polish import by_column
-from bilinq.allocation.support import DEGREE, FULL, LOOSE, SHUT, START, TODO
+from bilinq.allocation.interior import DEMAND, FLOW, LOAD, SERVED, SUPPLY, C, N, factor, solve
+from bilinq.allocation.marks import DEGREE, FULL, LOOSE, SHUT, START, TODO, by_column
+from bilinq.allocation.program import OVER
 from bilinq.arrays import Array, BoolArray, IntArray
-from bilinq.compiled import kernel
+from bilinq.jit import kernel
 
-OVER = 1e-12
-"""A column may exceed its capacity by this part: rounding."""
 VANISHED = 1e-5
 """Part of its row and of its column below which a flow counts as vanishing."""
 STALLED, STUCK = 0.9, 3
-"""After so many full Newton steps that change more than this part of the least so far, there is nothing to find: the row
-sums do not fit the columns."""
+"""Newton stops after `STUCK` full steps whose change is above this part of the smallest so far: the row sums do not fit
+the columns."""
 
 
 @kernel
 def split(
-    pair: Array,
-    row: Array,
-    col: Array,
-    cols: IntArray,
-    width: IntArray,
-    q: Array,
-    tie: float,
-    mark: BoolArray,
-    flag: BoolArray,
-    number: IntArray,
-) -> None:
+    pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, q: Array, tie: float, mark: BoolArray,
+    flag: BoolArray, number: IntArray,
+) -> None:  # fmt: skip
     """Fill pair[FLOW] with the row sums row[SERVED] spread over the pairs that are tight at prices `q` (J,)."""
     for j in range(q.size):
         flag[FULL, j] = q[j] > 0.0
@@ -77,16 +66,10 @@ def mark_tight(pair: Array, cols: IntArray, width: IntArray, q: Array, tie: floa
 
 @kernel
 def peel(
-    pair: Array,
-    row: Array,
-    col: Array,
-    cols: IntArray,
-    width: IntArray,
-    loose: BoolArray,
-    flag: BoolArray,
+    pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, loose: BoolArray, flag: BoolArray,
     number: IntArray,
-) -> None:
-    """Settle rows and full columns with a single loose pair, again and again; what is settled is loose no more."""
+) -> None:  # fmt: skip
+    """Settle rows and full columns with a single loose pair, until there is none; a settled pair is not loose any more."""
     rows, columns = width.size, col.shape[1]
     where = by_column(cols, width, loose, columns, number)
     end = 0
@@ -107,17 +90,9 @@ def peel(
         head += 1
         if number[DEGREE, v] != 1:
             continue
-        if v < rows:
-            i = v
-            k = 0
-            while not loose[i, k]:
-                k += 1
-        else:
-            g = number[START, v - rows]
-            while not loose[where[0, g], where[1, g]]:
-                g += 1
-            i = where[0, g]
-            k = where[1, g]
+        i, k = (
+            first_loose_of_row(loose, v) if v < rows else first_loose_of_column(loose, where, number[START, v - rows])
+        )
         j = cols[i, k]
         flow = row[DEMAND, i] if v < rows else col[SUPPLY, j]
         pair[FLOW, i, k] = flow
@@ -132,10 +107,28 @@ def peel(
 
 
 @kernel
+def first_loose_of_row(loose: BoolArray, i: int) -> tuple[int, int]:
+    """Return row and place of the first loose pair of row i."""
+    k = 0
+    while not loose[i, k]:
+        k += 1
+    return i, k
+
+
+@kernel
+def first_loose_of_column(loose: BoolArray, where: IntArray, start: int) -> tuple[int, int]:
+    """Return row and place of the first loose pair of the column whose pairs begin at `start` of `where`."""
+    g = start
+    while not loose[where[0, g], where[1, g]]:
+        g += 1
+    return where[0, g], where[1, g]
+
+
+@kernel
 def spread_rest(
     pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, loose: BoolArray, flag: BoolArray
 ) -> bool:
-    """Spread what is left of each row in proportion to capacity; return whether a full column is among it."""
+    """Spread what is left of each row in proportion to capacity; return whether a full column gets a part."""
     some_full = False
     for i in range(width.size):
         total = 0.0
@@ -179,7 +172,7 @@ def shut_vanished(pair: Array, row: Array, col: Array, cols: IntArray, width: In
 
 @kernel
 def fill_overloaded(pair: Array, col: Array, cols: IntArray, width: IntArray, flag: BoolArray) -> bool:
-    """Mark columns without a price that got more than their capacity as full; return whether there were any."""
+    """Mark columns without a price as full if they got more than their capacity; return whether there were any."""
     for j in range(col.shape[1]):
         col[LOAD, j] = 0.0
     for i in range(width.size):
@@ -195,16 +188,9 @@ def fill_overloaded(pair: Array, col: Array, cols: IntArray, width: IntArray, fl
 
 @kernel
 def centre(
-    col: Array,
-    cols: IntArray,
-    width: IntArray,
-    s: Array,
-    full: BoolArray,
-    loose: BoolArray,
-    demand: Array,
-    supply: Array,
-    y: Array,
-) -> float:
+    col: Array, cols: IntArray, width: IntArray, s: Array, full: BoolArray, loose: BoolArray, demand: Array,
+    supply: Array, y: Array,
+) -> float:  # fmt: skip
     """Move the loose pairs to the maximiser of Eq. (10) by damped Newton steps; return by how much columns are missed."""
     size = full.size
     step = np.zeros(y.shape)
@@ -265,21 +251,9 @@ def mismatch(
 
 @kernel
 def assemble(
-    col: Array,
-    cols: IntArray,
-    width: IntArray,
-    s: Array,
-    full: BoolArray,
-    loose: BoolArray,
-    demand: Array,
-    supply: Array,
-    y: Array,
-    d: Array,
-    schur: Array,
-    excess: Array,
-    alpha: Array,
-    beta: Array,
-) -> None:
+    col: Array, cols: IntArray, width: IntArray, s: Array, full: BoolArray, loose: BoolArray, demand: Array,
+    supply: Array, y: Array, d: Array, schur: Array, excess: Array, alpha: Array, beta: Array,
+) -> None:  # fmt: skip
     """Fill the Newton system of Eq. (10) for the columns' multipliers: D = y^2 / (s n), matrix and right-hand side.
 
     A column that is not full, or has no loose pair, gets the equation beta = 0.

@@ -1,1 +1,1 @@
-"""The commands of the command line that have a file of their own; `bilinq.cli` puts them together."""
+"""The commands of the command line that have a file of their own; `bilinq.commands.app` puts them together."""

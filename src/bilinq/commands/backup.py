@@ -1,4 +1,4 @@
-"""`bilinq backup` and `bilinq restore`: copies of the database, made while a service runs, and put back while none does."""
+"""`bilinq backup` and `bilinq restore`: copies of the database of the live service."""
 
 from __future__ import annotations
 
@@ -7,43 +7,43 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
+
+from bilinq.commands.shared import Database
 
 if TYPE_CHECKING:
     from bilinq.live.store import Store
 
-Database = Annotated[
-    str | None,
-    typer.Option(help="sqlite:///FILE or postgresql://...; BILINQ_DATABASE or sqlite:///bilinq.db unless given."),
-]
-
 
 def backup(
-    out: Annotated[Path, typer.Option(help="A new file, which only its owner may read.")],
+    out: Annotated[Path, Option(help="New file for the backup; only its owner may read it.")],
     database: Database = None,
 ) -> None:
-    """Copy a SQLite database, as it is at one moment, to a new file; a service may use it meanwhile.
+    """Copy a SQLite database, also while a service uses it.
 
-    The copy is checked before it gets its name. PostgreSQL has pg_dump for this.
+    The backup is the state of the database at one point in time. It is checked before it gets its name. For PostgreSQL
+    use pg_dump.
     """
-    _with(database, lambda store: store.backup(out))
-    typer.echo(f"{out} has {out.stat().st_size} bytes, and is whole")
+    _run(database, lambda store: store.backup(out))
+    typer.echo(f"{out} has {out.stat().st_size} bytes and is complete")
 
 
 def restore(
-    file: Annotated[Path | None, typer.Argument(help="A backup; none for PostgreSQL, after pg_restore.")] = None,
+    file: Annotated[Path | None, Argument(help="A backup; omit it for PostgreSQL, after pg_restore.")] = None,
     database: Database = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a database that is there.")] = False,
+    force: Annotated[bool, Option("--force", help="Replace a database that exists.")] = False,
 ) -> None:
-    """Put a backup in the place of the database, which no service may use meanwhile, after checks that it is whole.
+    """Replace the database by a backup, while no service uses it.
 
-    New jobs, leases and servers get numbers that were never used, so that workers which still hold leases from after
-    the backup are refused. With PostgreSQL run pg_restore first and then this, without a file, for the same reason.
+    The backup is checked first. New jobs, leases and servers get numbers that were never used, so that the service refuses
+    workers whose leases are newer than the backup. With PostgreSQL run pg_restore first and then this command, without a
+    file, for the same reason.
     """
-    _with(database, lambda store: store.restore(file, force=force))
+    _run(database, lambda store: store.restore(file, force=force))
     typer.echo("restored; start the service as usual")
 
 
-def _with(database: str | None, work: Callable[[Store], Awaitable[None]]) -> None:
+def _run(database: str | None, work: Callable[[Store], Awaitable[None]]) -> None:
     import asyncio
 
     from bilinq.live.settings import load

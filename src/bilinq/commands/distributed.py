@@ -7,53 +7,60 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
+from typer import Option
 
-from bilinq.commands.distributed_ray import compare
+from bilinq.commands.shared import Json, print_json, whole_numbers
 from bilinq.errors import BadInput
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from bilinq.distributed import System
-    from bilinq.distributed.kinds import Nodes
+    from bilinq.distributed.on_ray import RayRun
+    from bilinq.distributed.on_ray.run import Effort
     from bilinq.distributed.survey import Trial
+    from bilinq.distributed.system import Nodes
 
 
 def distributed(
-    job_classes: Annotated[int, typer.Option(help="Of the drawn system.")] = 4,
-    server_classes: Annotated[int, typer.Option(help="Of the drawn system.")] = 3,
+    job_classes: Annotated[int, Option(help="Number of job classes of the random system.")] = 4,
+    server_classes: Annotated[int, Option(help="Number of server classes of the random system.")] = 3,
     penalty: Annotated[
-        str, typer.Option(help="power:BETA, bounded:BETA,CEILING or barrier; what a server class charges for its load.")
+        str, Option(help="What a server class charges for its load: power:BETA, bounded:BETA,CEILING or barrier.")
     ] = "power:2",
-    delay: Annotated[str, typer.Option(help="Least and largest delay one way, in rounds.")] = "1,5",
+    delay: Annotated[str, Option(help="Smallest and largest one-way delay, in rounds.")] = "1,5",
     fraction: Annotated[
-        str, typer.Option(help="Gains to try, in parts of what is proved stable for rounds.")
+        str, Option(help="Gains to try, as fractions of the gain that is proved stable for rounds.")
     ] = "0.25,0.5,0.9,1,1.5",
-    nodes: Annotated[str, typer.Option(help="Who computes: job or server.")] = "job",
-    rule: Annotated[str, typer.Option(help="scaled, delayed, printed, or several with commas.")] = "scaled,printed",
-    rounds: Annotated[int, typer.Option(help="The most rounds to run.")] = 4000,
-    V: Annotated[float, typer.Option("--V", help="Weight of rewards against queues.")] = 10.0,
-    seed: Annotated[int, typer.Option(help="Seed of the drawn system.")] = 0,
-    plot: Annotated[Path | None, typer.Option(help="PNG file for the stability map; takes about ten seconds.")] = None,
+    nodes: Annotated[str, Option(help="Nodes that compute the rates: job or server.")] = "job",
+    rule: Annotated[str, Option(help="scaled, delayed or printed, or several separated by commas.")] = "scaled,printed",
+    rounds: Annotated[int, Option(help="Maximum number of rounds.")] = 4000,
+    V: Annotated[float, Option("--V", help="Weight of rewards against queues.")] = 10.0,
+    seed: Annotated[int, Option(help="Seed of the random system.")] = 0,
+    plot: Annotated[Path | None, Option(help="PNG file for the stability map; takes about ten seconds.")] = None,
     engine: Annotated[
-        str, typer.Option(help="in-process: a survey of gains; ray: actors that exchange messages, without set delays.")
+        str, Option(help="in-process: a survey of gains; ray: actors that exchange messages, without set delays.")
     ] = "in-process",
     shards: Annotated[
-        str, typer.Option(help="On Ray: actors in all, or those of job nodes and of server nodes.")
+        str, Option(help="With ray: number of actors in total, or for job nodes and for server nodes: 8 or 6,2.")
     ] = "8",
-    tolerance: Annotated[float, typer.Option(help="On Ray: the gap to reach; 0.01 is as if all got 1 % less.")] = 0.01,
+    tolerance: Annotated[
+        float, Option(help="With ray: the gap to reach; 0.01 is the same as 1 % less for all.")
+    ] = 0.01,
     address: Annotated[
-        str | None, typer.Option(help="Of a Ray cluster, host:port or auto; else a Ray of its own.")
+        str | None,
+        Option(help="Address of a Ray cluster, host:port or auto. [default: start Ray on this machine]"),
     ] = None,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print JSON for programs instead of a table for people.")
-    ] = False,
+    json: Json = False,
 ) -> None:
-    """Let nodes compute an allocation: margins, growth rates and rounds to 1 % of the optimum, for several gains."""
+    """Survey gains for nodes that compute an allocation.
+
+    For each gain it prints the margin, the growth rate and the number of rounds to 1 % of the optimum.
+    """
     from bilinq.arrays import count, one_of
     from bilinq.distributed import System
     from bilinq.distributed.survey import survey
-    from bilinq.settings import make_penalty, parse_numbers
+    from bilinq.policies.registry import make_penalty, parse_numbers
 
     one_of("nodes", nodes, ("job", "server"))
     who = cast("Nodes", nodes)
@@ -63,7 +70,7 @@ def distributed(
     sizes = job_classes, server_classes
     system = System.synthetic(*sizes, **options, seed=count("seed", seed, 0))
     if one_of("engine", engine, ("in-process", "ray")) == "ray":
-        compare(system.with_delays(0.0, 0.0), shards, address, tolerance, json)
+        _compare_on_ray(system.with_delays(0.0, 0.0), shards, address, tolerance, json)
         return
     trials = survey(system, fractions=parse_numbers("fraction", fraction), nodes=who, rules=rules, rounds=rounds)
     facts = _facts(system, who)
@@ -73,7 +80,7 @@ def distributed(
 
 
 def _facts(system: System, nodes: Nodes) -> dict[str, float]:
-    """Return what belongs to the system rather than to a gain."""
+    """Return figures of the system, which do not depend on the gain."""
     from bilinq.distributed import boundary, shortfall
 
     facts = {"residual": float(system.equilibrium.residual), "shortfall": float(shortfall(system))}
@@ -89,11 +96,10 @@ def _facts(system: System, nodes: Nodes) -> dict[str, float]:
 
 
 def _show(system: System, trials: Sequence[Trial], facts: dict[str, float], json: bool) -> None:
-    from bilinq import tables
-    from bilinq.plain import to_json
+    from bilinq.commands import tables
 
     if json:
-        typer.echo(to_json({"system": repr(system), "trials": list(trials)} | facts, indent=2))
+        print_json({"system": repr(system), "trials": list(trials)} | facts)
         return
     tables.show(_table(system, trials))
     typer.echo(
@@ -125,11 +131,59 @@ def _table(system: System, trials: Sequence[Trial]) -> Table:
 
 
 def _draw(path: Path, systems: Sequence[System], nodes: Nodes, rounds: int) -> None:
-    from bilinq.lab import picture, stability
+    from bilinq.lab import stability, style
 
     try:
         path.touch()
     except OSError as error:
         raise BadInput(f"plot must be a file that can be written; {path}: {error.strerror}") from None
-    path.write_bytes(picture.png(stability.draw(systems, nodes=nodes, rounds=rounds)))
+    path.write_bytes(style.png(stability.draw(systems, nodes=nodes, rounds=rounds)))
     typer.echo(f"figure: {path}", err=True)
+
+
+def _compare_on_ray(system: System, shards: str, address: str | None, tolerance: float, json: bool) -> None:
+    """Compute the allocation on Ray and in one process, and print what each took."""
+    from bilinq.distributed import on_ray
+    from bilinq.distributed.on_ray import run as engines
+
+    numbers = whole_numbers("shards", shards, "one whole number, or two separated by a comma")
+    run = on_ray.solve(system, shards=numbers, address=address, tolerance=tolerance)
+    efforts = [engines.in_process(system, tolerance), engines.solved(system), engines.on_ray(run)]
+    if not json:
+        _show_efforts(system, efforts, run)
+        return
+    about = {"system": repr(system), "engines": efforts, "distance": run.distance}
+    print_json(about | {"round_trip": run.round_trip, "restarts": run.restarts, "absent": run.absent})
+
+
+def _show_efforts(system: System, efforts: Sequence[Effort], run: RayRun) -> None:
+    import numpy as np
+
+    from bilinq.commands import tables
+
+    tables.show(_effort_table(system, efforts))
+    typer.echo(
+        f"median round trips of shards {1e3 * np.nanmin(run.round_trip):.1f} to {1e3 * np.nanmax(run.round_trip):.1f} ms; "
+        f"sums within {run.distance:.1e} of the fixed point"
+    )
+    for name, number in run.restarts.items():
+        typer.echo(f"{name} was replaced {number} times")
+    for name in run.absent:
+        typer.echo(f"{name} did not come back; its part is missing from the result")
+
+
+def _effort_table(system: System, efforts: Sequence[Effort]) -> Table:
+    from rich.table import Table
+
+    table = Table(
+        title=str(system),
+        caption="iterations: passes over all rows; gap: certified, 0.01 is the same as 1 % less for all",
+    )
+    for name in ("engine", "seconds", "to start", "iterations", "messages", "kB", "gap at most"):
+        table.add_column(name, justify="left" if name == "engine" else "right")
+    for effort in efforts:
+        table.add_row(
+            effort.engine, f"{effort.seconds:.3f}", f"{effort.start_seconds:.1f}", f"{effort.iterations:.0f}",
+            str(effort.messages), f"{effort.bytes / 1e3:.0f}", f"{effort.gap:.1e}",
+        )  # fmt: skip
+    return table

@@ -1,143 +1,143 @@
-"""`bilinq keys`: make, list, rotate and revoke API keys, in the database or through a running service."""
+"""`bilinq keys`: create, list, rotate and revoke API keys, in the database or through a running service."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
+from typer import Argument, Option
+
+from bilinq.commands.shared import Database, Json, print_structs
+from bilinq.errors import BadInput, Unavailable
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from bilinq.live.client import Client
-    from bilinq.live.messages import KeyInfo
+    from bilinq.client import Client
     from bilinq.live.store import Transaction
+    from bilinq.live.wire.messages import KeyInfo
 
 T = TypeVar("T")
 
-app = typer.Typer(
-    help="Make, list, rotate and revoke the keys of the live service.", no_args_is_help=True, rich_markup_mode=None
-)
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
-Database = Annotated[
-    str | None,
-    typer.Option(help="sqlite:///FILE or postgresql://...; BILINQ_DATABASE or sqlite:///bilinq.db unless given."),
-]
-Url = Annotated[str | None, typer.Option(help="Address of a running service, instead of a database.")]
-Key = Annotated[str | None, typer.Option(help="A key with scope admin, for --url; BILINQ_KEY unless given.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
+Url = Annotated[str | None, Option(help="Address of a running service, instead of --database.")]
+Key = Annotated[str | None, Option(help="Key with scope admin, for --url. [default: BILINQ_KEY]")]
+Prefix = Annotated[str, Argument(help="The eight characters of the key after bq_.")]
 
 
 @app.callback()
 def main() -> None:
-    """Make, list and revoke the keys of the live service."""
+    """Create, list, rotate and revoke keys of the live service."""
 
 
 @app.command()
 def create(
-    scope: Annotated[list[str], typer.Option(help="submit, work, read or admin; repeat.")],
-    namespace: Annotated[str, typer.Option(help="Whose jobs the key sees.")] = "default",
-    name: Annotated[str, typer.Option(help="What the key is for.")] = "",
-    days: Annotated[float | None, typer.Option(help="Days until it expires; never unless given.")] = None,
+    scope: Annotated[list[str], Option(help="submit, work, read or admin; repeatable.")],
+    namespace: Annotated[str, Option(help="Namespace of the jobs that the key can see.")] = "default",
+    name: Annotated[str, Option(help="Name of the key, to recognise it later.")] = "",
+    days: Annotated[float | None, Option(help="Days until the key expires. [default: never]")] = None,
     database: Database = None,
     url: Url = None,
     key: Key = None,
     json: Json = False,
 ) -> None:
-    """Make a key and print it, once: only a hash of it is kept."""
+    """Create a key and print it.
+
+    This is the only time that it is shown: the service keeps a hash.
+    """
     import time
 
-    from bilinq.live import keyring
-    from bilinq.live.fields import convert
-    from bilinq.live.keys import LOCAL, check_scopes
-    from bilinq.live.messages import NewKey
+    from bilinq.live.keys import LOCAL, check_scopes, create_key
+    from bilinq.live.wire.messages import NewKey
+    from bilinq.live.wire.queries import convert
 
     given = {"scopes": check_scopes(scope), "name": name, "namespace": namespace, "days": days}
     new: NewKey = convert(given, NewKey)
-    made = _do(
-        database,
-        url,
-        key,
-        lambda tx: keyring.create(tx, LOCAL, new, time.time()),
-        lambda client: client.create_key(new),
-    )
+    made = _run(
+        database, url, key,
+        lambda tx: create_key(tx, LOCAL, new, time.time()), lambda client: client.create_key(new),
+    )  # fmt: skip
     if json:
-        _print_json(made)
+        print_structs(made)
         return
     typer.echo(made.key)
-    typer.echo(f"scopes {', '.join(made.info.scopes)}; it is shown only now", err=True)
+    typer.echo(f"scopes {', '.join(made.info.scopes)}; store the key now, it is not shown again", err=True)
 
 
 @app.command("list")
 def list_keys(database: Database = None, url: Url = None, key: Key = None, json: Json = False) -> None:
-    """List what is known of all keys."""
-    from bilinq.live import keyring
+    """List all keys: scopes, namespace, and when they expire."""
+    from bilinq.live import keys
 
-    found = _do(database, url, key, lambda tx: keyring.listed(tx).keys, lambda client: client.keys(), writes=False)
+    found = _run(database, url, key, keys.list_keys, lambda client: client.keys(), writes=False)
     if json:
-        _print_json(found)
+        print_structs(found)
         return
-    from bilinq.tables import show
+    from bilinq.commands.tables import show
 
     show(_table(found))
 
 
 @app.command()
 def revoke(
-    prefix: Annotated[str, typer.Argument(help="The eight characters after bq_ that name the key.")],
+    prefix: Prefix,
     database: Database = None,
     url: Url = None,
     key: Key = None,
     json: Json = False,
 ) -> None:
-    """Make a key useless for good."""
+    """Revoke a key at once and for good."""
     import time
 
-    from bilinq.live import keyring
-    from bilinq.live.keys import LOCAL
+    from bilinq.live.keys import LOCAL, revoke_key
 
-    info = _do(
+    info = _run(
         database, url, key,
-        lambda tx: keyring.revoke(tx, LOCAL, prefix, time.time()), lambda client: client.revoke_key(prefix),
+        lambda tx: revoke_key(tx, LOCAL, prefix, time.time()), lambda client: client.revoke_key(prefix),
     )  # fmt: skip
     if json:
-        _print_json(info)
+        print_structs(info)
     else:
         typer.echo(f"{info.prefix} is revoked")
 
 
 @app.command()
 def rotate(
-    prefix: Annotated[str, typer.Argument(help="The eight characters after bq_ that name the key.")],
-    grace: Annotated[float, typer.Option(help="Hours that the old key stays good.")] = 24.0,
+    prefix: Prefix,
+    grace: Annotated[float, Option(help="Hours for which the old key stays valid.")] = 24.0,
     database: Database = None,
     url: Url = None,
     key: Key = None,
     json: Json = False,
 ) -> None:
-    """Make a key in the place of another, which expires after a while, and print it, once."""
+    """Create a key that replaces another, and print it.
+
+    The old key expires after --grace hours.
+    """
     import time
 
-    from bilinq.live import keyring
-    from bilinq.live.fields import convert
-    from bilinq.live.keys import LOCAL
-    from bilinq.live.messages import Rotate
+    from bilinq.live.keys import LOCAL, rotate_key
+    from bilinq.live.wire.messages import Rotate
+    from bilinq.live.wire.queries import convert
 
     seconds = convert({"grace": 3600.0 * grace}, Rotate).grace
-    made = _do(
+    made = _run(
         database, url, key,
-        lambda tx: keyring.rotate(tx, LOCAL, prefix, seconds, time.time()),
+        lambda tx: rotate_key(tx, LOCAL, prefix, seconds, time.time()),
         lambda client: client.rotate_key(prefix, seconds),
     )  # fmt: skip
     if json:
-        _print_json(made)
+        print_structs(made)
         return
     typer.echo(made.key)
-    typer.echo(f"it takes the place of {prefix}, which expires in {grace:g} hours; it is shown only now", err=True)
+    typer.echo(
+        f"it replaces {prefix}, which expires in {grace:g} hours; store the key now, it is not shown again", err=True
+    )
 
 
-def _do(
+def _run(
     database: str | None,
     url: str | None,
     key: str | None,
@@ -146,24 +146,21 @@ def _do(
     *,
     writes: bool = True,
 ) -> T:
-    """Return what the operation gives in the database, or the call at the service."""
-    from bilinq.errors import BadInput
-
+    """Return the result of the operation in the database, or with `url` of the call to the service."""
     if url is None:
         return _in_database(database, locally, writes)
     if database is not None:
-        raise BadInput("--database and --url exclude each other; give one of them")
-    from bilinq.live.client import Client
+        raise BadInput("--database and --url exclude each other; use one of them")
+    from bilinq.client import Client
 
     with Client(url, key=key) as client:
         return remotely(client)
 
 
 def _in_database(database: str | None, operation: Callable[[Transaction], T], writes: bool) -> T:
-    """Return what the operation gives in a transaction of its own; one that writes is not for a database in use."""
+    """Return the result of the operation in a transaction of its own; one that writes needs a database that nobody uses."""
     import asyncio
 
-    from bilinq.errors import Away, BadInput
     from bilinq.live.settings import load
     from bilinq.live.store import open_store
 
@@ -177,8 +174,8 @@ def _in_database(database: str | None, operation: Callable[[Transaction], T], wr
 
     try:
         return asyncio.run(work())
-    except Away as error:
-        raise BadInput(f"{error}; if a service runs there, ask it: --url http://HOST:PORT --key ADMIN-KEY") from None
+    except Unavailable as error:
+        raise BadInput(f"{error}; if a service is running, use it: --url http://HOST:PORT --key ADMIN-KEY") from None
 
 
 def _table(found: list[KeyInfo]) -> Table:
@@ -195,9 +192,3 @@ def _day(seconds: float | None) -> str:
     from datetime import UTC, datetime
 
     return "" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")
-
-
-def _print_json(value: Any) -> None:
-    import msgspec
-
-    typer.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())

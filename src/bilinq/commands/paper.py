@@ -6,51 +6,57 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bilinq.commands.shared import INTERRUPTED, Json, print_json
+
 if TYPE_CHECKING:
     from rich.table import Table
 
     from bilinq.lab.claims import Claim
 
-INTERRUPTED = 130
-"""Exit code after Ctrl-C, as shells have it."""
-
 
 def paper(
-    figure: Annotated[list[str] | None, typer.Argument(help="Names of figures; all unless given.")] = None,
+    figure: Annotated[list[str] | None, typer.Argument(help="Names of figures; default: all.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for report, figures, data and finished runs.")] = Path("out/paper"),
     preset: Annotated[
-        str, typer.Option(help="Settings that figures show: published (the authors' code), paper or calibrated.")
+        str, typer.Option(help="Settings that the figures show: published (the authors' code), paper or calibrated.")
     ] = "published",
     quick: Annotated[
-        bool, typer.Option("--quick", help="A look in a few seconds: few replications and points.")
+        bool, typer.Option("--quick", help="Finish in a few seconds, with few replications and points.")
     ] = False,
-    replications: Annotated[int | None, typer.Option(help="Instances behind each mean; 100, or 5 if quick.")] = None,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same bytes of data.")] = 1,
-    workers: Annotated[int | None, typer.Option(help="Processes; one for each core unless given.")] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Run again what is finished already.")] = False,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print JSON for programs instead of a table for people.")
-    ] = False,
+    replications: Annotated[
+        int | None, typer.Option(help="Instances behind each mean; default: 100, or 5 with --quick.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed; the same seed gives the same data, byte for byte.")] = 1,
+    workers: Annotated[int | None, typer.Option(help="Processes; default: one for each core.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Run everything again, even finished runs.")] = False,
+    engine: Annotated[
+        str, typer.Option(help="Where simulations run: processes, or ray for a Ray cluster.")
+    ] = "processes",
+    address: Annotated[
+        str | None, typer.Option(help="Of the Ray cluster, host:port or auto; default: a private Ray.")
+    ] = None,
+    json: Json = False,
 ) -> None:
-    """Redraw the paper's figures from fresh runs, judge its claims and write a report."""
-    from bilinq.processes import get_ready
+    """Redraw the paper's figures and judge its claims in a report."""
+    from bilinq.experiments.workers import preload
 
-    if workers != 1:
-        get_ready("bilinq.lab.paper")
-    from bilinq import tables
-    from bilinq.lab.options import Options
+    if engine == "processes" and workers != 1:
+        preload("bilinq.lab.paper")
+    from bilinq.commands import tables
+    from bilinq.lab.figure import ReportOptions
     from bilinq.lab.paper import redraw
-    from bilinq.plain import to_json
 
-    options = Options(preset, replications, quick, seed)
+    options = ReportOptions(preset, replications, quick, seed)
     try:
-        with tables.Bar("thousand slots") as bar:
-            made = redraw(options, out, figure or None, workers=workers, progress=bar, fresh=fresh)
+        with tables.Bar("slots") as bar:
+            made = redraw(
+                options, out, figure or None, workers=workers, progress=bar, fresh=fresh, engine=engine, address=address
+            )
     except KeyboardInterrupt:
-        typer.echo(f"interrupted; finished runs are in {out}, run the same command to go on", err=True)
+        typer.echo(f"interrupted; finished runs are in {out}, run the same command to continue", err=True)
         raise typer.Exit(INTERRUPTED) from None
     if json:
-        typer.echo(to_json(made.document(), indent=2))
+        print_json(made.document())
         return
     if made.claims:
         tables.show(_claims_table(made.claims))

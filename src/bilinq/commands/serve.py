@@ -1,103 +1,110 @@
-"""`bilinq serve`: the live service."""
+"""`bilinq serve`: the live service, with an option for each of its settings."""
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
+from importlib.util import find_spec
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import typer
+from typer import Option
 
 from bilinq.errors import BadInput
+from bilinq.live.settings import SETTINGS
 
 if TYPE_CHECKING:
-    from bilinq.live.settings import Settings
+    from bilinq.live.settings import ServiceSettings, SettingField
+
+OPPOSITE = {"work_conserving": "may-idle"}
+"""Options that switch a setting off and are not called --no-SETTING."""
 
 
 def serve(
-    config: Annotated[Path | None, typer.Option(help="TOML file with settings and classes.")] = None,
-    database: Annotated[
-        str | None, typer.Option(help="sqlite:///FILE or postgresql://...; sqlite:///bilinq.db unless given.")
-    ] = None,
-    host: Annotated[str | None, typer.Option(help="Address to listen on; 127.0.0.1 unless given.")] = None,
-    port: Annotated[int | None, typer.Option(help="8000 unless given; 0 is any free one.")] = None,
-    advertise: Annotated[
-        str | None, typer.Option(help="Address under which other processes on the same database reach this one.")
-    ] = None,
-    policy: Annotated[
-        str | None, typer.Option(help="sabr (unless given), or first-come: first come, first served, to compare with.")
-    ] = None,
-    slot: Annotated[float | None, typer.Option(help="Seconds of a slot; 0.05 unless given.")] = None,
-    lease: Annotated[float | None, typer.Option(help="Seconds until a lease expires; 30 unless given.")] = None,
-    max_attempts: Annotated[int | None, typer.Option(help="Failures until a job is dead; 5 unless given.")] = None,
-    target_wait: Annotated[float | None, typer.Option(help="Seconds of waiting to aim at; 2 unless given.")] = None,
-    V: Annotated[float | None, typer.Option("--V", help="Weight of rewards against queues, instead.")] = None,
-    reward_low: Annotated[float | None, typer.Option(help="Least reward; 0 unless given.")] = None,
-    reward_high: Annotated[float | None, typer.Option(help="Largest reward; 1 unless given.")] = None,
-    gamma: Annotated[float | None, typer.Option(help="Cost of using a server; 1.2 unless given.")] = None,
-    exploration: Annotated[str | None, typer.Option(help="thompson (unless given), ucb or none.")] = None,
-    work_conserving: Annotated[
-        bool | None, typer.Option("--work-conserving/--may-idle", help="Whether no server idles while a job waits.")
-    ] = None,
-    backlog: Annotated[int | None, typer.Option(help="Most waiting jobs of a class; 100,000 unless given.")] = None,
-    max_body: Annotated[int | None, typer.Option(help="Most bytes of a request; 1 MiB unless given.")] = None,
-    rate: Annotated[
-        float | None, typer.Option(help="Requests a second of each key; 2,000 unless given, 0 is no limit.")
-    ] = None,
-    retention: Annotated[
-        float | None, typer.Option(help="Seconds that ended jobs are kept; for ever unless given.")
-    ] = None,
-    server_retention: Annotated[
-        float | None, typer.Option(help="Seconds that servers are kept which went away; a week unless given.")
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of the scheduler.")] = None,
-    checkpoint_every: Annotated[
-        float | None, typer.Option(help="Seconds between checkpoints of what was learnt; 60 unless given.")
-    ] = None,
-    log_requests: Annotated[
-        bool | None, typer.Option("--log-requests/--no-log-requests", help="A log line for each request.")
-    ] = None,
-    sample: Annotated[
-        float | None, typer.Option(help="Seconds between two moments for those who watch; 1 unless given.")
-    ] = None,
-    history: Annotated[float | None, typer.Option(help="Seconds that moments are kept; 3600 unless given.")] = None,
-    log_format: Annotated[
-        str | None, typer.Option(help="text (unless given), or json: an object on each line.")
-    ] = None,
-    metrics: Annotated[str | None, typer.Option(help="key (unless given): /metrics needs one; or open.")] = None,
+    config: Annotated[Path | None, Option(help="TOML file with settings and classes.")] = None,
     demo: Annotated[
-        bool, typer.Option("--demo", help="With a simulated fleet, to watch; for this computer only.")
+        bool, Option("--demo", help="Simulate jobs and workers to watch the service; on this computer only.")
     ] = False,
     fleet: Annotated[
-        str | None, typer.Option(help="Of the demo: gpus (unless given), paper, or trace for Google's.")
+        str | None, Option(help="Fleet of the demo: gpus, paper, or trace for Google's. [default: gpus]")
     ] = None,
-    rival: Annotated[
-        bool | None, typer.Option("--rival/--no-rival", help="In the demo, first come, first served, beside.")
+    baseline: Annotated[
+        bool | None,
+        Option("--baseline/--no-baseline", help="In the demo, also run first come, first served as a baseline."),
     ] = None,
-    rival_url: Annotated[
-        str | None, typer.Option(help="Address of another service, to be shown beside this one.")
-    ] = None,
-    rival_key: Annotated[str | None, typer.Option(help="A key for it with scope read.")] = None,
+    rival: Annotated[bool | None, Option("--rival/--no-rival", hidden=True)] = None,
+    rival_url: Annotated[str | None, Option(hidden=True)] = None,
+    rival_key: Annotated[str | None, Option(hidden=True)] = None,
+    **settings: Any,
 ) -> None:
-    """Run the live scheduler: jobs and workers come over HTTP, see /openapi.json.
+    """Run the live scheduler, an HTTP service for jobs and workers.
 
-    Every option may also come from the environment, as BILINQ_ and its name in capitals, or from the file; options win
-    over the environment, and that over the file.
+    /openapi.json describes the HTTP API. Every setting can also be an environment variable, BILINQ_ and the name in
+    capitals, or a key of the --config file. Options override the environment, and the environment overrides the file.
     """
-    given = dict(locals())
-    demo, fleet, rival = (given.pop(name) for name in ("demo", "fleet", "rival"))
+    given = settings | {"baseline": baseline}
+    for old, value in {"rival": rival, "rival_url": rival_url, "rival_key": rival_key}.items():
+        _take_renamed(given, old, value)
+    baseline = given.pop("baseline")
     if demo:
-        from bilinq.demo.demo import run_demo
-
-        run_demo(fleet or "gpus", given, typer.echo, rival=bool(rival))
+        _run_demo(fleet or "gpus", given | {"config": config}, baseline=bool(baseline))
         return
-    if fleet is not None or rival is not None:
-        raise BadInput("--fleet and --rival are for --demo; give that, too")
+    if fleet is not None or baseline is not None:
+        raise BadInput("--fleet and --baseline are options of --demo; add --demo")
     from bilinq.live.settings import load
 
-    _run(load(given.pop("config"), given))
+    _run(load(config, given))
 
 
-def _run(settings: Settings) -> None:
+def _take_renamed(given: dict[str, Any], old: str, value: Any) -> None:
+    """Use the value of a deprecated option for the option that replaces it, unless that is given too."""
+    if value is not None:
+        new = old.replace("rival", "baseline")
+        shown, now = (f"--{name.replace('_', '-')}" for name in (old, new))
+        warnings.warn(f"{shown} is deprecated and will be removed in the next version; use {now}", stacklevel=2)
+        given[new] = value if given[new] is None else given[new]
+
+
+def _setting_options() -> Iterator[Parameter]:
+    """Yield an option for each setting, as Typer reads it: names, types, defaults and help are those of the settings."""
+    for name, setting in SETTINGS.items():
+        kind = setting.type
+        while get_origin(kind) is not Literal and get_args(kind):  # without rules and None
+            kind = get_args(kind)[0]
+        choice = get_args(kind)
+        option = Option(_flag(name, kind), help=_help(setting), metavar=f"[{'|'.join(choice)}]" if choice else None)
+        annotation: Any = Annotated[(str if choice else kind) | None, option]
+        yield Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=annotation)
+
+
+def _flag(name: str, kind: Any) -> str:
+    words = name.replace("_", "-")
+    return f"--{words}/--{OPPOSITE.get(name, f'no-{words}')}" if kind is bool else f"--{words}"
+
+
+def _help(setting: SettingField) -> str:
+    if setting.default is None or isinstance(setting.default, bool):
+        return setting.description
+    shown = f"{setting.default:g}" if isinstance(setting.default, float) else setting.default
+    return f"{setting.description} [default: {shown}]"
+
+
+_config, *_others, _ = signature(serve, eval_str=True).parameters.values()
+serve.__signature__ = Signature([_config, *_setting_options(), *_others])  # type: ignore[attr-defined]
+
+
+def _run_demo(fleet: str, options: dict[str, Any], *, baseline: bool) -> None:
+    from bilinq.demo.demo import run_demo
+
+    for package in ("httpx", "uvloop"):
+        if find_spec(package) is None:  # otherwise only the log of the demo's processes would show it
+            raise ModuleNotFoundError(name=package)
+    run_demo(fleet, options, typer.echo, baseline=baseline)
+
+
+def _run(settings: ServiceSettings) -> None:
     import uvloop
 
     from bilinq.live import tracing

@@ -1,4 +1,4 @@
-"""`bilinq submit`: jobs for the live service."""
+"""`bilinq submit`: send jobs to the live service."""
 
 from __future__ import annotations
 
@@ -7,62 +7,62 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
+from bilinq.commands.shared import Json, Url, print_structs, read_text, source_name
 from bilinq.errors import BadInput
 
 if TYPE_CHECKING:
     from msgspec import Raw
 
-    from bilinq.live.client import Client
-    from bilinq.live.messages import Job, JobRef, NewJob
+    from bilinq.client import Client
+    from bilinq.live.wire.messages import Job, JobRef, NewJob
 
 ROOM = 900_000
-"""Bytes of payload in one request, somewhat below what the service takes."""
+"""Bytes of payload in one request, somewhat less than the service accepts by default."""
 SLOW = 3.0
-"""Seconds without an answer after which the user is told."""
+"""Seconds without a response after which the user gets a message."""
 NOT_DONE = 1
-"""Exit code when a job that was waited for is not done."""
+"""Exit code if --wait was given and a job is not done."""
 
 
 def submit(
-    job_class: Annotated[str, typer.Argument(metavar="CLASS", help="Class of the jobs.")],
-    payload: Annotated[
-        str | None, typer.Option(help="JSON for the worker, or - to read it from standard input; null unless given.")
-    ] = None,
+    job_class: Annotated[str, Argument(metavar="CLASS", help="Class of the jobs.")],
+    payload: Annotated[str | None, Option(help="JSON for the worker, or - for standard input. [default: null]")] = None,
     lines: Annotated[
-        str | None, typer.Option(help="File with a JSON payload in each line, or - for standard input; a job for each.")
+        str | None, Option(help="File with one JSON payload per line, one job each, or - for standard input.")
     ] = None,
-    count: Annotated[int, typer.Option(help="How many jobs with the same payload.")] = 1,
-    units: Annotated[int, typer.Option(help="Services that each job needs.")] = 1,
+    count: Annotated[int, Option(help="Number of jobs with this payload.")] = 1,
+    units: Annotated[int, Option(help="Number of services that each job needs.")] = 1,
     once: Annotated[
-        str | None, typer.Option(help="Word under which these jobs are submitted once, however often this is run.")
+        str | None, Option(help="Name of this submission: running the command again with it adds no jobs.")
     ] = None,
     wait: Annotated[
-        float | None, typer.Option(help="Wait up to so many seconds for the jobs to end, and print what came of them.")
+        float | None, Option(help="Wait up to this many seconds for the jobs to end, and print their results.")
     ] = None,
-    url: Annotated[str | None, typer.Option(help="Address of the service; BILINQ_URL unless given.")] = None,
+    url: Url = None,
     key: Annotated[
-        str | None, typer.Option(help="Key with scope submit; better in BILINQ_KEY, where other users do not see it.")
+        str | None, Option(help="Key with scope submit. [default: BILINQ_KEY, which hides it from other users]")
     ] = None,
-    timeout: Annotated[float, typer.Option(help="Seconds to try while the service is busy or away.")] = 30.0,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")] = False,
+    timeout: Annotated[float, Option(help="Seconds to retry while the service is busy or unavailable.")] = 30.0,
+    json: Json = False,
 ) -> None:
-    """Submit jobs and print their ids, one in each line.
+    """Submit jobs and print their ids, one per line.
 
     With --wait the exit code is 1 if a job is not done by then.
     """
     from bilinq.arrays import count as whole
-    from bilinq.live.client import Client
-    from bilinq.live.client.bodies import new_key
-    from bilinq.live.messages import NewJob
+    from bilinq.client import Client
+    from bilinq.client.calls import new_key
+    from bilinq.live.wire.messages import NewJob
 
     if lines is not None and (payload is not None or count != 1):
-        raise BadInput("--lines must stand without --payload and --count")
+        raise BadInput("--lines excludes --payload and --count; use either --lines or these")
     payloads = [_payload(payload)] * whole("count", count) if lines is None else _lines(lines)
     word = once or new_key()
     jobs = [NewJob(job_class, one, f"{word}-{k}", whole("units", units)) for k, one in enumerate(payloads)]
     with Client(url, key, timeout=timeout) as client:
-        with _saying_if_slow(f"no answer from {client.link.url} yet; trying for {timeout:g} s"):
+        with _message_if_slow(f"no response from {client.link.url} yet; retrying for up to {timeout:g} s"):
             refs = _send(client, jobs, word)
         if wait is None:
             _show(refs, [f"{ref.id}" for ref in refs], json)
@@ -74,8 +74,8 @@ def submit(
 
 
 @contextmanager
-def _saying_if_slow(text: str) -> Iterator[None]:
-    """Tell the user why nothing happens, if it takes long."""
+def _message_if_slow(text: str) -> Iterator[None]:
+    """Print a message if the block takes long."""
     import threading
 
     timer = threading.Timer(SLOW, typer.echo, (text,), {"err": True})
@@ -90,31 +90,17 @@ def _saying_if_slow(text: str) -> Iterator[None]:
 def _payload(text: str | None) -> Raw | None:
     if text is None:
         return None
-    name = "standard input" if text == "-" else "payload"
-    return _checked(name, _read("-") if text == "-" else text)
+    return _checked("standard input", read_text("-")) if text == "-" else _checked("payload", text)
 
 
 def _lines(source: str) -> list[Raw]:
     """Return the payloads in a file, without blank lines."""
-    name = "standard input" if source == "-" else source
-    numbered = enumerate(_read(source).splitlines(), 1)
-    return [_checked(f"{name}, line {k}", line) for k, line in numbered if line.strip()]
-
-
-def _read(source: str) -> str:
-    import sys
-    from pathlib import Path
-
-    try:
-        return sys.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8")
-    except OSError as error:
-        raise BadInput(f"{source}: cannot be read; {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{source}: is not UTF-8 text; {error.reason} at byte {error.start}") from None
+    numbered = enumerate(read_text(source).splitlines(), 1)
+    return [_checked(f"{source_name(source)}, line {k}", line) for k, line in numbered if line.strip()]
 
 
 def _checked(name: str, text: str) -> Raw:
-    """Return a JSON text as it is."""
+    """Return a text unchanged if it is JSON."""
     import msgspec
 
     try:
@@ -125,7 +111,7 @@ def _checked(name: str, text: str) -> Raw:
 
 
 def _send(client: Client, jobs: Sequence[NewJob], word: str) -> list[JobRef]:
-    """Submit all jobs; if that fails half-way, say how to go on without submitting some of them twice."""
+    """Submit all jobs; if that fails halfway, print how to continue without submitting any job twice."""
     refs: list[JobRef] = []
     try:
         for batch in _batches(jobs):
@@ -133,7 +119,7 @@ def _send(client: Client, jobs: Sequence[NewJob], word: str) -> list[JobRef]:
     except Exception:
         if len(jobs) > 1 or refs:
             typer.echo(
-                f"{len(refs)} of {len(jobs)} jobs are submitted; the same command with --once {word} submits the others",
+                f"{len(refs)} of {len(jobs)} jobs were submitted; add --once {word} to submit the others",
                 err=True,
             )
         raise
@@ -141,8 +127,8 @@ def _send(client: Client, jobs: Sequence[NewJob], word: str) -> list[JobRef]:
 
 
 def _batches(jobs: Sequence[NewJob]) -> Iterator[list[NewJob]]:
-    """Yield the jobs in parts that the service takes."""
-    from bilinq.live.messages import BATCH
+    """Yield the jobs in batches that the service accepts."""
+    from bilinq.live.wire.messages import BATCH
 
     batch: list[NewJob] = []
     room = ROOM
@@ -158,7 +144,7 @@ def _batches(jobs: Sequence[NewJob]) -> Iterator[list[NewJob]]:
 
 
 def _wait(client: Client, refs: Sequence[JobRef], seconds: float) -> list[Job]:
-    """Return the jobs when all have ended, or time is up."""
+    """Return the jobs when all have ended or the time is over."""
     import time
 
     end = time.monotonic() + seconds
@@ -166,7 +152,7 @@ def _wait(client: Client, refs: Sequence[JobRef], seconds: float) -> list[Job]:
 
 
 def _line(job: Job) -> str:
-    """Return a job on a line: id, state and what came of it."""
+    """Return a job as one line: id, state, reward, result and error."""
     import msgspec
 
     reward = [] if job.reward is None else [f"{job.reward:g}"]
@@ -175,8 +161,7 @@ def _line(job: Job) -> str:
 
 
 def _show(jobs: Sequence[Any], lines: Sequence[str], json: bool) -> None:
-    import msgspec
-
-    text = msgspec.json.format(msgspec.json.encode({"jobs": jobs}), indent=2).decode() if json else "\n".join(lines)
-    if text:
-        typer.echo(text)
+    if json:
+        print_structs({"jobs": jobs})
+    elif lines:
+        typer.echo("\n".join(lines))

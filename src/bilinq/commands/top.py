@@ -1,65 +1,70 @@
-"""`bilinq top`: a live service at a glance, in a terminal."""
+"""`bilinq top`: watch a live service in the terminal."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Option
+
+from bilinq.commands.shared import Url
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from bilinq.live.client.link import Link
-    from bilinq.live.top.view import View
+    from bilinq.client.transport import Link
+    from bilinq.commands.screen import View
 
 
 def top(
-    url: Annotated[str | None, typer.Option(help="Address of the service; BILINQ_URL unless given.")] = None,
+    url: Url = None,
     key: Annotated[
-        str | None, typer.Option(help="Key with scope read; better in BILINQ_KEY, where other users do not see it.")
+        str | None, Option(help="Key with scope read. [default: BILINQ_KEY, which hides it from other users]")
     ] = None,
     once: Annotated[
-        bool, typer.Option(help="Print how things are as plain text and end; so also where output is no terminal.")
+        bool,
+        Option("--once", help="Print the state as plain text and exit; the default if the output is not a terminal."),
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print the layout and the last moment as JSON and end.")] = False,
+    json: Annotated[bool, Option("--json", help="Print the layout and the newest sample as JSON and exit.")] = False,
 ) -> None:
-    """Watch a live service: queues, waits, reward against the best possible, servers, what was learnt, recent leases.
+    """Watch a live service in the terminal.
 
-    Ctrl-C ends it. After a restart of the service it goes on.
+    Shows queues, waits, reward against the best possible reward, servers, learnt rewards and recent leases. It survives
+    restarts of the service. Ctrl-C ends it.
     """
     import sys
     from io import TextIOWrapper
 
     from rich.console import Console
 
-    from bilinq.live.client.link import Link
-    from bilinq.live.top.view import View
+    from bilinq.client.transport import Link
+    from bilinq.commands.screen import View
 
     link = Link.to(url, key, timeout=30.0, attempt=5.0, verify=True)
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # names of classes may have letters that the terminal has not
+        sys.stdout.reconfigure(errors="replace")  # names of classes may have characters that the terminal lacks
     view, console = View(link.url), Console()
     if json or once or not console.is_terminal:
-        _look(link, view)
+        _load(link, view)
         _print(view, console, json=json)
     else:
         _watch(link, view, console)
 
 
-def _look(link: Link, view: View) -> None:
-    """Take in how things are."""
-    from bilinq.live.client.events import follow
-    from bilinq.live.top.view import KEPT
+def _load(link: Link, view: View) -> None:
+    """Fetch the current state."""
+    from bilinq.client.events import follow
+    from bilinq.commands.screen import KEPT
 
-    for told in follow(link, KEPT, seconds=0.0):
-        view.take(told)
+    for event in follow(link, KEPT, seconds=0.0):
+        view.update(event)
 
 
 def _print(view: View, console: Console, *, json: bool) -> None:
     import msgspec
     from rich.console import Console
 
-    from bilinq.live.top.picture import Picture
+    from bilinq.commands.screen import Picture
 
     if json:
         typer.echo(msgspec.json.encode({"layout": view.layout, "moment": view.now}).decode())
@@ -69,22 +74,21 @@ def _print(view: View, console: Console, *, json: bool) -> None:
 
 
 def _watch(link: Link, view: View, console: Console) -> None:
-    """Draw again and again until Ctrl-C."""
+    """Redraw the screen until Ctrl-C."""
     import signal
     import sys
 
     from rich.live import Live
 
-    from bilinq.live.client.events import follow
-    from bilinq.live.top.picture import Picture
-    from bilinq.live.top.view import KEPT
+    from bilinq.client.events import follow
+    from bilinq.commands.screen import KEPT, Picture
 
-    _look(link, view)  # what is wrong with address or key is told before the screen is taken
-    view.moments.clear()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the screen comes back
+    _load(link, view)  # errors of address or key are shown before the screen is cleared
+    view.samples.clear()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that Rich restores the screen
     try:
         with Live(Picture(view), console=console, screen=True, refresh_per_second=2):
-            for told in follow(link, KEPT):
-                view.take(told)
+            for event in follow(link, KEPT):
+                view.update(event)
     except KeyboardInterrupt:
         pass

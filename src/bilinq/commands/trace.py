@@ -1,4 +1,4 @@
-"""`bilinq trace`: the digest of a cluster trace, made and shown."""
+"""`bilinq trace`: create and show the digest of a cluster trace."""
 
 from __future__ import annotations
 
@@ -6,41 +6,43 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
+
+from bilinq.commands.shared import Json
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from bilinq.traces import Digest
 
-app = typer.Typer(
-    help="Read cluster-data-2019 and show what the trace experiment uses of it.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of tables for people.")]
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 
 @app.callback()
 def main() -> None:
-    """Read cluster-data-2019 and show what the trace experiment uses of it."""
+    """Digest a cluster trace (cluster-data-2019) and show it."""
 
 
 @app.command()
 def digest(
-    path: Annotated[Path, typer.Argument(help="Folder with the trace's tables: CSV, JSON lines or Parquet.")],
-    out: Annotated[Path, typer.Option(help="File for the digest.")] = Path("digest.json"),
-    until: Annotated[float, typer.Option(help="End of the window in seconds; a trace begins at 600.")] = 5500.0,
-    classes: Annotated[int, typer.Option(help="Job classes, found by k-means.")] = 5,
-    units: Annotated[str, typer.Option(help="rows: instance events, as in the paper; instances: each once.")] = "rows",
-    seed: Annotated[int, typer.Option(help="Seed of k-means.")] = 0,
-    cell: Annotated[str | None, typer.Option(help="Cell, a to h; needed where a file holds several.")] = None,
-    source: Annotated[str | None, typer.Option(help="Source to name; cluster-data-2019 unless given.")] = None,
-    licence: Annotated[str | None, typer.Option(help="Licence to name; CC-BY 4.0 unless given.")] = None,
+    path: Annotated[Path, Argument(help="Folder with the tables of the trace: CSV, JSON lines or Parquet.")],
+    out: Annotated[Path, Option(help="File for the digest.")] = Path("digest.json"),
+    until: Annotated[float, Option(help="End of the time window in seconds; traces begin at 600.")] = 5500.0,
+    classes: Annotated[int, Option(help="Number of job classes, found by k-means.")] = 5,
+    units: Annotated[
+        str, Option(help="rows: count instance events, as in the paper; instances: count each instance once.")
+    ] = "rows",
+    seed: Annotated[int, Option(help="Seed of k-means.")] = 0,
+    cell: Annotated[str | None, Option(help="Cell, a to h; required if a file contains several.")] = None,
+    source: Annotated[str | None, Option(help="Source to record in the digest. [default: cluster-data-2019]")] = None,
+    licence: Annotated[str | None, Option(help="Licence to record in the digest. [default: CC-BY 4.0]")] = None,
     json: Json = False,
 ) -> None:
-    """Write the aggregate figures of a trace to a small JSON file, without raw rows or ids."""
-    from bilinq import tables
+    """Write aggregate figures of a trace to a small JSON file.
+
+    The file contains no raw rows and no ids.
+    """
+    from bilinq.commands import tables
     from bilinq.traces import Digest
 
     options: dict[str, Any] = {"until": until, "classes": classes, "units": units, "seed": seed, "cell": cell}
@@ -54,10 +56,13 @@ def digest(
 
 @app.command()
 def show(
-    file: Annotated[Path | None, typer.Argument(help="A digest; the one that comes with bilinq unless given.")] = None,
+    file: Annotated[Path | None, Argument(help="A digest. [default: the one that comes with bilinq]")] = None,
     json: Json = False,
 ) -> None:
-    """Show a digest: classes, rewards of pairs, how bilinear they are, and what was left out."""
+    """Show a digest: classes, rewards of pairs and omitted data.
+
+    Also shows how well a bilinear model explains the rewards.
+    """
     from bilinq.traces import Digest
 
     _show(Digest.shipped() if file is None else Digest.load(file), json)
@@ -69,7 +74,7 @@ def _show(digest: Digest, json: bool) -> None:
 
         typer.echo(text(digest), nl=False)
         return
-    from bilinq.tables import show as show_table
+    from bilinq.commands.tables import show as show_table
 
     for table in (_jobs(digest), _rewards(digest), _left_out(digest)):
         show_table(table)
@@ -108,7 +113,7 @@ def _rewards(digest: Digest) -> Table:
 
 
 def _left_out(digest: Digest) -> Table:
-    """Return what the digest does not hold."""
+    """Return the data that the digest omits, with counts."""
     from rich.table import Table
 
     table = Table(title="Left out")

@@ -1,53 +1,55 @@
-"""`bilinq work`: a command that serves jobs of the live service."""
+"""`bilinq work`: serve jobs of the live service with a command."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
+
+from bilinq.commands.shared import Url
 
 
 def work(
-    server_class: Annotated[str, typer.Argument(metavar="CLASS", help="Class of the servers that run the command.")],
-    command: Annotated[
-        list[str], typer.Argument(metavar="-- COMMAND", help="Program and its arguments, for each job.")
-    ],
+    server_class: Annotated[str, Argument(metavar="CLASS", help="Server class of this machine.")],
+    command: Annotated[list[str], Argument(metavar="-- COMMAND", help="Program and arguments to run for each job.")],
     reward: Annotated[
         str,
-        typer.Option(
-            help="exit: the highest for exit code 0; duration: the shorter the better; last-line: the last line of output, "
-            'a number or {"reward": x, "done": true, "result": any}.'
+        Option(
+            help="exit: the highest reward for exit code 0; duration: more reward for less time; last-line: the last "
+            'line of output, a number or {"reward": x, "done": true, "result": any}.'
         ),
     ] = "exit",
-    low: Annotated[float, typer.Option(help="Least reward, as the service has it.")] = 0.0,
-    high: Annotated[float, typer.Option(help="Highest reward, as the service has it.")] = 1.0,
+    low: Annotated[float, Option(help="Lowest reward; the same as in the settings of the service.")] = 0.0,
+    high: Annotated[float, Option(help="Highest reward; the same as in the settings of the service.")] = 1.0,
     half: Annotated[
-        float, typer.Option(help="For --reward duration: seconds that earn the middle of low and high.")
+        float, Option(help="For --reward duration: the time in seconds that earns the mean of --low and --high.")
     ] = 10.0,
-    limit: Annotated[float | None, typer.Option(help="Seconds after which a command is ended and has failed.")] = None,
-    servers: Annotated[int, typer.Option(help="How many commands at a time.")] = 1,
-    name: Annotated[
-        str | None, typer.Option(help="Name of the server; the same after a crash frees what it held at once.")
+    limit: Annotated[
+        float | None, Option(help="Seconds after which a command is stopped and counts as failed.")
     ] = None,
-    url: Annotated[str | None, typer.Option(help="Address of the service; BILINQ_URL unless given.")] = None,
+    servers: Annotated[int, Option(help="Number of commands that may run at the same time.")] = 1,
+    name: Annotated[
+        str | None, Option(help="Name of the server; after a crash, the same name frees its jobs at once.")
+    ] = None,
+    url: Url = None,
     key: Annotated[
-        str | None, typer.Option(help="Key with scope work; better in BILINQ_KEY, where other users do not see it.")
+        str | None, Option(help="Key with scope work. [default: BILINQ_KEY, which hides it from other users]")
     ] = None,
 ) -> None:
-    """Run a command for each job that the service gives to this server.
+    """Run a command for each job that this server gets.
 
-    The command reads the job's payload, JSON, from its standard input, and finds BILINQ_JOB_ID, BILINQ_JOB_CLASS,
-    BILINQ_UNITS_LEFT, BILINQ_ATTEMPTS and BILINQ_FENCE in its environment. Exit code 0 is success; anything else gives
-    the job back. SIGTERM or Ctrl-C lets running commands end first; a second one ends them and gives their jobs back.
+    The command reads the payload of the job as JSON from standard input. The environment contains BILINQ_JOB_ID,
+    BILINQ_JOB_CLASS, BILINQ_UNITS_LEFT, BILINQ_ATTEMPTS and BILINQ_FENCE. Exit code 0 is success; any other code fails
+    the attempt and returns the job to its queue. After SIGTERM or Ctrl-C running commands may finish; a second signal
+    stops them and returns their jobs.
     """
     import sys
 
-    from bilinq.live.client import Client, Worker
-    from bilinq.live.client.command import Command
-    from bilinq.live.client.reward import reward_of
+    from bilinq.client import Client, Worker
+    from bilinq.client.command import Command, reward_rule
     from bilinq.live.logs import log_to
 
-    rule = reward_of(reward, low, high, half)
+    rule = reward_rule(reward, low, high, half)
     log_to(sys.stderr)
     with Client(url, key) as client, Command(command, rule, limit) as function:
         Worker(client, server_class, function, name, servers=servers).run()

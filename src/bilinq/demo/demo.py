@@ -1,99 +1,216 @@
-"""The demo itself: it starts services, servers and a stream of jobs, says where to watch, and ends them all on Ctrl-C."""
+"""The demo: a service, its simulated workers and jobs, and what the user reads about them."""
 
+import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from bilinq.demo.children import Child, Children
-from bilinq.demo.places import (
-    HOST,
-    PORT,
-    SQLITE,
-    beside,
-    check_fleet,
-    check_options,
-    check_port,
-    database_of,
-    free_port,
-)
-from bilinq.demo.side import LEAVE, Side
-from bilinq.demo.tasks import Load
-from bilinq.errors import BilinqError
+from bilinq.demo.processes import (
+    SIGNALS,
+    Child,
+    Children,
+    Failed,
+    LoadTask,
+    Opened,
+    Ready,
+    ServeTask,
+    Target,
+    WorkTask,
+)  # fmt: skip
+from bilinq.errors import BadInput, BilinqError
+
+FLEETS = ("gpus", "paper", "trace")
+"""Names of the fleets; here, so that this module does not import NumPy."""
+HOST = "127.0.0.1"
+PORT = 8000
+FIXED = ("config", "advertise", "reward_low", "reward_high", "baseline_url", "baseline_key")
+"""Options of `bilinq serve` that the demo sets itself."""
+SQLITE = "sqlite:///"
+
+
+def check_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that were given; raise for those that a demo does not accept."""
+    given = {name: value for name, value in options.items() if value is not None}
+    for name in FIXED:
+        if name in given:
+            raise BadInput(f"--{name.replace('_', '-')} cannot be used with --demo")
+    if given.get("host", HOST) != HOST:
+        raise BadInput(f"--host must be {HOST} with --demo, which is for this computer only; got {given['host']}")
+    return given
+
+
+def database_of(fleet: str, url: str | None) -> Path:
+    """Return the database file: the one at `url`, or demo-FLEET.db in the state folder of the user, which is created."""
+    if url is None:
+        base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+        folder = Path(base) / "bilinq"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return folder / f"demo-{fleet}.db"
+    if not url.startswith(SQLITE) or not Path(url.removeprefix(SQLITE)).name:
+        raise BadInput(f"--database must be {SQLITE}FILE with --demo; got {url.partition('@')[2] or url}")
+    file = Path(url.removeprefix(SQLITE)).resolve()
+    if not file.parent.is_dir():
+        raise BadInput(f"--database must be in a folder that exists; got {file}")
+    return file
+
+
+def beside(file: Path, end: str) -> Path:
+    """Return the path of another file of the same demo.
+
+    Examples
+    --------
+    >>> beside(Path("demo-gpus.db"), "-baseline.db").name
+    'demo-gpus-baseline.db'
+    """
+    return file.with_name(file.name.removesuffix(".db") + end)
+
+
+def check_port(port: int) -> None:
+    """Raise if the port is in use."""
+    if not 0 <= port < 1 << 16:
+        raise BadInput(f"--port must be between 0 and 65535; got {port}")
+    try:
+        socket.create_server((HOST, port)).close()
+    except OSError as error:
+        raise BadInput(
+            f"--port must be free; {port} is not ({error.strerror}): perhaps another demo is running. "
+            f"Choose another port, such as --port {free_port()}"
+        ) from None
+
+
+def free_port() -> int:
+    """Return a port that is free now."""
+    with socket.create_server((HOST, 0)) as found:
+        number: int = found.getsockname()[1]
+        return number
+
+
+T = TypeVar("T", Opened, Ready)
+PROCESSES = 2
+"""Processes that run the workers of a fleet, each those of several server classes."""
+LEAVE, STOP = 2.0, 3.0
+"""Seconds for workers to finish their jobs, and for services to save what they have learnt."""
+
+
+class Deployment:
+    """A service with its workers; all processes start at the same time, since each takes a while to get ready.
+
+    Attributes
+    ----------
+    service : Child
+    workers : list of Child
+    opened : Opened
+        Fleet and keys, after `open`.
+    url : str
+        Address of the service, after `begin`.
+    """
+
+    opened: Opened
+    url: str
+
+    def __init__(self, children: Children, fleet: str) -> None:
+        self._fleet = fleet
+        self.service = children.start("service", 0.0)  # nothing to save before it is ready
+        self.workers = [children.start("traffic workers", LEAVE) for _ in range(PROCESSES)]
+
+    def open(self, options: dict[str, Any]) -> Opened:
+        """Send the service its options, and return its keys as soon as its database is open."""
+        self.service.send(ServeTask(self._fleet, options))
+        self.opened = self._receive(Opened)
+        return self.opened
+
+    def begin(self) -> Target:
+        """Wait until the service is ready, start the workers, and return where to submit jobs."""
+        self.url, self.service.grace = self._receive(Ready).url, STOP
+        names = list(self.opened.servers)
+        for k, worker in enumerate(self.workers):
+            worker.send(WorkTask(self._fleet, names[k::PROCESSES], self.url, self.opened.work))
+        return Target(self.url, self.opened.submit)
+
+    def _receive(self, kind: type[T]) -> T:
+        """Return the next message of the service, or raise if it failed."""
+        message = self.service.receive(Opened | Ready | Failed)
+        if isinstance(message, Failed):
+            raise BadInput(message.error)
+        if not isinstance(message, kind):
+            raise ChildProcessError("a service of the demo did not start")
+        return message
+
 
 PATIENCE = 10.0
-"""Seconds after which the user is told why the start takes so long."""
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-LOOK_EVERY = 0.2
-"""Seconds between two looks whether all processes are there."""
+"""Seconds after which a message explains why the start takes so long."""
+POLL_EVERY = 0.2
+"""Seconds between checks whether all processes run."""
 
-LOOK = (
-    "Watch how queues settle, what is learnt sharpens, and the reward climbs towards the best possible. Ctrl-C ends it."
-)
-SLOW = "still starting; the first time kernels are compiled, which takes two minutes"
+WATCH = "Watch the queues settle and the reward approach the best possible reward. Press Ctrl-C to stop."
+SLOW = "Still starting: the first start compiles the kernels, which takes about two minutes."
 
 
-def run_demo(fleet: str, options: Mapping[str, Any], say: Callable[[str], None], *, rival: bool = False) -> None:
+def run_demo(fleet: str, options: Mapping[str, Any], show: Callable[[str], None], *, baseline: bool = False) -> None:
     """Run the demo until Ctrl-C or SIGTERM.
 
     Parameters
     ----------
     fleet : "gpus", "paper" or "trace"
     options : mapping
-        Those of `bilinq serve`; None were not given.
-    say : callable
-        Is told what the user should read, line by line.
-    rival : bool
-        Whether another service serves the same jobs first come, first served, beside.
+        Options of `bilinq serve`; None means not given.
+    show : callable
+        Prints a line for the user.
+    baseline : bool
+        Whether to run a second service that gets the same jobs and serves them first come, first served.
     """
-    check_fleet(fleet)
+    if fleet not in FLEETS:
+        raise BadInput(f"--fleet must be one of {', '.join(FLEETS)}; got {fleet}")
     given = check_options(options)
     file = database_of(fleet, given.get("database"))
     check_port(given.setdefault("port", PORT))
     log = beside(file, ".log")
     with _until_a_signal(), log.open("ab") as lines, Children(lines) as children:
         try:
-            _Demo(fleet, children, say).run(given, file, rival)
+            _Demo(fleet, children, show).run(given, file, baseline)
         except KeyboardInterrupt:
-            say("ending")
+            show("Stopping.")
             raise
         except ChildProcessError as error:
             raise BilinqError(f"{error}; the log is {log}") from None
 
 
 class _Demo:
-    """A demo that runs: its processes, and what the user is told."""
+    """A running demo: its processes, and the lines that the user reads."""
 
-    def __init__(self, fleet: str, children: Children, say: Callable[[str], None]) -> None:
-        self._fleet, self._children, self._say = fleet, children, say
+    def __init__(self, fleet: str, children: Children, show: Callable[[str], None]) -> None:
+        self._fleet, self._children, self._show = fleet, children, show
 
-    def run(self, options: dict[str, Any], file: Path, rival: bool) -> None:
-        """Start everything and look after it for ever."""
-        sides = [Side(self._children, self._fleet) for _ in range(1 + rival)]
-        load = self._children.start("load", LEAVE)
+    def run(self, options: dict[str, Any], file: Path, baseline: bool) -> None:
+        """Start all processes and keep them running."""
+        deployments = [Deployment(self._children, self._fleet) for _ in range(1 + baseline)]
+        load = self._children.start("traffic load", LEAVE)
         with self._patience():
-            beside_us = _open_rival(sides[1], options, file) if rival else {}
-            sides[0].open(options | beside_us | {"database": f"{SQLITE}{file}"})
-            load.tell(Load(self._fleet, [side.begin() for side in sides], options.get("seed")))
-        self._introduce(*sides)
-        self._look_after([side.service for side in sides], [load, *(one for side in sides for one in side.workers)])
+            compared = _open_baseline(deployments[1], options, file) if baseline else {}
+            deployments[0].open(options | compared | {"database": f"{SQLITE}{file}"})
+            load.send(LoadTask(self._fleet, [one.begin() for one in deployments], options.get("seed")))
+        self._introduce(*deployments)
+        workers = [worker for one in deployments for worker in one.workers]
+        self._keep_running([one.service for one in deployments], [load, *workers])
 
-    def _introduce(self, ours: Side, rival: Side | None = None) -> None:
+    def _introduce(self, ours: Deployment, baseline: Deployment | None = None) -> None:
         rewards, servers = ours.opened.rewards, sum(ours.opened.servers.values())
-        before = f"going on from {rewards:,} rewards" if rewards else "starting from nothing"
-        self._say(f"{ours.opened.about}, {servers} servers; {before}")
-        self._say(f"{ours.url}/#key={ours.opened.admin}")
-        if rival is not None:
-            self._say(f"first come, first served, has the same jobs at {rival.url}/#key={rival.opened.admin}")
-        self._say(LOOK)
+        before = f"continues with what it learnt from {rewards:,} rewards" if rewards else "has learnt nothing yet"
+        self._show(f"Fleet: {ours.opened.about}, {servers} servers. The scheduler {before}.")
+        self._show(f"Dashboard: {ours.url}/#key={ours.opened.admin}")
+        if baseline is not None:
+            self._show(f"Baseline, first come, first served: {baseline.url}/#key={baseline.opened.admin}")
+        self._show(WATCH)
 
     @contextmanager
     def _patience(self) -> Iterator[None]:
-        """Say why it takes long if it does."""
-        timer = threading.Timer(PATIENCE, self._say, (SLOW,))
+        """Explain the delay if the start takes long."""
+        timer = threading.Timer(PATIENCE, self._show, (SLOW,))
         timer.daemon = True
         timer.start()
         try:
@@ -101,27 +218,27 @@ class _Demo:
         finally:
             timer.cancel()
 
-    def _look_after(self, services: Sequence[Child], others: Sequence[Child]) -> None:
-        """Start again what has ended, until that is a service."""
+    def _keep_running(self, services: Sequence[Child], others: Sequence[Child]) -> None:
+        """Start processes again that have ended; raise if a service has ended."""
         while not any(service.ended for service in services):
             for child in others:
                 if child.ended:
-                    self._say(f"a process ({child.module}) has ended; starting it again")
+                    self._show(f"A process ({child.name}) has ended; starting it again.")
                     child.start_again()
-            time.sleep(LOOK_EVERY)
+            time.sleep(POLL_EVERY)
         raise ChildProcessError("a service of the demo has ended")
 
 
-def _open_rival(side: Side, options: dict[str, Any], file: Path) -> dict[str, Any]:
-    """Open a service that serves first come, first served; return what ours must know to show it beside."""
+def _open_baseline(deployment: Deployment, options: dict[str, Any], file: Path) -> dict[str, Any]:
+    """Open a service that serves first come, first served; return the options with which ours compares itself."""
     port = free_port()
-    own = {"policy": "first-come", "port": port, "database": f"{SQLITE}{beside(file, '-rival.db')}"}
-    return {"rival_url": f"http://{HOST}:{port}", "rival_key": side.open(options | own).read}
+    own = {"policy": "first-come", "port": port, "database": f"{SQLITE}{beside(file, '-baseline.db')}"}
+    return {"baseline_url": f"http://{HOST}:{port}", "baseline_key": deployment.open(options | own).read}
 
 
 @contextmanager
 def _until_a_signal() -> Iterator[None]:
-    """Run the block until a signal comes, which ends it in order; further ones change nothing."""
+    """Run the block until a signal, which ends it cleanly; further signals are ignored."""
     before = {number: signal.getsignal(number) for number in SIGNALS}
 
     def end(*_: object) -> None:

@@ -1,4 +1,4 @@
-"""A process that is the service: it makes keys in the database, tells the demo of them, and serves until that is over."""
+"""The process of the service: it creates keys in the database, sends them to the demo, and serves until the demo ends."""
 
 import asyncio
 import os
@@ -8,73 +8,75 @@ import time
 import msgspec
 import uvloop
 
-from bilinq.demo import lifeline
 from bilinq.demo.fleets import Fleet, make_fleet
-from bilinq.demo.tasks import Failed, Opened, Ready, Serve
-from bilinq.errors import Away, BadInput, BilinqError
-from bilinq.live import keyring
-from bilinq.live.keys import LOCAL
+from bilinq.demo.processes import Failed, Opened, Ready, ServeTask, at_end, read_task, terminate
+from bilinq.errors import BadInput, BilinqError, Unavailable
+from bilinq.live.keys import LOCAL, create_key, list_keys, revoke_key
 from bilinq.live.logs import log_to
-from bilinq.live.messages import NewKey, Scope
 from bilinq.live.run import run
-from bilinq.live.settings import Settings
-from bilinq.live.store import Transaction, classes, jobs, meta, open_store, rewards
-from bilinq.live.store.jobs import Ended
+from bilinq.live.settings import ServiceSettings
+from bilinq.live.store import Transaction, open_store
+from bilinq.live.store.admin_tables import get_meta, put_meta
+from bilinq.live.store.class_tables import current_classes
+from bilinq.live.store.job_tables import JobEnd, end_jobs, last_reward, queued_jobs
+from bilinq.live.wire.messages import NewKey, Scope
 
 KEY = "demo: "
-"""How names of the demo's keys begin; those of the last start are revoked."""
+"""Prefix of the names of keys of a demo; each start revokes the keys of the last one."""
 MARK = "demo"
-"""Under what name a database tells whose demo it is."""
+"""Entry of the database with the fleet of the demo that it belongs to."""
 
 
-async def open_database(settings: Settings, fleet: Fleet) -> Opened:
-    """Return fresh keys for a database that is new or of an earlier demo of the same fleet; cancel jobs that it left."""
+async def open_database(settings: ServiceSettings, fleet: Fleet) -> Opened:
+    """Return new keys for a database that is new or of an earlier demo of this fleet; cancel jobs that were left there."""
     store = open_store(settings.database)
     try:
         await store.start(wait=False)
         return await store.write(lambda tx: _open(tx, settings, fleet))
-    except Away as error:
-        raise BadInput(f"{error}; end that demo, or choose another file with --database sqlite:///FILE") from None
+    except Unavailable as error:
+        raise BadInput(f"{error}; end the other demo, or choose another file with --database sqlite:///FILE") from None
     finally:
         await store.stop()
 
 
-def _open(tx: Transaction, settings: Settings, fleet: Fleet) -> Opened:
-    whose, used = meta.get(tx, MARK), classes.current(tx) or keyring.listed(tx).keys
+def _open(tx: Transaction, settings: ServiceSettings, fleet: Fleet) -> Opened:
+    whose, used = get_meta(tx, MARK), current_classes(tx) or list_keys(tx)
     if whose != fleet.name and (whose or used):
-        held = f"a demo of fleet {whose}" if whose else "a service that is no demo"
-        raise BadInput(f"--database must be new or of a demo of fleet {fleet.name}; {settings.database} is of {held}")
-    meta.put(tx, MARK, fleet.name)
+        owner = f"a demo of fleet {whose}" if whose else "a service that is no demo"
+        raise BadInput(
+            f"--database must be new or belong to a demo of fleet {fleet.name}; {settings.database} belongs to {owner}"
+        )
+    put_meta(tx, MARK, fleet.name)
     now = time.time()
-    for known in keyring.listed(tx).keys:
+    for known in list_keys(tx):
         if known.name.startswith(KEY) and known.revoked is None:
-            keyring.revoke(tx, LOCAL, known.prefix, now)
-    left = [Ended(row.id, "cancelled", now, row.units_left, row.attempts) for row in jobs.waiting(tx)]
-    jobs.set_ended(tx, left)  # their waits of hours or days would hide all others
+            revoke_key(tx, LOCAL, known.prefix, now)
+    left = [JobEnd(row.id, "cancelled", now, row.units_left, row.attempts) for row in queued_jobs(tx)]
+    end_jobs(tx, left)  # their waits of hours or days would dominate all figures
     scopes: tuple[Scope, ...] = ("admin", "work", "submit", "read")
-    keys = {scope: keyring.create(tx, LOCAL, NewKey([scope], KEY + scope), now).key for scope in scopes}
-    return Opened(fleet.about, fleet.servers, rewards.last(tx), **keys)
+    keys = {scope: create_key(tx, LOCAL, NewKey([scope], KEY + scope), now).key for scope in scopes}
+    return Opened(fleet.about, fleet.servers, last_reward(tx), **keys)
 
 
-def _tell(what: Opened | Ready | Failed) -> None:
-    sys.stdout.buffer.write(msgspec.json.encode(what) + b"\n")
+def _send(message: Opened | Ready | Failed) -> None:
+    sys.stdout.buffer.write(msgspec.json.encode(message) + b"\n")
     sys.stdout.flush()
 
 
 def main() -> None:
-    """Read the task and serve until the demo is over."""
-    task = lifeline.read_task(Serve)
+    """Read the task and serve until the demo ends."""
+    task = read_task(ServeTask)
     log_to()
-    lifeline.at_end(lifeline.terminate)
+    at_end(terminate)
     try:
         fleet = make_fleet(task.fleet)
         settings = fleet.settings(task.options)
-        _tell(asyncio.run(open_database(settings, fleet)))
-        uvloop.run(run(settings, lambda url: _tell(Ready(url))))
+        _send(asyncio.run(open_database(settings, fleet)))
+        uvloop.run(run(settings, lambda url: _send(Ready(url))))
     except BilinqError as error:
-        _tell(Failed(str(error)))
+        _send(Failed(str(error)))
         raise SystemExit(2) from None
-    os._exit(0)  # all is saved; unloading compiled kernels would take longer than that
+    os._exit(0)  # everything is saved; unloading compiled kernels would take longer than that
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""The fixed point of the nodes' rules computed directly, Eq. (33), with its certificate.
+"""The fixed point of the rules computed directly, Eq. (33), with its certificate.
 
-In general position an optimum uses fewer than I + J pairs. So a large program is solved over the cheapest few pairs of each
-row, which others join as prices call for them; the certificate looks at all pairs.
+In general position an optimum uses fewer than I + J pairs. So a large program is solved over the few cheapest pairs of each
+row, and others are added as prices require; the certificate checks all pairs.
 """
 
 from dataclasses import dataclass
@@ -9,39 +9,37 @@ from dataclasses import dataclass
 import numpy as np
 
 from bilinq.arrays import Array, IntArray
-from bilinq.distributed.interior import AIM, residual, search, start
-from bilinq.distributed.pairs import AllPairs, SomePairs
+from bilinq.distributed.interior import AIM, AllPairs, SomePairs, polished, residual, search, start
 from bilinq.distributed.penalties import Penalty
-from bilinq.distributed.polish import polished
 from bilinq.errors import NotSolved
 
 TOLERANCE = 1e-9
 """The largest residual that is returned."""
 STEPS = 100
 CLOSE = 1e-6
-"""The residual at which draws of jobs cannot tell any more."""
+"""The residual below which draws of jobs show no difference."""
 LARGE = 300_000
-"""Programs with more pairs than this start with a few of each row."""
-WIDTH, JOIN, TURNS = 20, 4, 16
-"""How many pairs of a row are taken at first, how many more each time, and how often."""
+"""Programs with more pairs than this start with a few pairs of each row."""
+WIDTH, ADDED, ATTEMPTS = 20, 4, 16
+"""The number of pairs of a row at first, how many are added each time, and how often."""
 ROUGH, SAMPLE = 1e-4, 500
 """The relative gap that is enough while pairs are missing, and how many job classes prices are guessed from."""
 CHEAPER, SLIGHT = 1e-3, 1e-10
-"""By which part a pair must be cheaper than those that were looked at to be missing, at first and at the end."""
+"""The part by which a pair must be cheaper than the chosen ones to count as missing, at first and at the end."""
 USED = 1e-3
 """Pairs with more than this part of their row stay."""
 
 
 @dataclass(frozen=True, slots=True)
 class Equilibrium:
-    """Where the nodes' rules rest, with its certificate.
+    """The allocation at which the rules of the nodes are at rest, with its certificate.
 
     Attributes
     ----------
     expected : (..., I, J) array
         y, exactly zero for idle pairs. Row sums and loads are unique; a split over tied server classes is not.
     price : (..., J) array
-        p_j of the load; zero for a server class without servers.
+        p_j at the load; zero for a server class without servers.
     residual : (...) array
         The largest relative violation of Eq. (34), recomputed from y.
     steps : int
@@ -66,7 +64,7 @@ def equilibrium(a: Array, c: Array, n: Array, penalty: Penalty) -> Equilibrium:
 
 
 def close_rates(a: Array, c: Array, n: Array, penalty: Penalty) -> Array:
-    """Return fixed points (B, I, J) with residuals of at most 1e-6, in a third of the time; for schedulers' slots."""
+    """Return fixed points (B, I, J) with residuals of at most 1e-6, in a third of the time; for the slots of schedulers."""
     program = start(AllPairs(), a, c, n, penalty)
     steps = search(program, STEPS, enough=CLOSE)
     _certify(program.residual, CLOSE, steps)
@@ -90,7 +88,7 @@ def _over_all(a: Array, c: Array, n: Array, penalty: Penalty) -> tuple[Array, in
 
 
 def _one_by_one(a: Array, c: Array, n: Array, penalty: Penalty) -> tuple[Array, int]:
-    """Return the same, each member over few pairs, or over all if these do not suffice."""
+    """Return the same, each member over few pairs, or over all if these are not enough."""
     y, steps = np.zeros(c.shape), 0
     for b in np.flatnonzero(a.any(axis=1) & n.any(axis=1)):
         member = a[[b]], c[b : b + 1], n[[b]], penalty
@@ -100,11 +98,11 @@ def _one_by_one(a: Array, c: Array, n: Array, penalty: Penalty) -> tuple[Array, 
 
 
 def _over_some(a: Array, c: Array, n: Array, penalty: Penalty) -> tuple[Array, int] | None:
-    """Return y (1, I, J) and its steps, or nothing if pairs are still missing after all turns."""
+    """Return y (1, I, J) and its steps, or None if pairs are still missing after all attempts."""
     price, steps = _guess(a, c, n, penalty)
     best, aim = _excess(c, price, n), ROUGH
     chosen = _cheapest(best, WIDTH)
-    for turn in range(TURNS):
+    for attempt in range(ATTEMPTS):
         few = SomePairs(chosen, c.shape[2])
         program = start(few, a, np.take_along_axis(c[0], chosen, axis=1)[None], n, penalty)
         steps += search(program, STEPS, aim)
@@ -117,12 +115,12 @@ def _over_some(a: Array, c: Array, n: Array, penalty: Penalty) -> tuple[Array, i
             return full, steps
         aim = aim if missing else AIM
         np.minimum(best, excess, out=best)
-        chosen = _cheapest(_with_used(best, chosen, y, excess), WIDTH + JOIN * turn)
+        chosen = _cheapest(_with_used(best, chosen, y, excess), WIDTH + ADDED * attempt)
     return None
 
 
 def _with_used(best: Array, chosen: IntArray, y: Array, out: Array) -> Array:
-    """Return `best` (I, J) in `out`, with the used ones of the chosen pairs before all others."""
+    """Return `best` (I, J) in `out`, with the used ones of the chosen pairs ahead of all others."""
     used = y > USED * y.sum(axis=1, keepdims=True)
     np.copyto(out, best)
     np.put_along_axis(out, chosen, np.where(used, -1.0, np.take_along_axis(best, chosen, axis=1)), axis=1)
@@ -139,7 +137,7 @@ def _guess(a: Array, c: Array, n: Array, penalty: Penalty) -> tuple[Array, int]:
 
 
 def _excess(c: Array, price: Array, n: Array) -> Array:
-    """Return by which part each pair is dearer than the cheapest of its row, (I, J); infinite without servers."""
+    """Return by which part each pair costs more than the cheapest of its row, (I, J); infinite without servers."""
     total = np.where(n > 0.0, c[0] + price, np.inf)
     total /= total.min(axis=1, keepdims=True)
     total -= 1.0
@@ -147,7 +145,7 @@ def _excess(c: Array, price: Array, n: Array) -> Array:
 
 
 def _cheapest(excess: Array, width: int) -> IntArray:
-    """Return about the `width` cheapest server classes of each row; those within the noise are spread over all."""
+    """Return about the `width` cheapest server classes of each row; ties within the noise are spread over all."""
     rows, columns = excess.shape
     width = min(width, columns)
     noise = CHEAPER * np.random.default_rng(0).random(rows + columns)

@@ -1,25 +1,100 @@
-"""A primal-dual interior point method in NumPy for the program whose optimum the nodes' rules rest at, Eq. (33).
+"""An interior point method for Eq. (33), over all pairs or some, and exact rates from its answer."""
 
-Prices follow the loads, q_j = p_j(z_j), so the unknowns are the allocation and its slacks, and a step costs one system of
-order J. A step is shortened where a penalty bends too much for its tangent.
-"""
-
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
 
-from bilinq.arrays import Array, BoolArray
-from bilinq.distributed.pairs import Pairs
+from bilinq.arrays import Array, BoolArray, IntArray
 from bilinq.distributed.penalties import Penalty
 
+
+class Pairs(ABC):
+    """The pairs of a program: values of pairs are (B, I, K), those of server classes (B, J)."""
+
+    @abstractmethod
+    def loads(self, value: Array) -> Array:
+        """Return the sums of `value` (B, I, K) over the pairs of each server class, (B, J)."""
+
+    @abstractmethod
+    def spread(self, price: Array) -> Array:
+        """Return for every pair the `price` (B, J) of its server class; broadcasts to (B, I, K)."""
+
+    @abstractmethod
+    def gram(self, value: Array, scale: Array) -> Array:
+        """Return the sums over rows of `scale` (B, I) times products of `value` (B, I, K), (B, J, J)."""
+
+    @abstractmethod
+    def server(self, i: IntArray, k: IntArray) -> IntArray:
+        """Return the server classes of pairs k of rows i."""
+
+
+class AllPairs(Pairs):
+    """Every job class with every server class: K = J."""
+
+    def loads(self, value: Array) -> Array:
+        """Return plain sums."""
+        return np.asarray(value.sum(axis=1))
+
+    def spread(self, price: Array) -> Array:
+        """Return `price` with an axis for the rows."""
+        return price[:, None, :]
+
+    def gram(self, value: Array, scale: Array) -> Array:
+        """Return matrix products."""
+        return np.asarray(np.matmul((value * scale[:, :, None]).swapaxes(1, 2), value))
+
+    def server(self, i: IntArray, k: IntArray) -> IntArray:
+        """Return k."""
+        return k
+
+
+class SomePairs(Pairs):
+    """K server classes for each job class of a batch of one.
+
+    Parameters
+    ----------
+    chosen : (I, K) array
+        Which server classes, different ones in a row.
+    columns : int
+        J, how many there are.
+    """
+
+    def __init__(self, chosen: IntArray, columns: int) -> None:
+        self.chosen, self.columns = chosen, columns
+
+    def loads(self, value: Array) -> Array:
+        """Return sums by server class."""
+        return np.bincount(self.chosen.ravel(), value.ravel(), self.columns)[None].astype(np.float64, copy=False)
+
+    def spread(self, price: Array) -> Array:
+        """Return prices by index."""
+        return np.asarray(price[:, self.chosen])
+
+    def gram(self, value: Array, scale: Array) -> Array:
+        """Return a sparse matrix product as a dense array."""
+        from scipy.sparse import csr_array
+
+        rows, width = self.chosen.shape
+        place = (self.chosen.ravel(), np.arange(0, rows * width + 1, width))
+        left, right = (
+            csr_array((part.ravel(), *place), (rows, self.columns)) for part in (value * scale[:, :, None], value)
+        )
+        return np.asarray((left.T @ right).toarray())[None]
+
+    def server(self, i: IntArray, k: IntArray) -> IntArray:
+        """Return the chosen ones."""
+        return np.asarray(self.chosen[i, k])
+
+
 EXACT = 1e-13
-"""The residual at which rounding begins."""
+"""The residual at which rounding errors dominate."""
 AIM = 1e-14
-"""The relative gap at which the search stops: beyond, steep penalties only blow up rounding."""
+"""The relative gap at which the search stops: below it, steep penalties only amplify rounding errors."""
 PATIENCE = 3
-"""Steps without a better residual, once the gap is closed, after which rounding has the last word."""
+"""Steps without a better residual, once the gap is closed, after which the search stops."""
 SAFETY = 0.99
-"""How far towards the boundary one step may go."""
+"""Part of the way to the boundary that one step may go."""
 TINY = 1e-300
 
 
@@ -88,20 +163,21 @@ def start(pairs: Pairs, a: Array, c: Array, n: Array, penalty: Penalty) -> Progr
     y = (a / marginal)[:, :, None] * share
     slack = pairs.spread(penalty.price(pairs.loads(y), open_n)) + c - marginal[:, :, None]
     zeta = np.where(live, np.maximum(slack, 0.5 * marginal[:, :, None]), 1.0)
-    return Program(pairs, a, c, open_n, penalty, live, a[:, :, None] * share, y, zeta)
+    weight = a[:, :, None] * share
+    return Program(pairs=pairs, a=a, c=c, n=open_n, penalty=penalty, live=live, weight=weight, y=y, zeta=zeta)
 
 
 def search(program: Program, limit: int, aim: float = AIM, enough: float = EXACT) -> int:
-    """Take steps until every residual is `enough` or gets no better; return how many. What is done stands still."""
+    """Take steps until every residual is `enough` or gets no better; return their number. Solved members do not move."""
     best, y, zeta = np.full(len(program.a), np.inf), program.y, program.zeta
-    in_vain = np.zeros(len(program.a), np.int64)
+    stalled = np.zeros(len(program.a), np.int64)
     for step in range(limit + 1):
         left, gap = program.residual, program.gap
         better = (gap > 2.0 * aim) | (left < best)
         best = np.where(better, left, best)
         y, zeta = (np.where(better[:, None, None], new, old) for new, old in ((program.y, y), (program.zeta, zeta)))
-        in_vain = np.where(better, 0, in_vain + 1)
-        moving = (in_vain < PATIENCE) & (left > enough)
+        stalled = np.where(better, 0, stalled + 1)
+        moving = (stalled < PATIENCE) & (left > enough)
         if step == limit or not moving.any():
             break
         _advance(program, moving, aim)
@@ -129,7 +205,7 @@ def _advance(program: Program, moving: BoolArray, aim: float) -> None:
 
 
 class _Newton:
-    """The linear system of one step, and how far a direction may be followed."""
+    """The linear system of one step, and the length to which a direction may be followed."""
 
     def __init__(self, program: Program) -> None:
         pairs, self.program, self.z = program.pairs, program, program.pairs.loads(program.y)
@@ -161,7 +237,7 @@ class _Newton:
         return dy, dzeta
 
     def length(self, dy: Array, dzeta: Array, safety: float) -> Array:
-        """Return the multiple of a step, at most one, that keeps all positive, and prices near their tangents."""
+        """Return the multiple of a step, at most one, that keeps all values positive and prices near their tangents."""
         p, dz = self.program, self.program.pairs.loads(dy)
         room = p.penalty.most(p.n) - self.z
         worst = np.maximum((-dy / filled(p.y)).max(axis=(1, 2)), (-dzeta / p.zeta).max(axis=(1, 2)))
@@ -176,3 +252,72 @@ class _Newton:
                 break
             length = np.where(straight, length, 0.6 * length)
         return np.asarray(length)
+
+
+TIDY, POLISH, RIDGE = 1e-11, 20, 1e-10
+"""A polished answer is accepted if its residual is below TIDY or the search's; POLISH is the number of its steps, and RIDGE
+a part of the diagonal that is added, since ties leave the split of a row open."""
+UNCLEAR = 1e-3
+"""A pair is idle if its share of the row is below this part of its relative slack."""
+DENSE, TIED = 300, 2
+"""More than DENSE used pairs are solved for as a sparse system, since they form a forest or nearly so; more than TIED for
+each row and column are tied, and the search's answer is kept."""
+
+
+def polished(program: Program, b: int) -> Array:
+    """Return member b (I, K) with idle pairs at zero and the others solved by Newton's method, if that is better."""
+    p = program
+    share = p.y[b] / np.maximum(p.y[b].sum(axis=1, keepdims=True), TINY)
+    y = np.where(p.live[b] & (share > UNCLEAR * p.zeta[b] / filled(p.marginal[b])[:, None]), p.y[b], 0.0)
+    best, left = p.y[b], max(_residual(p, b, p.y[b]), TIDY)
+    if np.count_nonzero(y) > max(DENSE, TIED * (len(y) + p.n.shape[1])):
+        return np.asarray(best)
+    for _ in range(POLISH):
+        now = _residual(p, b, y)
+        if now <= left:
+            best, left = y, now
+        if now <= 1e-14:
+            break
+        y = _newton(p, b, y)
+    return np.asarray(best)
+
+
+def _residual(p: Program, b: int, y: Array) -> float:
+    """Return the residual of y (I, K) in member b."""
+    price = p.penalty.price(p.pairs.loads(y[None]), p.n[[b]])
+    return float(residual(y[None], p.a[[b]], p.c[[b]] + p.pairs.spread(price), p.live[[b]])[0])
+
+
+def _newton(p: Program, b: int, y: Array) -> Array:
+    """Return y (I, K) after a Newton step on its used pairs, as far as all stay positive; those at zero become idle."""
+    i, k = np.nonzero(y)
+    j, n = p.pairs.server(i, k), p.n[b]
+    served, z = y.sum(axis=1)[i], p.pairs.loads(y[None])[0]
+    off = p.a[b, i] / served - p.c[b, i, k] - p.penalty.price(z, n)[j]
+    bend, slope = p.a[b, i] / served**2, p.penalty.slope(np.maximum(z, TINY), n)[j]
+    step = (_dense if len(i) <= DENSE else _sparse)(i, j, bend, slope, off)
+    new, most = y.copy(), np.where(step < 0.0, y[i, k] / np.where(step < 0.0, -step, 1.0), np.inf)
+    length = min(1.0, float(most.min()))
+    new[i, k] = np.where(most <= length, 0.0, y[i, k] + length * step)
+    return new
+
+
+def _dense(i: IntArray, j: IntArray, bend: Array, slope: Array, off: Array) -> Array:
+    """Return the step x (P,) of used pairs with bend sum_row x + slope sum_column x = off."""
+    matrix = np.where(i[:, None] == i, bend, 0.0) + np.where(j[:, None] == j, slope, 0.0)
+    np.fill_diagonal(matrix, matrix.diagonal() * (1.0 + RIDGE))
+    return np.linalg.solve(matrix, off)
+
+
+def _sparse(i: IntArray, j: IntArray, bend: Array, slope: Array, off: Array) -> Array:
+    """Return the same with the sums of rows and columns as further unknowns."""
+    from scipy.sparse import block_array, coo_array, diags_array, eye_array
+    from scipy.sparse.linalg import spsolve
+
+    node = np.unique(np.concatenate([i, i.max() + 1 + j]), return_inverse=True)[1]
+    place = node, np.tile(np.arange(len(i)), 2)
+    sums = coo_array((np.ones(2 * len(i)), place))
+    force = coo_array((np.concatenate([bend, slope]), place[::-1]), sums.shape[::-1])
+    nodes = sums.shape[0]
+    matrix = block_array([[diags_array(RIDGE * (bend + slope)), force], [sums, -eye_array(nodes)]], format="csc")
+    return np.asarray(spsolve(matrix, np.concatenate([off, np.zeros(nodes)])))[: len(i)]

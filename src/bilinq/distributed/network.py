@@ -1,35 +1,38 @@
-"""Nodes that compute an allocation round by round while their messages are under way; Eq. (35) and (36)."""
+"""The nodes in rounds: their rates, what each knows of the others, and the messages between them."""
 
 from __future__ import annotations
 
 import copy
 from collections import deque
-from functools import cache
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from bilinq.arrays import Array, count, non_negative, one_of, shaped
-from bilinq.distributed.kinds import Nodes, Rule
-from bilinq.distributed.messages import collect, tables, whole_delays
-from bilinq.distributed.system import System
+from bilinq.arrays import Array, IntArray, count, non_negative, one_of, require, shaped
+from bilinq.distributed.system import Nodes, Rule, System
 from bilinq.errors import BadInput, Diverged
+
+if TYPE_CHECKING:  # kernels import the compiler, so methods load them when first needed
+    from bilinq.distributed.kernels import Places
 
 SEED = 1e-6
 """A scaled rule moves a pair at least as fast as if its rate were this part of what the smallest class can use."""
 FULL = 0.9
-"""The part of a server class that nodes begin with at most."""
+"""The largest part of a server class that nodes ask for at the start."""
 EXPLODED = 1e9
-"""Sums of rates beyond this multiple of what a class can use are a divergence."""
+"""Sums of rates beyond this multiple of what a class can use count as divergence."""
 NOTHING = np.empty((1, 1, 1))
+"""Stands for earlier rates where a rule does not need them."""
+
+T = TypeVar("T", bound=np.generic)
 
 
 def start_rates(system: System) -> Array:
     """Return rates (..., I, J) to start from, which need no messages but the sums of queues and of servers.
 
     A class takes what it would take at the price max(its lowest cost, a per server), spread in proportion to capacity:
-    no server class is asked for more than nine tenths of what it has.
+    no server class is asked for more than nine tenths of its capacity.
     """
     a, n = system.demand, system.capacity
     servers = np.maximum(n.sum(axis=-1, keepdims=True), 1e-300)
@@ -39,7 +42,7 @@ def start_rates(system: System) -> Array:
 
 
 class Network:
-    """The nodes of a batch of systems, their rates, and the messages under way between them.
+    """The nodes of a batch of systems, their rates, and the messages in transit between them.
 
     Parameters
     ----------
@@ -48,13 +51,13 @@ class Network:
     gain : float or (..., I, J) array
         Positive step sizes.
     tuned : bool
-        Whether nodes divide their gain by the stiffness at the price they hear, in every round; Eq. (44).
+        Whether nodes divide their gain by the stiffness at the price they receive, in every round; Eq. (44).
     nodes : {"job", "server"}
-        Who computes the rates.
+        Which nodes compute the rates.
     rule : {"scaled", "delayed", "printed"}
         Steps scaled by the rate itself, by the rate that the answer belongs to (a round trip ago), or not at all.
     start : (..., I, J) array, optional
-        Rates in round 0 and before; `start_rates(system)` unless given.
+        Rates in round 0 and before; default: `start_rates(system)`.
 
     Notes
     -----
@@ -77,10 +80,10 @@ class Network:
         self.system, self.round = system, 0
         self._known: Array
         self._gain, self.tuned = system.checked_gain(gain).reshape(-1, *system.shape), tuned
-        self._tables = tables(*whole_delays(system), nodes)
-        self._take_over(*system.flat[:3])
+        self._delays = delay_tables(*whole_delays(system), nodes)
+        self._set_problem(*system.flat[:3])
         begin = start_rates(system) if start is None else non_negative("start", start)
-        self._y = np.where(self._live, self._own(shaped("start", begin, system.reward.shape)), 0.0)
+        self._y = np.where(self._live, self._by_node(shaped("start", begin, system.reward.shape)), 0.0)
         self._fill()
 
     @property
@@ -97,11 +100,42 @@ class Network:
         other._sums = deque(sums.copy() for sums in self._sums)
         return other
 
-    def retarget(self, system: System) -> None:
-        """Go on with other queues, rewards, capacities, weights or V; penalty, delays and shape must be the same.
+    def advance(self, rounds: int) -> Array:
+        """Run so many rounds; return the rates (..., I, J) after them.
 
-        A class without jobs, or a server class without servers, takes no part from now on; one that comes back begins with
-        its share at the price it last heard, Eq. (43). Both are told in the place of the present rates.
+        Raises
+        ------
+        Diverged
+            If rates grow without bound.
+        """
+        for _ in range(count("rounds", rounds, 0)):
+            self.step()
+        return self.expected
+
+    def step(self) -> Array:
+        """Run one round; return the sums (B, nodes) of rates as the computing nodes know them."""
+        known, arrived = self._known, collect(self._far, self.round)
+        if not known.max(initial=0.0) < self._most:
+            raise Diverged(f"rates grow beyond {self._most:.1g} in round {self.round}; lower the gain")
+        if self.nodes == "job":
+            own, answer = known / self._a, self.system.penalty.price(arrived, self._n)
+        else:
+            own, answer = self.system.penalty.price(known, self._n), arrived / self._a
+        depth = self._heard.shape[1] // 2
+        self._heard[:, self.round % depth] = self._heard[:, self.round % depth + depth] = answer
+        if self.tuned:
+            self._tune()
+        self._known = (self._send_alike if self._delays.alike else self._send)(own)
+        self.round += 1
+        if self.rule == "delayed":
+            self._remember()
+        return known
+
+    def retarget(self, system: System) -> None:
+        """Continue with other queues, rewards, capacities, weights or V; penalty, delays and shape must be the same.
+
+        A class without jobs, or a server class without servers, takes no part from now on; one that returns begins with
+        its share at the price it last received, Eq. (43). Messages in transit carry the changed rates.
         """
         if system.reward.shape != self.system.reward.shape:
             raise BadInput(f"reward must keep its shape {self.system.reward.shape}; got {system.reward.shape}")
@@ -114,18 +148,20 @@ class Network:
         self.aim(new.a, new.c, new.n)
 
     def aim(self, a: Array, c: Array, n: Array) -> None:
-        """Go on with other a (B, I), c (B, I, J) and n (B, J); for schedulers' slots, so nothing is checked."""
+        """Continue with other a (B, I), c (B, I, J) and n (B, J); for schedulers' slots, so nothing is checked."""
         before = self._live
-        self._take_over(a, c, n)
+        self._set_problem(a, c, n)
         if not np.array_equal(before, self._live):
             stay = np.where(self._live, self._y, 0.0)
-            self._correct(np.where(self._live & ~before, self._comeback(a, c, n), stay))
+            self._replace_rates(np.where(self._live & ~before, self._restart_rates(a, c, n), stay))
 
-    def _take_over(self, a: Array, c: Array, n: Array) -> None:
+    # The problem, and how arrays (B, I, J) become (B, K, L): K computing nodes, L nodes that answer.
+
+    def _set_problem(self, a: Array, c: Array, n: Array) -> None:
         live, most = (a > 0.0)[:, :, None] & (n > 0.0)[:, None, :], a[:, :, None] / c
-        self._live, self._c = self._own(live), self._own(c)
-        self._reach = np.where(live, self._gain, 0.0)
-        self._step: Array = self._own(self._reach)
+        self._live, self._c = self._by_node(live), self._by_node(c)
+        self._live_gain = np.where(live, self._gain, 0.0)
+        self._step = self._by_node(self._live_gain)
         self._a, self._n = np.where(a > 0.0, a, np.inf), np.where(n > 0.0, n, 1.0)
         useful = np.where(live, most, np.inf).min(axis=(1, 2))
         printed = self.rule == "printed"
@@ -133,96 +169,53 @@ class Network:
         self._high = 1.0 if printed else np.inf
         self._most = EXPLODED * max(float(n.sum(axis=1).max(initial=1.0)), float(most.max(initial=1.0)))
 
-    def _heard_by(self, now: int) -> Array:
-        """Return the price that every pair hears in round `now`, or that its server node charges, (B, I or 1, J)."""
-        if self.nodes == "server":
-            return self.system.penalty.price(self._known, self._n)[:, None, :]
-        hear, depth = self._tables.hear, self._heard.shape[1] // 2
-        if self._tables.alike:
-            return self._heard[:, None, (now - int(hear.flat[0])) % depth]
-        member, server = np.arange(len(self._y))[:, None, None], np.arange(self._y.shape[2])
-        return self._heard[member, (now - hear) % depth, server]
+    def _by_node(self, value: NDArray[T]) -> NDArray[T]:
+        """Return `value` (..., I, J) with one leading axis and the computing nodes as rows."""
+        flat = value.reshape(-1, *self.system.shape)
+        return np.ascontiguousarray(flat if self.nodes == "job" else flat.swapaxes(1, 2))
+
+    # A round: step sizes, then the next rates, which are sent.
 
     def _tune(self) -> None:
         """Set the step sizes of this round, Eq. (44)."""
         c = self._c if self.nodes == "job" else self._c.swapaxes(1, 2)
-        self._step = self._own(self._reach / self.system.penalty.stiffness_at(self._heard_by(self.round), c))
+        stiffness = self.system.penalty.stiffness_at(self._prices_heard(self.round), c)
+        self._step = self._by_node(self._live_gain / stiffness)
 
-    def _comeback(self, a: Array, c: Array, n: Array) -> Array:
-        """Return what pairs (B, K, L) begin with that had no part: their share at the price they last heard; Eq. (43)."""
-        servers = np.maximum(n.sum(axis=1, keepdims=True), 1e-300)
-        least = (a.sum(axis=1, keepdims=True) / (FULL * servers))[:, :, None]
-        share = a[:, :, None] * (n / servers)[:, None, :]
-        return np.asarray(self._own(share / np.maximum(self._heard_by(self.round - 1) + c, least)))
-
-    def _correct(self, y: Array) -> None:
-        """Put y (B, K, L) in the place of the present rates, in the messages that carry them as well."""
-        more, t, member = y - self._y, self._tables, np.arange(len(y))[:, None, None]
-        self._y = y
-        depth, laps = self._far.shape[1] // 2, self._near.shape[2] // 2
-        slot = self.round % depth + t.send
-        _add(self._far, (member, slot % depth if t.alike else slot, np.arange(y.shape[2])), more)
-        _add(self._known, ..., np.where(t.lag == 0, more, 0.0).sum(axis=2))
-        if not t.alike:
-            row = np.arange(y.shape[1])[:, None]
-            _add(self._near, (member, row, self.round % laps + t.lag), np.where(t.lag > 0, more, 0.0))
-        elif self._sums:
-            _add(self._sums[-1], ..., more.sum(axis=2))
-        if self.rule == "delayed":
-            self._past[self.round % len(self._past)] = y
-            kernels().look_back(self._past, self.round, t.lag, self._late)
-
-    def advance(self, rounds: int) -> Array:
-        """Run so many rounds; return the rates (..., I, J) after them.
-
-        Raises
-        ------
-        Diverged
-            If rates grow beyond all bounds.
-        """
-        for _ in range(count("rounds", rounds, 0)):
-            self.step()
-        return self.expected
-
-    def step(self) -> Array:
-        """Run one round; return the sums (B, nodes) of rates as the computing nodes know them."""
-        known, arrived = self._known, collect(self._far, self.round)
-        if not known.max(initial=0.0) < self._most:
-            raise Diverged(f"rates grow beyond {self._most:.1g} in round {self.round}; lower the gain")
-        if self.nodes == "job":
-            own, told = known / self._a, self.system.penalty.price(arrived, self._n)
-        else:
-            own, told = self.system.penalty.price(known, self._n), arrived / self._a
-        depth = self._heard.shape[1] // 2
-        self._heard[:, self.round % depth] = self._heard[:, self.round % depth + depth] = told
-        if self.tuned:
-            self._tune()
-        self._known = (self._send_alike if self._tables.alike else self._send)(own)
-        self.round += 1
-        if self.rule == "delayed":
-            self._past[self.round % len(self._past)] = self._y
-            kernels().look_back(self._past, self.round, self._tables.lag, self._late)
-        return known
+    def _prices_heard(self, now: int) -> Array:
+        """Return the price that every pair receives in round `now`, or that its server node charges, (B, I or 1, J)."""
+        if self.nodes == "server":
+            return self.system.penalty.price(self._known, self._n)[:, None, :]
+        hear, depth = self._delays.hear, self._heard.shape[1] // 2
+        if self._delays.alike:
+            return self._heard[:, None, (now - int(hear.flat[0])) % depth]
+        member, server = np.arange(len(self._y))[:, None, None], np.arange(self._y.shape[2])
+        return self._heard[member, (now - hear) % depth, server]
 
     def _send(self, own: Array) -> Array:
-        """Compute and send the next rates of pairs of any delays; return the sums that will then be known."""
-        t, columns, known = self._tables, self._y.shape[2], np.empty(own.shape)
-        batch, then = len(own), self.round + 1
+        """Compute and send the next rates where each pair has its own delays; return the sums known after that."""
+        from bilinq.distributed.kernels import advance
+
+        delays, columns, known = self._delays, self._y.shape[2], np.empty(own.shape)
+        batch, next_round = len(own), self.round + 1
         heard_from = np.uint64(self.round % (self._heard.shape[1] // 2) * columns)
-        far_from, near_from = then % (self._far.shape[1] // 2) * columns, then % (self._near.shape[2] // 2)
-        kernels().advance(
-            self._y, self._late, self._step, self._c, own, self._heard.reshape(batch, -1), heard_from, t.hear_at,
-            self._far.reshape(batch, -1), np.uint64(far_from), t.send_at, self._near, np.uint64(near_from), t.back_in,
-            known, self._low, self._high, self.rule == "delayed", self.nodes == "job",
+        far_from = np.uint64(next_round % (self._far.shape[1] // 2) * columns)
+        near_from = np.uint64(next_round % (self._near.shape[2] // 2))
+        advance(
+            self._y, self._late, self._step, self._c, own, self._heard.reshape(batch, -1), heard_from, delays.hear_at,
+            self._far.reshape(batch, -1), far_from, delays.send_at, self._near, near_from, delays.back_in, known,
+            self._low, self._high, self.rule == "delayed", self.nodes == "job",
         )  # fmt: skip
         return known
 
     def _send_alike(self, own: Array) -> Array:
         """Do the same where all pairs have the same delays."""
-        send, hear, lag = (int(table.flat[0]) for table in self._tables[:3])
+        from bilinq.distributed.kernels import advance_alike
+
+        send, hear, lag = (int(table.flat[0]) for table in self._delays[:3])
         heard = self._heard[:, (self.round - hear) % (self._heard.shape[1] // 2)].copy()
         far, sums = np.zeros_like(heard), np.empty(own.shape)
-        kernels().advance_alike(
+        advance_alike(
             self._y, self._late, self._step, self._c, own, heard, far, sums, self._low, self._high,
             self.rule == "delayed", self.nodes == "job",
         )  # fmt: skip
@@ -230,37 +223,110 @@ class Network:
         self._sums.append(sums)
         return self._sums.popleft() if lag else self._sums.pop()
 
-    def _own(self, value: Any) -> Any:
-        """Return `value` (..., I, J) with one leading axis and the computing nodes as rows."""
-        flat = np.asarray(value).reshape(-1, *self.system.shape)
-        return np.ascontiguousarray(flat if self.nodes == "job" else flat.swapaxes(1, 2))
+    def _remember(self) -> None:
+        """Record the present rates, and look up those that the answers of this round belong to."""
+        from bilinq.distributed.kernels import look_back
+
+        self._past[self.round % len(self._past)] = self._y
+        look_back(self._past, self.round, self._delays.lag, self._late)
+
+    # Messages in transit: at the start, and when classes leave or return.
 
     def _fill(self) -> None:
-        """Make the tables as if the present rates had always been sent."""
-        t, (batch, rows, columns) = self._tables, self._y.shape
-        deep = [int(table.max()) + 1 for table in t[:3]]
+        """Fill the tables as if the present rates had always been sent."""
+        from bilinq.distributed.kernels import post
+
+        delays, (batch, rows, columns) = self._delays, self._y.shape
+        deep = [int(table.max()) + 1 for table in delays[:3]]
         self._far, self._heard = (np.zeros((batch, 2 * depth, columns)) for depth in deep[:2])
         self._near = np.zeros((batch, rows, 2 * deep[2]))
-        kernels().post(self._y, self._far.reshape(batch, -1), t.send, self._near, t.lag)
+        post(self._y, self._far.reshape(batch, -1), delays.send, self._near, delays.lag)
         self._known = collect(self._near.swapaxes(1, 2), 0)
         self._sums = deque(self._known.copy() for _ in range(deep[2] - 1))
         sums = self._y.sum(axis=1)
-        told = self.system.penalty.price(sums, self._n) if self.nodes == "job" else sums / self._a
-        self._heard[:] = told[:, None, :]
+        answer = self.system.penalty.price(sums, self._n) if self.nodes == "job" else sums / self._a
+        self._heard[:] = answer[:, None, :]
         late = self.rule == "delayed"
         self._late: Array = self._y.copy() if late else NOTHING
         self._past: Array = np.repeat(self._y[None], deep[2], axis=0) if late else NOTHING
 
+    def _restart_rates(self, a: Array, c: Array, n: Array) -> Array:
+        """Return the rates (B, K, L) of pairs that take part again: their share at the price last received; Eq. (43)."""
+        servers = np.maximum(n.sum(axis=1, keepdims=True), 1e-300)
+        least = (a.sum(axis=1, keepdims=True) / (FULL * servers))[:, :, None]
+        share = a[:, :, None] * (n / servers)[:, None, :]
+        return self._by_node(np.asarray(share / np.maximum(self._prices_heard(self.round - 1) + c, least)))
+
+    def _replace_rates(self, y: Array) -> None:
+        """Replace the present rates by y (B, K, L), also in the messages that carry them."""
+        more, delays, member = y - self._y, self._delays, np.arange(len(y))[:, None, None]
+        self._y = y
+        depth, laps = self._far.shape[1] // 2, self._near.shape[2] // 2
+        slot = self.round % depth + delays.send
+        _add(self._far, (member, slot % depth if delays.alike else slot, np.arange(y.shape[2])), more)
+        _add(self._known, ..., np.where(delays.lag == 0, more, 0.0).sum(axis=2))
+        if not delays.alike:
+            row = np.arange(y.shape[1])[:, None]
+            _add(self._near, (member, row, self.round % laps + delays.lag), np.where(delays.lag > 0, more, 0.0))
+        elif self._sums:
+            _add(self._sums[-1], ..., more.sum(axis=2))
+        if self.rule == "delayed":
+            self._remember()
+
+
+class DelayTables(NamedTuple):
+    """Rounds that messages take from computing nodes and back, and their places in the kernels' tables.
+
+    Each is (B or 1, K, L); `alike` is true if all pairs have the same delays.
+    """
+
+    send: IntArray
+    hear: IntArray
+    lag: IntArray
+    send_at: Places
+    hear_at: Places
+    back_in: Places
+    alike: bool
+
+
+def whole_delays(system: System) -> tuple[IntArray, IntArray]:
+    """Return both delays (B or 1, I, J) in rounds; raise `BadInput` if they are not whole."""
+    both = []
+    for name in ("forward", "backward"):
+        delay = getattr(system.flat, name)
+        require(name, getattr(system, name), lambda x: (x == np.rint(x)) & (x < 30_000), "whole rounds for rounds")
+        same = bool((delay == delay[:1]).all())
+        both.append(delay[: 1 if same else None].astype(np.int64))
+    size = max(len(delay) for delay in both)
+    forward, backward = (np.broadcast_to(d, (size, *system.shape)).copy() for d in both)
+    return forward, backward
+
+
+def delay_tables(forward: IntArray, backward: IntArray, nodes: Nodes) -> DelayTables:
+    """Return the tables for delays (B or 1, I, J) from job nodes to server nodes, and back."""
+    send, hear = (forward, backward) if nodes == "job" else (backward.swapaxes(1, 2), forward.swapaxes(1, 2))
+    send, hear = np.ascontiguousarray(send), np.ascontiguousarray(hear)
+    columns = send.shape[2]
+    place = np.arange(columns)
+    places = (send * columns + place, (hear.max() + 1 - hear) * columns + place, send + hear)
+    largest = max(int(table.max(initial=0)) for table in places)
+    small: type[np.unsignedinteger[Any]] = np.uint16 if largest < 1 << 16 else np.uint32
+    send_at, hear_at, back_in = (table.astype(small) for table in places)
+    alike = bool(np.ptp(send) == 0 and np.ptp(hear) == 0)
+    return DelayTables(
+        send=send, hear=hear, lag=send + hear, send_at=send_at, hear_at=hear_at, back_in=back_in, alike=alike
+    )
+
+
+def collect(table: Array, now: int) -> Array:
+    """Return what arrives in round `now`, (B, nodes), from a table (B, two laps, nodes), and clear its slot."""
+    depth = table.shape[1] // 2
+    arrived = table[:, now % depth] + table[:, now % depth + depth]
+    table[:, now % depth] = table[:, now % depth + depth] = 0.0
+    return np.asarray(arrived)
+
 
 def _add(table: Array, place: Any, more: Array) -> None:
-    """Add to a table of sums; rounding must not leave less than nothing."""
+    """Add to a table of sums; rounding must not make an entry negative."""
     np.add.at(table, place, more)
     np.maximum(table, 0.0, out=table)
-
-
-@cache
-def kernels() -> Any:
-    """Return the module of kernels; it pulls in the compiler, so it is loaded when first needed."""
-    from bilinq.distributed import rounds_kernels
-
-    return rounds_kernels

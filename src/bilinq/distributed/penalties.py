@@ -1,4 +1,4 @@
-"""What a server class charges for its load, Eq. (37): the penalties that stand in for its hard capacity."""
+"""Penalties: the prices that server classes charge for their load, Eq. (37), in place of a hard capacity."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ Curve: TypeAlias = Callable[[Array, Array], ArrayLike]
 """A function of load and capacity, (..., J) each."""
 
 HUGE = 1e300
-"""The price of a load that cannot be had: finite, so that an idle class may face it."""
+"""The price of an impossible load: finite, so that an idle class can compute with it."""
 FILL = np.linspace(0.02, 0.98, 25)
-"""Loads, in parts of the capacity, at which a penalty is looked at before it is used."""
+"""Loads, in parts of the capacity, at which a penalty is checked before it is used."""
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(64)
 
 
 class Penalty(ABC):
     """The price p_j(z) of a server class with load z (..., J) and capacity n (..., J); it must rise with z.
 
-    To bring your own, use `Own` or derive from this class.
+    For a penalty of your own, use `Own` or derive from this class.
     """
 
     @abstractmethod
@@ -54,9 +54,9 @@ class Penalty(ABC):
         """
 
     def stiffness_at(self, price: Array, cost: Array) -> Array:
-        """Return 1 + z p'(z) / (p + c) of pairs (..., I, J) that face a price, Eq. (44); infinite unless overridden.
+        """Return 1 + z p'(z) / (p + c) of pairs (..., I, J) at a price, Eq. (44); infinite unless overridden.
 
-        A node can compute it from the price it hears, without knowing the load.
+        A node can compute it from the price it receives, without knowing the load.
         """
         return np.full(np.broadcast_shapes(price.shape, cost.shape), np.inf)
 
@@ -185,14 +185,14 @@ class Barrier(Penalty):
 
 
 class Own(Penalty):
-    """A penalty of the user's: its price, the derivative and, if known, the integral, each of load and capacity.
+    """A user-defined penalty: its price, the derivative and, if known, the integral, each of load and capacity.
 
     Parameters
     ----------
     price, slope : functions
         Of load z (..., J) and capacity n (..., J).
     cost : function, optional
-        The integral of the price from zero; computed by Gauss's rule unless given.
+        The integral of the price from zero; default: computed by Gauss's rule.
 
     Examples
     --------
@@ -230,13 +230,21 @@ class Own(Penalty):
         return np.full(cost.shape, np.inf)
 
 
+FAMILIES: dict[str, tuple[Callable[..., Penalty], int]] = {
+    "power": (Power, 1),
+    "bounded": (Bounded, 2),
+    "barrier": (Barrier, 0),
+}
+"""Penalties by their name in sweeps and on the command line, each with the number of its parameters."""
+
+
 def _shown(value: Array) -> str:
-    """Show one number plainly, several as a list."""
+    """Return one number as text, several as a list."""
     return f"{value:g}" if not value.ndim else str(value.tolist())
 
 
 def checked(penalty: Penalty, n: Array) -> Penalty:
-    """Return `penalty` if its price suits capacities `n` (..., J), rises, and has the slope it states."""
+    """Return `penalty` if its price fits capacities `n` (..., J), increases, and has the slope it states."""
     if not isinstance(penalty, Penalty):
         raise BadInput(f"penalty must be a Penalty such as Power(2.0); got {penalty!r}")
     capacity = np.where(n > 0.0, n, 1.0)

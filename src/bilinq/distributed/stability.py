@@ -1,23 +1,124 @@
-"""Growth rates of the linearised rules, and the gain at which they turn positive.
+"""Stability of the rules with delays: growth rates, margins, boundaries, and gains that are safe."""
 
-In continuous time a delay system has infinitely many modes. Replacing each pair's past by its values at Chebyshev points
-turns it into a matrix whose rightmost eigenvalues are close to its roots (Breda, Maset and Vermiglio); each candidate is
-then corrected on the exact equation, so that what is returned does not depend on the number of points.
-"""
+from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from bilinq.arrays import Array, one_of
-from bilinq.distributed.kinds import Nodes, Rule, Time
-from bilinq.distributed.linear import Complex, Linear, linearise
-from bilinq.distributed.system import System
+from bilinq.arrays import Array, BoolArray, as_floats, one_of, require
+from bilinq.distributed.system import Nodes, Rule, System, Time, gain_within
 from bilinq.errors import BadInput, NotSolved
 
+Complex: TypeAlias = NDArray[np.complex128]
+
+
+@dataclass(frozen=True)
+class Linear:
+    """The linearised rules over the P used pairs of one system.
+
+    A deviation x obeys x_k' = - sum_m same_row[k, m] row[k] x_m(t - row_delay[k, m]) and the like for columns; in discrete
+    time the left side is x_k(r + 1) - x_k(r).
+
+    Attributes
+    ----------
+    row, column : (P,) arrays
+        Gain times 1 / s_i, and gain times p'_j / lambda_ij; with the factor y_ij in the scaled rule.
+    same_row, same_column : (P, P) arrays
+        Which pairs share a job class, a server class.
+    row_delay, column_delay : (P, P) arrays
+        Age of the deviation of pair m when it acts on pair k.
+    time : {"continuous", "discrete"}
+        Differential or difference equation.
+    """
+
+    row: Array
+    column: Array
+    same_row: BoolArray
+    same_column: BoolArray
+    row_delay: Array
+    column_delay: Array
+    time: Time
+
+    @property
+    def size(self) -> int:
+        """Number of used pairs."""
+        return len(self.row)
+
+    @property
+    def open_ends(self) -> int:
+        """Directions in which the split of rows over tied server classes is free; they do not change row sums and loads."""
+        links = self.same_row.astype(float) + self.same_column.astype(float)
+        return self.size - int(np.linalg.matrix_rank(links, hermitian=True))
+
+    def coupling(self, root: complex) -> tuple[Complex, Complex]:
+        """Return the matrix by which deviations that grow as exp(root t) act on each other, and its derivative."""
+        by_row = np.where(self.same_row, self.row[:, None] * np.exp(-root * self.row_delay), 0.0)
+        by_column = np.where(self.same_column, self.column[:, None] * np.exp(-root * self.column_delay), 0.0)
+        change = self.row_delay * by_row + self.column_delay * by_column
+        return np.asarray(by_row + by_column), np.asarray(-change)
+
+    def characteristic(self, root: complex) -> tuple[Complex, Complex]:
+        """Return the matrix that is singular exactly at the roots of Eq. (41), and its derivative."""
+        matrix, change = self.coupling(root)
+        own, slope = (root, 1.0) if self.time == "continuous" else (np.expm1(root), np.exp(root))
+        return matrix + own * np.eye(self.size), change + slope * np.eye(self.size)
+
+    def refined(self, root: complex, steps: int = 12) -> complex | None:
+        """Return the root of Eq. (41) near `root` by Newton's method, or None if it does not converge nearby."""
+        matrix, _ = self.characteristic(root)
+        vector = np.linalg.svd(matrix)[2][-1].conj()
+        fixed = vector.conj()
+        now = complex(root)
+        for _ in range(steps):
+            matrix, change = self.characteristic(now)
+            bordered = np.block([[matrix, (change @ vector)[:, None]], [fixed[None, :], np.zeros((1, 1))]])
+            step = np.linalg.lstsq(bordered, np.append(-(matrix @ vector), 0.0), rcond=None)[0]
+            vector, now = vector + step[:-1], now + complex(step[-1])
+            if abs(step[-1]) <= 1e-13 * (1.0 + abs(now)):
+                near = abs(now - root) <= 0.1 * (abs(root) + 1.0 / (1.0 + self.row_delay.max()))
+                return now if near else None
+        return None
+
+
+def linearise(system: System, gain: Array, nodes: Nodes, rule: Rule, time: Time) -> list[Linear]:
+    """Return the linearised rules of every member of the batch; gain (B, I, J)."""
+    a, c, n, forward, backward = system.flat
+    y = system.equilibrium.expected.reshape(c.shape)
+    price = system.equilibrium.price.reshape(n.shape)
+    members = []
+    for b in range(len(a)):
+        i, j = np.nonzero(y[b])
+        z = np.where(y[b].sum(axis=0) > 0.0, y[b].sum(axis=0), 1.0)
+        slope = system.penalty.slope(z, np.where(n[b] > 0.0, n[b], 1.0))
+        strength = gain[b, i, j] * (1.0 if rule == "printed" else y[b, i, j])
+        row_delay, column_delay = delays(forward[b, i, j], backward[b, i, j], nodes)
+        members.append(
+            Linear(
+                row=strength / y[b].sum(axis=1)[i],
+                column=strength * slope[j] / (price[b, j] + c[b, i, j]),
+                same_row=i[:, None] == i,
+                same_column=j[:, None] == j,
+                row_delay=row_delay,
+                column_delay=column_delay,
+                time=time,
+            )
+        )
+    return members
+
+
+def delays(forward: Array, backward: Array, nodes: Nodes) -> tuple[Array, Array]:
+    """Return the age of pair m's rate when it reaches pair k through its row and through its column, (P, P) each."""
+    loop = np.broadcast_to(forward + backward, (len(forward), len(forward)))
+    if nodes == "job":
+        return loop, backward[:, None] + forward
+    return forward[:, None] + backward, loop
+
+
 POINTS = (8, 12, 18, 27, 40, 60)
-"""Chebyshev points to try, in turn."""
+"""Numbers of Chebyshev points to try, in this order."""
 LARGEST = 3000
 """Order of the largest matrix whose eigenvalues are computed."""
 CANDIDATES = 12
@@ -30,7 +131,7 @@ def growth_rate(
     """Return the growth rate (...) of small deviations from the fixed point, per unit of time; negative is stable.
 
     It is the largest real part of the roots of Eq. (41) over the used pairs. In discrete time, deviations grow by exp(rate)
-    a round. Idle pairs do not matter to it: in either rule they fall to zero and stay there.
+    a round. Idle pairs do not matter: in either rule they fall to zero and stay there.
     """
     members = _linearised(system, gain, nodes, rule, time)
     return np.array([rightmost(member).real for member in members]).reshape(system.batch)
@@ -101,7 +202,7 @@ def companion(linear: Linear) -> Array:
 def generator(linear: Linear, points: int) -> Array:
     """Return the matrix whose rightmost eigenvalues approximate the roots of Eq. (41), in continuous time.
 
-    Pair m is held at `points` + 1 Chebyshev points of its own past, as long as anybody looks back on it.
+    Pair m is represented at `points` + 1 Chebyshev points of its history, as long as the longest delay at which it acts.
     """
     size = linear.size
     _fits(size * (points + 1))
@@ -159,7 +260,7 @@ def _differentiate(nodes: Array, weights: Array) -> Array:
 def boundary(
     system: System, gain: ArrayLike, *, nodes: Nodes = "job", rule: Rule = "scaled", time: Time = "continuous"
 ) -> Array:
-    """Return the multiple (...) of `gain` at which the growth rate turns positive; infinite if it does not up to 1000."""
+    """Return the multiple (...) of `gain` at which the growth rate becomes positive; infinite if it does not up to 1000."""
     members = _linearised(system, gain, nodes, rule, time)
     return np.array([_crossing(member) for member in members]).reshape(system.batch)
 
@@ -180,3 +281,43 @@ def _crossing(linear: Linear) -> float:
     while rate(low) >= 0.0:
         high, low = low, low - 0.7
     return float(np.exp(brentq(rate, low, high, xtol=1e-8)))
+
+
+def automatic_gain(
+    system: System, round_trips: ArrayLike, fraction: float = 0.5, time: Time = "discrete", *, spare: float = 0.1
+) -> Array:
+    """Return gains (..., I, J) from measured round trips; the delays of `system` itself are ignored.
+
+    Parameters
+    ----------
+    system : System
+        Costs and penalty. Where the penalty's special case, Eq. (39), bounds the stiffness, nothing is solved; for a
+        penalty of the user's own the stiffness is that at the fixed point.
+    round_trips : (samples, ..., I, J) array
+        Measurements, at least zero; NaN where there is none. The longest of each pair is used, since a gain must suit the
+        worst delay; for a pair without any, the longest of all.
+    fraction : float
+        Part of the stability condition to use.
+    time : {"discrete", "continuous"}
+        Whether the nodes work in rounds or continuously.
+    spare : float
+        Part of its capacity that every server class leaves idle; only the barrier needs it.
+
+    Examples
+    --------
+    >>> system = System(queue=[3, 1], reward=[[0.2, 0.9], [0.5, 0.4]], capacity=[1, 1], V=10.0)
+    >>> automatic_gain(system, [[[2, 3], [2, np.nan]], [[4, 3], [2, np.nan]]]).round(3).tolist()
+    [[0.058, 0.074], [0.103, 0.058]]
+    """
+    given = as_floats("round_trips", round_trips)
+    if given.ndim < 3 or given.shape[-2:] != system.shape:
+        raise BadInput(
+            f"round_trips must have shape (samples, ..., {system.shape[0]}, {system.shape[1]}); got {given.shape}"
+        )
+    require("round_trips", given, lambda x: np.isnan(x) | ((x >= 0.0) & np.isfinite(x)), "non-negative")
+    seen = np.where(np.isnan(given), -1.0, given).max(axis=0)
+    if not (seen >= 0.0).any():
+        raise BadInput("round_trips must have at least one measurement; got only NaN")
+    delay = np.broadcast_to(np.where(seen < 0.0, seen.max(), seen), system.reward.shape)
+    known = system.penalty.stiffness(system.cost, spare)
+    return gain_within(known if np.isfinite(known).all() else system.stiffness(), delay, fraction, time)

@@ -1,4 +1,4 @@
-"""What a gain does to a system: margins, growth rates and rounds, side by side for several gains."""
+"""The effect of gains on a system: margins, growth rates and rounds to settle, for several gains side by side."""
 
 from __future__ import annotations
 
@@ -10,22 +10,21 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bilinq.arrays import Array, count
-from bilinq.distributed.iterate import iterate
-from bilinq.distributed.kinds import Nodes, Rule
 from bilinq.distributed.network import Network
+from bilinq.distributed.rounds import iterate
 from bilinq.distributed.stability import growth_rate
-from bilinq.distributed.system import System
+from bilinq.distributed.system import Nodes, Rule, System
 from bilinq.errors import BadInput, Diverged, UnsafeGain
 
 FRACTIONS = (0.25, 0.5, 0.9, 1.0, 1.5)
 """Parts of the stability condition of rounds, Eq. (40), that a survey tries."""
 NUDGE, LOST, LARGE = 1e-8, 1e-13, 1e-3
-"""Relative deviation that a measurement starts from, and those at which it ends: in rounding, or no longer linear."""
+"""Relative deviation at which a measurement starts, and those at which it ends: rounding errors, or no longer linear."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One gain: the largest margins of any pair, growth a round, and rounds until Eq. (33) is within 1 % for good.
+    """One gain: the largest margins of any pair, growth per round, and rounds until Eq. (33) stays within 1 %.
 
     `growth` is missing where the system is too large for eigenvalues, `rounds` where rates did not settle.
     """
@@ -46,7 +45,7 @@ def survey(
     rules: Sequence[Rule] = ("scaled", "printed"),
     rounds: int = 4000,
 ) -> list[Trial]:
-    """Return what becomes of one system, from the usual start, at gains of so many parts of Eq. (40)."""
+    """Return a trial of one system, from the usual start, for each rule and each part of what Eq. (40) allows."""
     if system.batch:
         raise BadInput(f"system must be a single one; got a batch {system.batch}")
     trials = []
@@ -55,12 +54,12 @@ def survey(
             gain = system.safe_gain(fraction, "discrete")
             trials.append(
                 Trial(
-                    fraction,
-                    rule,
-                    float(system.margin(gain).max()),
-                    float(system.margin(gain, "discrete").max()),
-                    _growth(system, gain, nodes, rule),
-                    settling_rounds(system, gain, nodes=nodes, rule=rule, rounds=rounds),
+                    fraction=fraction,
+                    rule=rule,
+                    margin=float(system.margin(gain).max()),
+                    margin_rounds=float(system.margin(gain, "discrete").max()),
+                    growth=_growth(system, gain, nodes, rule),
+                    rounds=settling_rounds(system, gain, nodes=nodes, rule=rule, rounds=rounds),
                 )
             )
     return trials
@@ -76,7 +75,7 @@ def _growth(system: System, gain: Array, nodes: Nodes, rule: Rule) -> float | No
 def settling_rounds(
     system: System, gain: ArrayLike, *, nodes: Nodes = "job", rule: Rule = "scaled", rounds: int = 4000
 ) -> int | None:
-    """Return the rounds until Eq. (33) is within 1 % for good, or nothing if that takes more than `rounds`."""
+    """Return the rounds until Eq. (33) stays within 1 %, or None if that takes more than `rounds`."""
     every = max(1, count("rounds", rounds) // 4000)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnsafeGain)
@@ -90,7 +89,7 @@ def settling_rounds(
 def measured_growth(
     system: System, gain: ArrayLike, *, nodes: Nodes = "job", rule: Rule = "scaled", rounds: int | None = None
 ) -> float:
-    """Return the growth rate a round of a small deviation, measured on the rules themselves, not on their linearisation."""
+    """Return the growth rate per round of a small deviation, measured on the rules, not on their linearisation."""
     best = system.fixed_point()
     signs = np.where(np.arange(best.size).reshape(best.shape) % 3 == 0, 1.0, -0.4)
     network = Network(system, gain, nodes=nodes, rule=rule, start=best * (1.0 + NUDGE * signs))

@@ -1,22 +1,42 @@
-"""A system of job nodes and server nodes that compute an allocation together: its numbers, delays and safe gains."""
+"""A system of job nodes and server nodes: its numbers and delays, fixed point, safe gains, and bounds on the gap."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import NamedTuple, Self
+from typing import Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bilinq.allocation.allocate import align
-from bilinq.arrays import Array, as_floats, count, non_negative, positive, require, scalar, shaped
-from bilinq.distributed.bounds import allowance, gain_within
+from bilinq.allocation.arguments import Program, align
+from bilinq.arrays import Array, BoolArray, as_floats, count, non_negative, one_of, positive, require, scalar, shaped
 from bilinq.distributed.fixed_point import Equilibrium, equilibrium
-from bilinq.distributed.kinds import Time
 from bilinq.distributed.penalties import Penalty, Power, checked
 from bilinq.errors import BadInput
+
+Nodes = Literal["job", "server"]
+"""Job nodes set the rates of their class, Eq. (35), or server nodes those of theirs, Eq. (36)."""
+Rule = Literal["scaled", "delayed", "printed"]
+"""A step is scaled by the rate, by the rate that the answer belongs to, or not at all (as the paper prints it)."""
+Time = Literal["continuous", "discrete"]
+"""Differential equations with real delays, or rounds."""
+
+
+def allowance(delay: Array, time: Time) -> Array:
+    """Return the largest stable gain times stiffness: pi / (2 tau), or 2 sin(pi / (4 tau + 2)) in rounds."""
+    one_of("time", time, ("continuous", "discrete"))
+    if time == "discrete":
+        return np.asarray(2.0 * np.sin(0.5 * np.pi / (2.0 * delay + 1.0)))
+    with np.errstate(divide="ignore"):
+        return np.asarray(0.5 * np.pi / delay)
+
+
+def gain_within(stiffness: Array, delay: Array, fraction: float, time: Time) -> Array:
+    """Return the gains that use `fraction` of what is allowed; without delay, of what a round allows."""
+    most = allowance(delay, time)
+    return np.asarray(scalar("fraction", fraction, positive) * np.where(np.isinf(most), 2.0, most) / stiffness)
 
 
 class Flat(NamedTuple):
@@ -31,7 +51,7 @@ class Flat(NamedTuple):
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
 class System:
-    """Job nodes and server nodes that share servers by Eq. (33), with what a message takes between them; read-only.
+    """Job nodes and server nodes that share servers by Eq. (33), with the delays between them; read-only.
 
     Parameters
     ----------
@@ -44,11 +64,11 @@ class System:
     V, gamma : float or (...) array
         As in `bilinq.allocate`.
     weight : (..., I) array, optional
-        Positive; ones unless given.
+        Positive; default: ones.
     penalty : Penalty, optional
-        What a server class charges for its load in place of a hard capacity; `Power(2.0)` unless given.
+        The price that a server class charges for its load, in place of a hard capacity; default: `Power(2.0)`.
     forward, backward : float or (..., I, J) array
-        Delay from job node i to server node j, and back; at least zero.
+        Delay of messages from job node i to server node j, and back; at least zero.
 
     Examples
     --------
@@ -115,7 +135,7 @@ class System:
     ) -> Self:
         """Return a random system: queues of 1 to 19 jobs, rewards in [0, 1], half as many servers as job classes or more.
 
-        Every delay is drawn between the two of `delay`, both included; whole numbers unless `whole` is false.
+        Every delay is drawn between the two of `delay`, both included; whole numbers if `whole`.
         """
         rng = np.random.default_rng([count("seed", seed, 0), 4])
         shape = count("job_classes", job_classes), count("server_classes", server_classes)
@@ -124,7 +144,7 @@ class System:
         drawn = rng.integers(int(low), int(high), size, endpoint=True) if whole else rng.uniform(low, high, size)
         capacity = np.full(shape[1], max(1.0, round(0.5 * shape[0] / shape[1])))
         queue, reward = rng.integers(1, 20, shape[0]), rng.uniform(0.0, 1.0, shape)
-        return cls(queue, reward, capacity, V, gamma, None, penalty, drawn[0], drawn[1])
+        return cls(queue, reward, capacity, V, gamma, penalty=penalty, forward=drawn[0], backward=drawn[1])
 
     @property
     def batch(self) -> tuple[int, ...]:
@@ -168,7 +188,7 @@ class System:
         return Equilibrium(y, price, found.residual.reshape(self.batch), found.steps)
 
     def fixed_point(self) -> Array:
-        """Return the allocation (..., I, J) at which the nodes' rules rest; the optimum of Eq. (33)."""
+        """Return the allocation (..., I, J) at which the rules of the nodes are at rest; the optimum of Eq. (33)."""
         return self.equilibrium.expected.copy()
 
     def objective(self, expected: ArrayLike) -> Array:
@@ -190,29 +210,31 @@ class System:
         return np.asarray(1.0 + (z * slope)[..., None, :] / (self.equilibrium.price[..., None, :] + self.cost))
 
     def margin(self, gain: ArrayLike, time: Time = "continuous") -> Array:
-        """Return how much of the stability condition each pair uses up, (..., I, J): below one everywhere is safe.
+        """Return the part of the stability condition that each pair uses, (..., I, J): below one everywhere is safe.
 
         With "continuous" time it is the theorem's left side over pi / 2, Eq. (38); with "discrete" time it is the
-        condition for rounds, Eq. (40), which asks for more. Classes without jobs have margin zero.
+        condition for rounds, Eq. (40), which is stricter. Classes without jobs have margin zero.
         """
         used = self.checked_gain(gain) * self.stiffness() / allowance(self.round_trip, time)
         return np.where(self.demand[..., None] > 0.0, used, 0.0)
 
     def safe_gain(self, fraction: float = 0.5, time: Time = "continuous") -> Array:
-        """Return the gains (..., I, J) whose margin is `fraction` at every pair, by the fixed point.
+        """Return the gains (..., I, J) whose margin is `fraction` at every pair, computed at the fixed point.
 
-        In continuous time a pair without delay could have any gain; it gets that of a round without delay.
+        In continuous time a pair without delay could have any gain; it gets the gain of a round without delay.
         """
         return gain_within(self.stiffness(), self.round_trip, fraction, time)
 
     def special_gain(self, fraction: float = 0.5, time: Time = "continuous", *, spare: float = 0.1) -> Array:
-        """Return safe gains (..., I, J) that need no fixed point, by the penalty's special case; Eq. (39).
+        """Return safe gains (..., I, J) without computing the fixed point, by the penalty's special case; Eq. (39).
 
         `spare` is the part of its capacity that every server class leaves idle; only the barrier needs it.
         """
         bound = self.penalty.stiffness(self.cost, spare)
         if not np.isfinite(bound).all():
-            raise BadInput(f"penalty must have a known stiffness; {type(self.penalty).__name__} has not, use safe_gain")
+            raise BadInput(
+                f"penalty must have a known stiffness; {type(self.penalty).__name__} has none, use safe_gain"
+            )
         return gain_within(bound, self.round_trip, fraction, time)
 
     def checked_gain(self, gain: ArrayLike) -> Array:
@@ -221,8 +243,8 @@ class System:
 
     def with_delays(self, forward: ArrayLike, backward: ArrayLike) -> Self:
         """Return the same system with other delays."""
-        given = (self.queue, self.reward, self.capacity, self.V, self.gamma, self.weight, self.penalty)
-        return type(self)(*given, forward, backward)
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        return type(self)(**given | {"forward": forward, "backward": backward})
 
 
 def _checked(given: dict[str, Array]) -> tuple[int, ...]:
@@ -234,9 +256,55 @@ def _checked(given: dict[str, Array]) -> tuple[int, ...]:
     require("gamma", given["gamma"], lambda x: (x > 1.0) & np.isfinite(x), "above one and finite")
     require("reward", given["reward"], np.isfinite, "finite")
     queue, reward, capacity, V, gamma, weight, forward, backward = given.values()
-    batch, _ = align(queue, reward, capacity, V, gamma, weight, np.array(np.inf))
+    batch, _ = align(Program(queue, reward, capacity, V, gamma, weight, limit=np.array(np.inf)))
     try:
         return np.broadcast_shapes(batch, forward.shape[:-2], backward.shape[:-2])
     except ValueError:
         shown = f"{batch}, forward {forward.shape[:-2]}, backward {backward.shape[:-2]}"
         raise BadInput(f"leading axes must broadcast; got {shown}") from None
+
+
+def gap_bound(system: System, expected: ArrayLike) -> Array:
+    """Return a bound on what Eq. (33) falls short of its optimum by, over the sum of all a_i, (...); Eq. (45).
+
+    It is at least `Track.gap`, and zero at the optimum; infinite if a class with jobs is not served.
+
+    Examples
+    --------
+    >>> system = System(queue=[3, 1], reward=[[0.2, 0.9], [0.5, 0.4]], capacity=[1, 1], V=10.0)
+    >>> bool(gap_bound(system, system.fixed_point()) < 1e-9)
+    True
+    >>> gap_bound(system, [[0.1, 0.4], [0.1, 0.0]]).round(3).tolist()
+    0.292
+    """
+    y = shaped("expected", non_negative("expected", expected), system.reward.shape)
+    a, n = system.demand, system.capacity
+    live = (a > 0.0)[..., :, None] & (n > 0.0)[..., None, :]
+    price = system.penalty.price(y.sum(axis=-2), np.where(n > 0.0, n, 1.0))
+    total = row_gaps(y, a, system.cost, price, live).sum(axis=-1)
+    return np.asarray(total / np.maximum(a.sum(axis=-1), 1e-300))
+
+
+def row_gaps(y: Array, a: Array, c: Array, price: Array, live: BoolArray) -> Array:
+    """Return the part of each row in the bound, (..., I): y, c, live (..., I, J), a (..., I), price (..., J)."""
+    paid, on = price[..., None, :] + c, live.any(axis=-1)
+    least = np.where(on, np.where(live, paid, np.inf).min(axis=-1), 1.0)
+    spent = np.where(live, paid * y, 0.0).sum(axis=-1)
+    with np.errstate(divide="ignore"):
+        fair = -np.log(np.where(on, least * y.sum(axis=-1) / np.where(on, a, 1.0), 1.0))
+    return np.where(on, a * (fair - 1.0) + spent, 0.0)
+
+
+def scaled_back(expected: ArrayLike, capacity: ArrayLike) -> Array:
+    """Return the allocation (..., I, J) with the load of every overloaded server class scaled back to its capacity.
+
+    Examples
+    --------
+    >>> scaled_back([[1.0, 0.2], [3.0, 0.3]], [2.0, 1.0]).tolist()
+    [[0.5, 0.2], [1.5, 0.3]]
+    """
+    y, n = non_negative("expected", expected), non_negative("capacity", capacity)
+    if y.ndim < 2 or not n.ndim or y.shape[-1] != n.shape[-1]:
+        raise BadInput(f"capacity must have shape (..., {y.shape[-1:]}) to fit expected {y.shape}; got {n.shape}")
+    load = y.sum(axis=-2)
+    return np.asarray(y * np.where(load > n, n / np.where(load > n, load, 1.0), 1.0)[..., None, :])

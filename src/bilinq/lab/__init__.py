@@ -1,4 +1,5 @@
-"""The lab: every figure of the paper redrawn from fresh runs, every claim judged from their numbers, one report.
+"""The lab: redraws every figure of the paper from fresh runs, judges every claim from their numbers, writes one report.
 
-Read in this order: `options`, `runs` (what is simulated and kept), `figure` and one file of `figures`, `claims`, `paper`.
+Read in this order: `figure` and one file of `figures`, `claims`, `paper`. Runs and their records are those of
+`bilinq.experiments`.
 """

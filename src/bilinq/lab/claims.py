@@ -1,15 +1,15 @@
-"""Claims of the paper, what was measured about them, and the verdicts that follow from the numbers alone.
+"""Claims of the paper, what was measured about them, and the verdicts that follow from the numbers.
 
-A claim says that some effect lies in a range: below zero, above one half, between two numbers. It is tested under one or
-more conditions. Under each it holds if the whole 95 % interval of the effect lies in the range, is contradicted if the whole
-interval lies outside, and is not supported if the interval straddles an end.
+A claim states that some effect is in a range: below zero, above one half, between two numbers. It is tested under one or
+more conditions. Under a condition it holds if the whole 95 % interval of the effect is inside the range, it is contradicted
+if the whole interval is outside, and otherwise it is not supported.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from enum import Enum
 from typing import Any
 
@@ -17,7 +17,7 @@ from bilinq.lab.effects import Effect, number
 
 
 class Verdict(Enum):
-    """What the numbers say about a claim."""
+    """The result of testing a claim."""
 
     HOLDS = "holds"
     CONDITIONAL = "holds only under stated conditions"
@@ -26,14 +26,14 @@ class Verdict(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class ClaimedRange:
     """The values of an effect for which a claim is true; build it with `below`, `above` or `between`."""
 
     low: float
     high: float
 
     def judge(self, effect: Effect) -> Verdict:
-        """Return whether the effect's whole interval is inside, outside, or neither (also where there is none)."""
+        """Return the verdict: is the whole interval of the effect inside, outside, or neither? No interval is neither."""
         if math.isnan(effect.low) or math.isnan(effect.high):
             return Verdict.UNSUPPORTED
         if self.low <= effect.low and effect.high <= self.high:
@@ -50,19 +50,19 @@ class Range:
         return f"between {number(self.low)} and {number(self.high)}"
 
 
-def below(high: float) -> Range:
+def below(high: float) -> ClaimedRange:
     """Return the range below `high`."""
-    return Range(-math.inf, high)
+    return ClaimedRange(-math.inf, high)
 
 
-def above(low: float) -> Range:
+def above(low: float) -> ClaimedRange:
     """Return the range above `low`."""
-    return Range(low, math.inf)
+    return ClaimedRange(low, math.inf)
 
 
-def between(low: float, high: float) -> Range:
-    """Return the range between two numbers: for "similar" and "equal", with the margin stated."""
-    return Range(low, high)
+def between(low: float, high: float) -> ClaimedRange:
+    """Return the range between two numbers, for "similar" and "equal" with a stated margin."""
+    return ClaimedRange(low, high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +71,17 @@ class Finding:
 
     condition: str
     effect: Effect
-    claimed: Range
+    claimed: ClaimedRange
 
     @property
     def verdict(self) -> Verdict:
-        """What the numbers say under this condition."""
+        """The verdict under this condition."""
         return self.claimed.judge(self.effect)
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement of the paper and what was found about it.
+    """A statement of the paper and its test.
 
     Attributes
     ----------
@@ -90,19 +90,20 @@ class Claim:
     where : str
         The place in the paper.
     statement : str
-        What the paper says, in our own words.
+        The statement of the paper, in our own words.
     test : str
         The experiment and the effect that test it, including any margin.
     findings : tuple of Finding
-        One for each condition; the verdict on the claim follows from theirs.
+        One for each condition; the verdict on the claim follows from their verdicts.
     note : str
         What a reader should know to understand the result.
     figure : str
-        The name of the figure that tests it; the lab fills it in.
+        The name of the figure that tests it; set by the lab.
     """
 
     id: str
     where: str
+    _: KW_ONLY
     statement: str
     test: str
     findings: tuple[Finding, ...]
@@ -115,7 +116,7 @@ class Claim:
         return overall(finding.verdict for finding in self.findings)
 
     def document(self) -> dict[str, Any]:
-        """Return what programs read."""
+        """Return the claim for programs."""
         return {
             "id": self.id, "where": self.where, "statement": self.statement, "figure": self.figure,
             "test": self.test, "verdict": self.verdict.value, "note": self.note,
@@ -126,8 +127,8 @@ class Claim:
 def overall(verdicts: Iterable[Verdict]) -> Verdict:
     """Return one verdict for several conditions.
 
-    A claim holds if it does so under all of them, and conditionally if under some. It is contradicted only if it is so under
-    all; whatever else holds nowhere is not supported.
+    A claim holds if it holds under all conditions, and conditionally if it holds under some. It is contradicted if it is
+    contradicted under all. In every other case it is not supported.
     """
     found = set(verdicts)
     if len(found) == 1:

@@ -1,25 +1,29 @@
-"""Effects: a number that a claim is about, measured over replications, with its 95 % interval."""
+"""Effects: the numbers that claims are about, measured over replications, with 95 % intervals; the price of learning."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import stdtrit
 
-from bilinq.arrays import Array, IntArray
 from bilinq.simulation.records import interval
+
+if TYPE_CHECKING:
+    from bilinq.arrays import Array, IntArray
+    from bilinq.experiments import Record
 
 MINUS = "\N{MINUS SIGN}"
 GROUPS = 20
-"""Groups of replications that the jackknife leaves out in turn."""
+"""Groups of replications that the jackknife leaves out, one at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """A measured number, the ends of its 95 % interval (NaN where there is one replication), and what it is."""
+    """A measured number, the ends of its 95 % interval (NaN with one replication), and its unit."""
 
     value: float
     low: float
@@ -37,6 +41,11 @@ class Effect:
         digits = max(0, 1 - math.floor(math.log10(width)))  # two digits of the interval's width
         value, low, high = (f"{x:,.{digits}f}".replace("-", MINUS) for x in (self.value, self.low, self.high))
         return f"{value} [{low}, {high}]"
+
+
+def exact(value: float, unit: str = "") -> Effect:
+    """Return a number that is calculated or counted, not sampled."""
+    return Effect(value, value, value, unit)
 
 
 def mean(values: Array, unit: str = "") -> Effect:
@@ -67,7 +76,7 @@ def estimate(statistic: Callable[[IntArray], float], replications: int, unit: st
     Parameters
     ----------
     statistic : callable
-        Given the numbers of the replications to use, it returns the value. It may look at several records: replications
+        Called with the numbers of the replications to use, it returns the value. It may use several records: replications
         with the same number are left out of all of them together, whether they are pairs or independent.
     replications : int
     """
@@ -89,7 +98,7 @@ def slope(x: Array, y: Array) -> float:
 
 
 def number(value: float) -> str:
-    """Return three significant digits for people, with a real minus sign and no exponent below a million."""
+    """Return three significant digits as text, with a minus sign (not a hyphen) and no exponent below a million."""
     if not math.isfinite(value):
         return "?"
     if value == 0.0 or 1e-3 <= abs(value) < 1e6:
@@ -108,3 +117,85 @@ def at_level(level: float, x: Array, y: Array) -> float:
     """
     rank = np.argsort(x)
     return float(np.interp(level, x[rank], y[rank], left=math.nan, right=math.nan))
+
+
+def late_growth(record: Record) -> Array:
+    """Return the growth of regret per slot in the second half of a run (R,)."""
+    path, half = record.paths["regret"].astype(np.float64), len(record.slot) // 2
+    return np.asarray((path[:, -1] - path[:, half]) / float(record.slot[-1] - record.slot[half]))
+
+
+def gap_at_equal_queue(policy: Sequence[Record], other: Record, measure: str) -> Effect:
+    """Return a measure of a policy less that of another at the other's time-average queue.
+
+    Parameters
+    ----------
+    policy : sequence of Record
+        Runs at several V, in the setting of `other`.
+    """
+
+    def statistic(keep: IntArray) -> float:
+        return at_queue(policy, measure, _mean(other, "queue", keep), keep) - _mean(other, measure, keep)
+
+    return estimate(statistic, other.replications, measure)
+
+
+def ratio_at_equal_queue(policy: Sequence[Record], other: Record, measure: str, unit: str = "") -> Effect:
+    """Return a measure of a policy, run at several V, over that of another at the other's time-average queue."""
+
+    def statistic(keep: IntArray) -> float:
+        return at_queue(policy, measure, _mean(other, "queue", keep), keep) / _mean(other, measure, keep)
+
+    return estimate(statistic, other.replications, unit)
+
+
+def price(policy: Sequence[Record], known: Sequence[Record], queue: float | None = None) -> Effect:
+    """Return the price of learning, Eq. (32): regret above that of known rewards at an equal time-average queue.
+
+    Parameters
+    ----------
+    policy, known : sequences of Record
+        Runs at several V, in the same setting.
+    queue : float, optional
+        The queue at which to compare; the default is that of the policy's only run.
+    """
+    return estimate(lambda keep: _price(policy, known, queue, keep), known[0].replications, "regret")
+
+
+def price_gap(
+    one: Sequence[Record], other: Sequence[Record], known: Sequence[Record], queue: float | None = None
+) -> Effect:
+    """Return the price of one policy less that of the other, both at `queue`, or each at its own."""
+
+    def statistic(keep: IntArray) -> float:
+        return _price(one, known, queue, keep) - _price(other, known, queue, keep)
+
+    return estimate(statistic, known[0].replications, "regret")
+
+
+def learnt(
+    policy: Sequence[Record], blind: Sequence[Record], known: Sequence[Record], queue: float | None = None
+) -> Effect:
+    """Return the share of the price of `blind`, which learns nothing, that the policy saves; 1 for known rewards."""
+
+    def statistic(keep: IntArray) -> float:
+        return 1.0 - _price(policy, known, queue, keep) / _price(blind, known, queue, keep)
+
+    return estimate(statistic, known[0].replications, "of the gap")
+
+
+def _price(policy: Sequence[Record], known: Sequence[Record], queue: float | None, keep: IntArray) -> float:
+    if queue is None:
+        (only,) = policy
+        return _mean(only, "regret", keep) - at_queue(known, "regret", _mean(only, "queue", keep), keep)
+    return at_queue(policy, "regret", queue, keep) - at_queue(known, "regret", queue, keep)
+
+
+def at_queue(records: Sequence[Record], measure: str, queue: float, keep: IntArray) -> float:
+    """Return a mean measure where the mean queue is `queue`, by interpolation between runs at several V."""
+    x, y = (np.array([_mean(record, name, keep) for record in records]) for name in ("queue", measure))
+    return at_level(queue, x, y)
+
+
+def _mean(record: Record, name: str, keep: IntArray) -> float:
+    return float(record.samples[name][keep].mean())

@@ -1,34 +1,28 @@
-"""Redraw the paper: run what is missing, write data and figures, judge the claims, and write the report."""
+"""Redraws the paper: runs what is missing, judges the claims, and writes data, figures and the report."""
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bilinq.arrays import count
 from bilinq.errors import BadInput
-from bilinq.lab import picture, report, style
+from bilinq.experiments import PlannedRun, execute, load_run, start_workers
+from bilinq.experiments.run import Progress
+from bilinq.jsonable import to_json
+from bilinq.lab import report, style
 from bilinq.lab.claims import Claim
-from bilinq.lab.figure import Figure
+from bilinq.lab.figure import Figure, ReportOptions, Table
 from bilinq.lab.figures import find
-from bilinq.lab.options import Options
 from bilinq.lab.report import About, Drawn
-from bilinq.lab.runs import Run, execute, load_run
-from bilinq.lab.runs.chunks import Progress
-from bilinq.lab.table import Table
-from bilinq.plain import to_json
-from bilinq.processes import pool_of
 
 
 @dataclass(frozen=True)
 class Paper:
-    """What the lab made.
+    """The result of `redraw`.
 
     Attributes
     ----------
@@ -46,13 +40,13 @@ class Paper:
     seconds: float
 
     def document(self) -> dict[str, Any]:
-        """Return what programs read."""
+        """Return the result for programs."""
         claims = [claim.document() for claim in self.claims]
         return {"out": self.out, "figures": self.figures, "seconds": self.seconds, "claims": claims}
 
 
 class Judged(NamedTuple):
-    """What the records of a figure gave: its table, its claims, and the computing time of each run by its key."""
+    """The table and the claims of a figure, and the computing time of each run by its key."""
 
     table: Table
     claims: tuple[Claim, ...]
@@ -60,42 +54,47 @@ class Judged(NamedTuple):
 
 
 def redraw(
-    options: Options,
+    options: ReportOptions,
     out: str | PathLike[str],
     figures: Sequence[str | type[Figure]] | None = None,
     *,
     workers: int | None = None,
     progress: Progress | None = None,
     fresh: bool = False,
+    engine: str = "processes",
+    address: str | None = None,
 ) -> Paper:
-    """Make the figures of these names, or all, and those given as classes, with data, claims and a report, in `out`.
+    """Make the named figures (default: all) and those given as classes, with data, claims and a report, in `out`.
 
-    Runs that `out` holds already, made with the same settings by the same code, are not repeated unless `fresh`. With the
-    same options all files but the report, which says how long it took, have the same bytes.
+    Runs that `out` contains already, made with the same settings by the same code, are not repeated unless `fresh`. With
+    the same options all files except the report, which says how long it took, have the same bytes.
 
     Parameters
     ----------
     workers : int, optional
-        Processes, one for each core unless given; with 1 everything runs in this process. With more, a script must
+        Processes; the default is one for each core, and with 1 everything runs in this process. With more, a script must
         guard its own start with ``if __name__ == "__main__":``, as for all of `multiprocessing`.
     progress : callable, optional
-        Told thousands of simulated slots done and in all.
+        Called with the slots done and in all, where each replication counts.
+    engine : {"processes", "ray"}
+        Where the simulations run: here, or on a Ray cluster. The results are the same, bit for bit.
+    address : str, optional
+        Of the Ray cluster, host:port or "auto"; the default is a private Ray on this machine.
 
     Raises
     ------
     KeyboardInterrupt
-        On Ctrl-C; finished runs are kept, and the next call goes on from there.
+        On Ctrl-C; finished runs are kept, and the next call continues from there.
     """
     began, folder = time.perf_counter(), Path(out)
     chosen = [figure(options) for figure in find(figures)]
     wanted = {figure.name: figure.runs() for figure in chosen}
-    runs = [run for mine in wanted.values() for run in mine.values()]
-    processes = count("workers", (os.cpu_count() or 1) if workers is None else workers)
-    with nullcontext() if processes == 1 else pool_of(processes) as pool:
-        execute(runs, folder / "runs", pool, progress, fresh=fresh)
+    runs = sorted((run for mine in wanted.values() for run in mine.values()), key=lambda run: run.work, reverse=True)
+    with start_workers(engine, workers, address) as team:
+        execute(runs, folder / "runs", team, progress, fresh=fresh)  # long runs first
         judged: list[Judged] = []
         tables = _judge_each(chosen, wanted, folder / "runs", judged)
-        pictures = list((map if pool is None else pool.map)(render, chosen, tables))  # drawn while others are judged
+        pictures = list(team.map(render, chosen, tables))  # drawn while others are judged
     drawn = [_drawn(*parts) for parts in zip(chosen, judged, pictures, strict=True)]
     spent = {key: seconds for one in judged for key, seconds in one.seconds.items()}
     about = About.of(options, spent, time.perf_counter() - began)
@@ -110,11 +109,11 @@ def render(figure: Figure, table: Table) -> tuple[bytes, str]:
     with style.applied():
         drawing = figure.draw(table)
         style.settle(drawing)
-        return picture.png(drawing), picture.svg(drawing, figure.name)
+        return style.png(drawing), style.svg(drawing, figure.name)
 
 
-def _judge(figure: Figure, runs: Mapping[str, Run], folder: Path) -> Judged:
-    """Return a figure's table and claims; the records, which may be large, are not kept."""
+def _judge(figure: Figure, runs: Mapping[str, PlannedRun], folder: Path) -> Judged:
+    """Return a figure's table and claims, without the records, which may be large."""
     records = {name: load_run(run, folder) for name, run in runs.items()}
     claims = (replace(claim, figure=figure.name) for claim in figure.claims(records))
     seconds = {run.key: records[name].seconds for name, run in runs.items()}
@@ -122,9 +121,9 @@ def _judge(figure: Figure, runs: Mapping[str, Run], folder: Path) -> Judged:
 
 
 def _judge_each(
-    figures: Sequence[Figure], wanted: Mapping[str, Mapping[str, Run]], folder: Path, judged: list[Judged]
+    figures: Sequence[Figure], wanted: Mapping[str, Mapping[str, PlannedRun]], folder: Path, judged: list[Judged]
 ) -> Iterator[Table]:
-    """Yield the tables of figures one by one, and put all that was judged into `judged`."""
+    """Yield the tables of figures one by one, and append all results to `judged`."""
     for figure in figures:
         judged.append(_judge(figure, wanted[figure.name], folder))
         yield judged[-1].table
@@ -132,12 +131,21 @@ def _judge_each(
 
 def _drawn(figure: Figure, judged: Judged, files: tuple[bytes, str]) -> Drawn:
     """Return a figure with its picture, data, caption and claims."""
-    table = judged.table
-    return Drawn(figure.name, figure.title, figure.where, figure.caption(table), table.csv(), *files, judged.claims)
+    table, (png, svg) = judged.table, files
+    return Drawn(
+        name=figure.name,
+        title=figure.title,
+        where=figure.where,
+        caption=figure.caption(table),
+        csv=table.csv(),
+        png=png,
+        svg=svg,
+        claims=judged.claims,
+    )
 
 
 def _write(folder: Path, drawn: Sequence[Drawn], claims: Sequence[Claim], about: About) -> None:
-    """Write all files but the runs."""
+    """Write all files except the runs."""
     files: dict[str, str | bytes] = {}
     for figure in drawn:
         files[f"data/{figure.name}.csv"] = figure.csv

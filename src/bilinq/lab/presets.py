@@ -1,4 +1,4 @@
-"""Three ways to set SABR and its baseline: as the paper prints it, as the published code ran it, and calibrated.
+"""Presets: SABR and its baseline as the paper prints them, as the published code ran them, and calibrated.
 
 | preset | SABR's radius | V | UGDA-OL's index |
 | --- | --- | --- | --- |
@@ -6,16 +6,16 @@
 | published | Eq. (14) | the public code's rule, Eq. (25) | per job as released, Eq. (20) |
 | calibrated | Thompson sampling, Eq. (16) | sqrt(I T), Eq. (23) | per class pair, Eq. (18) |
 
-The paper says that V minimises the regret bound, and gives no number: taken at its word, with the constants of its proof, V
-is 680 in the synthetic experiment. Numbers come from `bilinq.theory`, none is typed.
+The paper states that V minimises the regret bound, without a number: with the constants of its proof, V is 680 in the
+synthetic experiment. All numbers come from `bilinq.theory`.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias, TypeVar
 
 from bilinq import theory
-from bilinq.policies import KnownRewards, Sabr, UgdaOl
+from bilinq.policies.fair import KnownRewards, Sabr, UgdaOl
 from bilinq.problem import Problem
 
 Weight: TypeAlias = tuple[float, ...] | None
@@ -40,16 +40,16 @@ def order(problem: Problem, slots: int, weight: Weight = None) -> float:
 
 @dataclass(frozen=True)
 class Preset:
-    """How SABR, W-SABR and UGDA-OL are set.
+    """The settings of SABR, W-SABR and UGDA-OL.
 
     Attributes
     ----------
     name, text, detail : str
-        The word on the command line, what it means in a few words, and exactly.
+        The name on the command line, and what it means: in a few words, and exactly.
     V : callable
         V(problem, slots, weight).
     radius : str or None
-        SABR's confidence radius; Thompson sampling if None.
+        SABR's confidence radius; None is Thompson sampling.
     learning : str
         How UGDA-OL keeps its indices.
     """
@@ -94,3 +94,14 @@ PRESETS: dict[str, Preset] = {
         ),
     )
 }  # fmt: skip
+
+Fair = TypeVar("Fair", Sabr, KnownRewards, UgdaOl)
+
+
+def serve_once(policy: Fair) -> Fair:
+    """Return the policy with at most one server per job and slot: Eq. (30) and the cap of Eq. (5) at the queue.
+
+    In the paper servers draw jobs independently, Eq. (29): two may serve the same job in a slot, and both are paid. Regret
+    counts the second reward, which the oracle cannot have, and becomes negative.
+    """
+    return replace(policy, assignment="distinct", limit="queue")

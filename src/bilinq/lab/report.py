@@ -1,7 +1,8 @@
-"""The report: one page of HTML that loads nothing from outside, for light and dark rooms and for print."""
+"""The report: one HTML page with all figures, claims and measured effects."""
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 from collections import Counter
@@ -10,30 +11,32 @@ from dataclasses import dataclass
 from datetime import datetime
 from html import escape
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
-from bilinq.lab import picture
+from bilinq.lab import style
 from bilinq.lab.claims import Claim, Finding, Verdict
-from bilinq.lab.options import Options
+from bilinq.lab.figure import ReportOptions
 from bilinq.lab.presets import PRESETS
-from bilinq.lab.stylesheet import STYLE
-from bilinq.lab.whisker import whisker
 
+STYLE = Path(__file__).with_name("report.css")
+WIDTH, HEIGHT, EDGE = 120.0, 16.0, 6.0
+"""Size of the small picture of an interval, and its margin."""
 CLASSES = {
     Verdict.HOLDS: "holds",
     Verdict.CONDITIONAL: "conditional",
     Verdict.UNSUPPORTED: "unsupported",
     Verdict.CONTRADICTED: "contradicted",
 }
-"""The style of each verdict's chip."""
+"""The CSS class of each verdict."""
 SHORT = {verdict: verdict.value.removesuffix(" at these settings") for verdict in Verdict}
-"""What the chip of a single condition says."""
+"""The text of a verdict under a single condition."""
 TITLE = "The paper, redrawn"
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """A figure that is ready for the report: words, data, pictures and the claims it tests."""
+    """A figure ready for the report: texts, data, pictures and the claims that it tests."""
 
     name: str
     title: str
@@ -47,22 +50,22 @@ class Drawn:
 
 @dataclass(frozen=True)
 class About:
-    """What was run: `settings` decide the numbers, `facts` only tell how they were made."""
+    """What was run: `settings` decide the numbers, `facts` describe how they were made."""
 
     settings: dict[str, Any]
     facts: dict[str, str]
 
     @classmethod
-    def of(cls, options: Options, spent: Mapping[str, float], seconds: float) -> About:
-        """Return what there is to say, given the computing time of each run."""
+    def of(cls, options: ReportOptions, spent: Mapping[str, float], seconds: float) -> About:
+        """Return the description of a report, given the computing time of each run."""
         settings = {
             "preset": options.preset, "replications": options.count, "quick": options.quick, "seed": options.seed,
             "bilinq": version("bilinq"),
         }  # fmt: skip
         packages = ", ".join(f"{name} {version(name)}" for name in ("numpy", "scipy", "numba", "matplotlib"))
         facts = {
-            "Settings shown": f"{options.preset}, {options.shown.text}; claims on the paper's figures are judged under all",
-            "Replications": f"{options.count} random instances for every mean{', a quick look' if options.quick else ''}",
+            "Settings shown": f"{options.preset}, {options.shown.text}; claims on figures of the paper use all presets",
+            "Replications": f"{options.count} random instances for every mean{', a quick report' if options.quick else ''}",
             "Bands and intervals": "95 %, Student's t over replications; ratios, slopes and the like by the jackknife",
             "Seed": str(options.seed),
             "Simulations": f"{len(spent)}, {sum(spent.values()) / 60:.1f} minutes of computing",
@@ -80,7 +83,7 @@ def page(drawn: Sequence[Drawn], about: About) -> str:
     sections += [_figure(figure) for figure in drawn]
     body = "\n".join([_header(claims, about), _contents(drawn), "<main>", *sections, _about(about), "</main>"])
     head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
-    head += f"<title>{TITLE}</title><style>{STYLE}</style>"
+    head += f"<title>{TITLE}</title><style>{STYLE.read_text('utf-8')}</style>"
     return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n</body></html>\n'
 
 
@@ -88,7 +91,9 @@ def _header(claims: Sequence[Claim], about: About) -> str:
     counts = Counter(claim.verdict for claim in claims)
     chips = "".join(f"<li><b>{counts[verdict]}</b> {_chip(verdict)}</li>" for verdict in Verdict if counts[verdict])
     tally = f'<p>Of {len(claims)} claims:</p><ul class="tally">{chips}</ul>' if claims else ""
-    quick = "<p class=quick>A quick look with few replications: intervals are wide, and many claims stay open.</p>"
+    quick = (
+        "<p class=quick>A quick report with few replications: intervals are wide, and many claims remain undecided.</p>"
+    )
     return (
         f"<header><p class=kicker>bilinq lab</p><h1>{TITLE}</h1>"
         "<p class=lead>Kim and Vojnović, <cite>Learning to Schedule in Parallel-Server Queues with Stochastic Bilinear "
@@ -104,7 +109,7 @@ def _contents(drawn: Sequence[Drawn]) -> str:
 
 
 def _claims(claims: Sequence[Claim]) -> str:
-    """Return the claims at a glance; the figures below have the details."""
+    """Return the table of all claims; the sections of the figures have the details."""
     number = sum(len(claim.findings) for claim in claims)
     rows = "".join(
         f'<tr data-claim="{claim.id}"><td><a href="#claim-{claim.id}">{escape(claim.statement)}</a></td>'
@@ -113,9 +118,9 @@ def _claims(claims: Sequence[Claim]) -> str:
     )
     return (
         '<section id="claims"><h2>Claims</h2><p>A claim is true for some range of an effect. Under a condition it '
-        "<b>holds</b> if the whole 95 % interval of the effect lies in that range, is <b>contradicted</b> if the whole "
-        "interval lies outside, and is <b>not supported</b> if it straddles an end. The measured effects stand below the "
-        f"figure that tests the claim. Of {number} intervals about {number * 0.05:.0f} miss the true value by chance.</p>"
+        "<b>holds</b> if the whole 95 % interval of the effect is inside that range, it is <b>contradicted</b> if the "
+        "whole interval is outside, and otherwise it is <b>not supported</b>. The measured effects are below the figure "
+        f"that tests the claim. Of {number} intervals about {number * 0.05:.0f} miss the true value by chance.</p>"
         "<table class=glance><thead><tr><th>Claim</th><th>In the paper</th><th>Conditions</th><th>Verdict</th></tr></thead>"
         f'<tbody>{rows}</tbody></table><p class=files><a href="claims.json">claims.json</a></p></section>'
     )
@@ -127,7 +132,7 @@ def _share(claim: Claim) -> str:
 
 
 def _claim(claim: Claim) -> str:
-    """Return a claim as a group of rows: itself first, then its conditions."""
+    """Return a claim as a group of rows: the claim first, then its conditions."""
     note = f"<p class=note>{escape(claim.note)}</p>" if claim.note else ""
     first = (
         f'<tr class="claim" id="claim-{claim.id}"><td colspan="4"><p class=statement>'
@@ -146,12 +151,34 @@ def _finding(finding: Finding) -> str:
     )
 
 
+def whisker(finding: Finding) -> str:
+    """Return an SVG with the claimed range shaded, the interval as a line and the value as a dot; empty if no interval."""
+    effect, claimed = finding.effect, finding.claimed
+    if not (math.isfinite(effect.low) and math.isfinite(effect.high)):
+        return ""
+    marks = [effect.low, effect.high, *(end for end in (claimed.low, claimed.high) if math.isfinite(end))]
+    least, most = min(marks), max(marks)
+    scale = (WIDTH - 2 * EDGE) / (most - least or 1.0)
+
+    def place(value: float) -> float:
+        return min(max(EDGE + (value - least) * scale, 0.0), WIDTH)
+
+    left, right = place(claimed.low), place(claimed.high)
+    low, high, middle = place(effect.low), place(effect.high), HEIGHT / 2
+    return (
+        f'<svg class="whisker" viewBox="0 0 {WIDTH:g} {HEIGHT:g}" aria-hidden="true">'
+        f'<rect x="{left:.1f}" width="{right - left:.1f}" height="{HEIGHT:g}" rx="2"/>'
+        f'<path d="M{low:.1f} {middle:g}H{high:.1f}"/>'
+        f'<circle cx="{place(effect.value):.1f}" cy="{middle:g}" r="3"/></svg>'
+    )
+
+
 def _chip(verdict: Verdict, text: str = "") -> str:
     return f'<span class="chip {CLASSES[verdict]}">{escape(text or verdict.value)}</span>'
 
 
 def _figure(figure: Drawn) -> str:
-    drawing = picture.inline(figure.svg, figure.name, escape(figure.title, quote=True))
+    drawing = style.inline(figure.svg, figure.name, escape(figure.title, quote=True))
     claims = "".join(map(_claim, figure.claims))
     files = " ".join(
         f'<a href="{folder}/{figure.name}.{kind}">{kind.upper()}</a>'

@@ -1,4 +1,4 @@
-"""The figure of `bilinq distributed`: where small deviations grow, how rates settle, and what a wrong gain costs."""
+"""The figure of `bilinq distributed`: where small deviations grow, how rates settle, and the cost of a wrong gain."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bilinq.distributed import System, boundary, growth_rate, iterate
-from bilinq.distributed.kinds import Nodes, Rule
 from bilinq.distributed.survey import measured_growth, settling_rounds
+from bilinq.distributed.system import Nodes, Rule
 from bilinq.errors import UnsafeGain
 from bilinq.lab import style
 
 RULES: tuple[tuple[Rule, str], ...] = (("scaled", style.BLUE), ("printed", style.ORANGE))
 MAPPED = np.array([0.1, 0.2, 0.3, 0.45, 0.6, 0.75, 0.9, 1.0, 1.1, 1.25, 1.4, 1.6])
-"""Parts of the stability condition at which growth is measured."""
+"""Fractions of the stability condition at which growth is measured."""
 CURVES = ((0.25, style.SKY), (0.5, style.BLUE), (0.9, style.GREEN), (1.3, style.ORANGE))
 WRONG = np.geomspace(0.02, 1.6, 22)
 
 
 @dataclass(frozen=True)
 class Growth:
-    """Growth a round of several systems (systems, points): computed on a grid, measured at some points."""
+    """Growth per round of several systems (systems, points), computed and measured."""
 
     at: np.ndarray
     computed: np.ndarray
@@ -56,7 +56,7 @@ def draw(systems: Sequence[System], *, nodes: Nodes = "job", rounds: int = 4000)
 
 
 def _map(axes: Axes, systems: Sequence[System], nodes: Nodes) -> None:
-    """Draw growth against gain times delay, as parts of what the theorem for rounds allows."""
+    """Draw growth over gain times delay, as a fraction of what the theorem for rounds allows."""
     for rule, colour in RULES:
         growth = mapped(systems, rule, nodes)
         for k in range(len(systems)):
@@ -64,7 +64,7 @@ def _map(axes: Axes, systems: Sequence[System], nodes: Nodes) -> None:
         axes.plot(growth.at, growth.measured.T, ls="", marker="o", ms=2.6, color=colour)
         axes.plot([], [], color=colour, marker="o", ms=2.6, label=f"{rule} rule")
     axes.axhline(0.0, color=style.INK, lw=1.0)
-    axes.axvline(1.0, color=style.GREY, lw=1.0, ls=(0, (4, 2)))
+    axes.axvline(1.0, color=style.GREY, lw=1.0, ls=style.DASHED)
     axes.legend(loc="lower right")
     axes.set_ylim(-1.6, 2.6)
     style.label(axes, "Stability map", "gain times delay, part of the condition", "growth per longest round trip")
@@ -86,14 +86,14 @@ def _settling(axes: Axes, system: System, nodes: Nodes, rounds: int) -> None:
 
 
 def _price(axes: Axes, system: System, nodes: Nodes, rounds: int) -> None:
-    """Draw the rounds to 1 % against the gain, and where each rule becomes unstable."""
+    """Draw the rounds to 1 % over the gain, and where each rule becomes unstable."""
     for rule, colour in RULES:
         needed = [settling_rounds(system, system.safe_gain(part, "discrete"), nodes=nodes, rule=rule, rounds=rounds)
                   for part in WRONG]  # fmt: skip
         shown = [(part, number) for part, number in zip(WRONG, needed, strict=True) if number is not None]
         edge = float(boundary(system, system.safe_gain(1.0, "discrete"), nodes=nodes, rule=rule, time="discrete"))
         axes.plot(*zip(*shown, strict=True), color=colour, lw=1.6, marker="o", ms=3.2, label=f"{rule} rule")
-        axes.axvline(edge, color=colour, lw=1.0, ls=(0, (4, 2)))
+        axes.axvline(edge, color=colour, lw=1.0, ls=style.DASHED)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.legend(loc="upper right")

@@ -1,7 +1,8 @@
 """How mean rewards are learnt: the abstract `Learner` and its kinds."""
 
-from bilinq.learning.bilinear import Bilinear, BilinearState
-from bilinq.learning.counting import Counts, Known, PerJob, PerPair
-from bilinq.learning.learner import Learner, Outcome
+from bilinq.learning.bilinear import Bilinear, BilinearState, Health, health_of
+from bilinq.learning.learner import Counts, Known, Learner, Outcome, PerJob, PerPair
 
-__all__ = ["Bilinear", "BilinearState", "Counts", "Known", "Learner", "Outcome", "PerJob", "PerPair"]
+__all__ = [
+    "Bilinear", "BilinearState", "Counts", "Health", "Known", "Learner", "Outcome", "PerJob", "PerPair", "health_of",
+]  # fmt: skip

@@ -4,33 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from bilinq.arrays import Array
 from bilinq.errors import BadInput, BadState
-from bilinq.instances import Instances
 from bilinq.learning.learner import Learner, Outcome
 
-REFRESH = 512
-"""Slots between two inversions from scratch (at powers of two as well, while the matrix grows fast): rank-one updates of
-the inverse drift, sums of the Gram matrix do not."""
-PRIOR_NOISE = 0.5
-"""Noise scale assumed before there are data, where it is estimated: that of rewards anywhere in [-1, 1]."""
+if TYPE_CHECKING:
+    from bilinq.arrays import Array
+    from bilinq.problem.instances import Instances
 
+REFRESH = 512
+"""Slots between two inversions from scratch, which also happen at powers of two, while the matrix grows fast. Rank-one
+updates of the inverse accumulate rounding errors; sums of the Gram matrix do not."""
+PRIOR_NOISE = 0.5
+"""Noise scale assumed before there are data, if it is estimated: that of rewards anywhere in [-1, 1]."""
 BLOCK = 256
-"""Slots whose Thompson draws are made at once, from seed and block number alone: a restored state repeats them."""
+"""Slots whose Thompson draws are made at once, from seed and block number only, so that a restored state repeats them."""
 
 Radius = Literal["calibrated", "paper", "published"]
 Exploration = Literal["thompson", "ucb", "none"]
 
 
 class BilinearState(NamedTuple):
-    """What the bilinear learner knows: features, ridge statistics of R replications, and the parameter to act on.
+    """State of the bilinear learner: features, ridge statistics of R replications, and the parameter for the next index.
 
-    `gram` is Lambda, `inverse` its inverse, `moment` b, `estimate` theta_hat, `drawn` what the next index uses as theta
-    (a Thompson sample, or theta_hat), `radius` beta (zero for Thompson samples), all of Eq. (11) to (16).
+    In terms of Eq. (11) to (16), `gram` is Lambda, `inverse` its inverse, `moment` b, `estimate` theta_hat, `drawn` the
+    theta of the next index (a Thompson sample, or theta_hat) and `radius` beta (zero for Thompson samples).
     """
 
     job_features: Array
@@ -62,11 +63,11 @@ class Bilinear(Learner):
     exploration : "thompson", "ucb" or "none"
         Sample the parameter, Eq. (16), add a confidence radius, Eq. (12), or trust the estimate.
     radius : "calibrated", "paper" or "published"
-        Eq. (15), (13) or (14); the latter two fix the regularization, too, and only go with "ucb".
+        Eq. (15), (13) or (14). The latter two also set the regularization, and need "ucb".
     noise : float, "known" or "estimate"
-        Noise scale R: a number, the problem's own, or estimated on the way.
+        Noise scale R: a number, the problem's own, or estimated from the rewards.
     regularization : float, optional
-        lambda of Eq. (11); R^2 unless given.
+        lambda of Eq. (11); default: R^2.
     confidence : float
         delta of Eq. (15).
     """
@@ -78,7 +79,7 @@ class Bilinear(Learner):
     confidence: float = 0.1
 
     def start(self, instances: Instances, horizon: int, rngs: Sequence[np.random.Generator]) -> BilinearState:
-        """Return the state before anything was seen."""
+        """Return the state before the first observation."""
         count, p = instances.count, instances.job_features.shape[2] * instances.server_features.shape[2]
         noise = self._first_noise(instances)
         servers = instances.servers.sum(axis=1)
@@ -135,7 +136,7 @@ class Bilinear(Learner):
         return np.einsum("ria,rab,rjb->rij", u, theta, v), self.width(state)
 
     def adapt(self, state: BilinearState, instances: Instances) -> BilinearState:
-        """Return the state for classes with other features of the same length; the parameter is shared by all."""
+        """Return the state for classes with other features of the same length; all classes share the parameter."""
         u, v = np.ascontiguousarray(instances.job_features), np.ascontiguousarray(instances.server_features)
         if (u.shape[2], v.shape[2]) != (state.job_features.shape[2], state.server_features.shape[2]):
             raise BadInput(f"features must have lengths {state.job_features.shape[2]} and {state.server_features.shape[2]}"
@@ -148,7 +149,7 @@ class Bilinear(Learner):
         )  # fmt: skip
 
     def check(self, state: BilinearState) -> None:
-        """Raise `BadState` unless all is finite, the Gram matrix positive definite, and its inverse its inverse."""
+        """Raise `BadState` unless all is finite, the Gram matrix is positive definite, and `inverse` is its inverse."""
         for name in ("gram", "inverse", "moment", "seen", "square", "noise", "estimate", "drawn"):
             if not np.isfinite(getattr(state, name)).all():
                 raise BadState(f"{name} must be finite")
@@ -161,7 +162,7 @@ class Bilinear(Learner):
             )
         gap = float(np.abs(state.gram @ state.inverse - np.eye(state.gram.shape[1])).max())
         if gap > 1e-6:
-            raise BadState(f"inverse must be that of gram; their product is off by {gap:.1e}")
+            raise BadState(f"inverse must be that of gram; their product differs from one by {gap:.1e}")
         if (state.seen < 0.0).any() or (state.square < 0.0).any():
             raise BadState("seen and square must be at least zero")
 
@@ -220,3 +221,29 @@ def _from_scratch(gram: Array, ridge: Array) -> tuple[Array, Array]:
 def _normals(seeds: Sequence[int], block: int, size: int) -> Array:
     """Return the standard normal draws (R, BLOCK, size) of a block of slots."""
     return np.array([np.random.default_rng((seed, block)).standard_normal((BLOCK, size)) for seed in seeds])
+
+
+class Health(NamedTuple):
+    """How much a bilinear learner has seen and how well that determines the model.
+
+    `noise` is the estimated standard deviation of rewards, in the user's units. `smallest` and `largest` are the extreme
+    eigenvalues of Lambda, Eq. (11): the smallest is the ridge as long as some direction of features was never seen.
+    """
+
+    observations: int
+    noise: float
+    smallest: float
+    largest: float
+
+    @property
+    def condition(self) -> float:
+        """Condition number of Lambda: how unevenly the directions of features are known."""
+        return self.largest / self.smallest
+
+
+def health_of(learnt: object, unit: float) -> Health | None:
+    """Return the health of a bilinear learner's state, with `unit` for a reward of one; None for any other state."""
+    if not isinstance(learnt, BilinearState):
+        return None
+    values = np.linalg.eigvalsh(learnt.gram[0])
+    return Health(int(learnt.seen[0]), float(unit * learnt.noise[0]), float(values[0]), float(values[-1]))

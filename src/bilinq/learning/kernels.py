@@ -1,25 +1,16 @@
-"""Kernels of the learners; replications lead, p = d1 d2, and z_ij = u_i (x) v_j is never formed for all pairs at once."""
+"""Kernels of the learners. Replications are the first axis; p = d1 d2; z_ij = u_i (x) v_j is built one pair at a time."""
 
 import numpy as np
 
 from bilinq.arrays import Array, BoolArray, IntArray
-from bilinq.compiled import kernel
+from bilinq.jit import kernel
 
 
 @kernel
 def observe(
-    u: Array,
-    v: Array,
-    count: IntArray,
-    total: Array,
-    squares: Array,
-    gram: Array,
-    inverse: Array,
-    b: Array,
-    log_det: Array,
-    seen: Array,
-    square: Array,
-) -> None:
+    u: Array, v: Array, count: IntArray, total: Array, squares: Array, gram: Array, inverse: Array, b: Array,
+    log_det: Array, seen: Array, square: Array,
+) -> None:  # fmt: skip
     """Add a slot's observations, Eq. (11): one rank-one update per pair, however many servers served it, Eq. (17)."""
     d2 = v.shape[2]
     p = b.shape[1]
@@ -64,7 +55,7 @@ def estimate(inverse: Array, b: Array, theta: Array) -> None:
 def noise_scale(
     gram: Array, b: Array, theta: Array, lam: Array, seen: Array, square: Array, prior: float, scale: Array
 ) -> None:
-    """Fill the estimated noise scale: residual sum of squares over degrees of freedom, pulled to `prior` at first."""
+    """Fill the estimated noise scale: residual sum of squares over degrees of freedom, near `prior` while data are few."""
     p = b.shape[1]
     for r in range(b.shape[0]):
         rss = square[r]
@@ -151,7 +142,7 @@ def count_indices(count: Array, total: Array, own: bool, low: float, out: Array)
 
 @kernel
 def add_counts(count: Array, total: Array, new_count: IntArray, new_total: Array, left: BoolArray) -> None:
-    """Add a slot's observations to the counters; rows that left start again from nothing."""
+    """Add a slot's observations to the counters; the counters of rows that left go back to zero."""
     for r in range(count.shape[0]):
         for i in range(new_count.shape[1]):
             for j in range(count.shape[2]):

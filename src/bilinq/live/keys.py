@@ -1,44 +1,51 @@
-"""API keys: how they are made, what is stored of them, and what the holder of one may do."""
+"""API keys: what they look like, what is stored of them, and what they grant.
+
+Only a hash of a key is stored. Each change of the stored keys is recorded in the audit log.
+"""
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from hmac import compare_digest
 
-from bilinq.errors import BadInput, NoKey, NotAllowed
+from bilinq.errors import BadInput, Conflict, NoKey, NotAllowed, NotFound
+from bilinq.live.store import Transaction, admin_tables
+from bilinq.live.store.admin_tables import KeyRow, add_audit, add_key, all_keys, expire_key, find_key
+from bilinq.live.wire.messages import CreatedKey, KeyInfo, NewKey
+from bilinq.live.wire.queries import convert
 
 SCOPES = ("submit", "work", "read", "admin")
-"""What a key may be good for; `admin` stands for all of them."""
-
+"""What a key can grant; `admin` includes all of them."""
 PREFIX = 8
-"""Characters of a key that name it in lists, logs and the audit."""
+"""Characters of a key that name it in lists, logs and the audit log."""
+DAY = 86_400.0
 
-_LETTERS = "abcdefghijkmnpqrstuvwxyz23456789"  # nothing that is read wrongly over the telephone
+_LETTERS = "abcdefghijkmnpqrstuvwxyz23456789"  # without those that are easily confused
 _SECRET_BYTES = 32
 _LENGTH = len("bq_") + PREFIX + len("_") + 43
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who asks: the prefix of the key, the namespace that it sees, and its scopes."""
+    """The caller: the prefix of its key, the namespace that it sees, and its scopes."""
 
     prefix: str
     namespace: str
     scopes: frozenset[str]
 
     def may(self, scope: str) -> bool:
-        """Tell whether the key is good for `scope`."""
+        """Tell whether the key grants `scope`."""
         return scope in self.scopes or "admin" in self.scopes
 
     def require(self, *scopes: str) -> None:
-        """Raise unless the key is good for at least one of `scopes`."""
+        """Raise `NotAllowed` unless the key grants at least one of `scopes`."""
         if not any(map(self.may, scopes)):
             raise NotAllowed(f"the key {self.prefix} lacks the scope {' or '.join(scopes)}")
 
 
-LOCAL = Identity("local", "default", frozenset({"admin"}))
-"""Who acts when the command line works on the database itself."""
+LOCAL = Identity(admin_tables.LOCAL, "default", frozenset({"admin"}))
+"""The command line when it works on the database itself."""
 
 
 def make_key() -> str:
@@ -55,7 +62,7 @@ def make_key() -> str:
 
 
 def prefix_of(key: str) -> str:
-    """Return the eight characters that name `key`, or raise `NoKey` if it does not look like one."""
+    """Return the eight characters that name `key`, or raise `NoKey` if it does not look like a key."""
     if len(key) != _LENGTH or not key.startswith("bq_") or key[3 + PREFIX] != "_" or not key.isascii():
         raise NoKey("the key is not one of this service: they look like bq_XXXXXXXX_ and 43 more characters")
     return key[3 : 3 + PREFIX]
@@ -64,7 +71,7 @@ def prefix_of(key: str) -> str:
 def hash_key(key: str) -> str:
     """Return what is stored of `key`: its SHA-256 in hexadecimal.
 
-    A slow hash would add nothing: 256 random bits cannot be guessed, whatever a guess costs.
+    A slow hash would add nothing: 256 random bits cannot be guessed.
     """
     return sha256(key.encode()).hexdigest()
 
@@ -75,10 +82,81 @@ def matches(key: str, stored: str) -> bool:
 
 
 def check_scopes(scopes: Iterable[str]) -> list[str]:
-    """Return `scopes` without repeats in the usual order, or say which one is unknown."""
+    """Return `scopes` without repeats in the usual order, or raise `BadInput` if one is unknown."""
     wanted = set(scopes)
     for scope in wanted - set(SCOPES):
         raise BadInput(f"scope must be one of {', '.join(SCOPES)}; got {scope!r}")
     if not wanted:
         raise BadInput(f"scope must be given, one or more of {', '.join(SCOPES)}")
     return [scope for scope in SCOPES if scope in wanted]
+
+
+def identify(known: Mapping[str, KeyRow], key: str, now: float) -> Identity:
+    """Return the identity of a caller with `key`, or raise `NoKey`; `known` are all keys by prefix."""
+    row = known.get(prefix_of(key))
+    stored = row.hash if row is not None else hash_key("")
+    if not matches(key, stored) or row is None:
+        raise NoKey("the key is not known")
+    if row.revoked is not None:
+        raise NoKey(f"the key {row.prefix} was revoked")
+    if row.expires is not None and row.expires <= now:
+        raise NoKey(f"the key {row.prefix} has expired")
+    return Identity(row.prefix, row.namespace, frozenset(row.scopes))
+
+
+def create_key(tx: Transaction, who: Identity, new: NewKey, now: float) -> CreatedKey:
+    """Create a key; the result contains the key itself, which is not stored."""
+    key = make_key()
+    while find_key(tx, prefix_of(key)) is not None:
+        key = make_key()
+    scopes = tuple(check_scopes(new.scopes))
+    row = KeyRow(
+        prefix=prefix_of(key), hash=hash_key(key), name=new.name, namespace=new.namespace, scopes=scopes, created=now,
+        expires=None if new.days is None else now + new.days * DAY,
+    )  # fmt: skip
+    add_key(tx, row)
+    add_audit(tx, now, who.prefix, "create key", f"{row.prefix}: {', '.join(scopes)} in {new.namespace}")
+    return CreatedKey(key, key_info(row))
+
+
+def list_keys(tx: Transaction) -> list[KeyInfo]:
+    """Return what is stored of all keys, oldest first."""
+    return [key_info(row) for row in all_keys(tx)]
+
+
+def revoke_key(tx: Transaction, who: Identity, prefix: str, now: float) -> KeyInfo:
+    """Revoke a key for good; one that was revoked before stays as it is."""
+    row = _find(tx, prefix)
+    if row.revoked is None:
+        admin_tables.revoke_key(tx, prefix, now)
+        add_audit(tx, now, who.prefix, "revoke key", prefix)
+        row = row._replace(revoked=now)
+    return key_info(row)
+
+
+def rotate_key(tx: Transaction, who: Identity, prefix: str, grace: float, now: float) -> CreatedKey:
+    """Create a key that grants what another one does, which expires after `grace` seconds."""
+    row = _find(tx, prefix)
+    if row.revoked is not None or (row.expires is not None and row.expires <= now):
+        raise Conflict(f"key {prefix} has expired or was revoked; create a new one")
+    days = None if row.expires is None else (row.expires - row.created) / DAY
+    wanted: NewKey = convert({"scopes": row.scopes, "name": row.name, "namespace": row.namespace, "days": days}, NewKey)
+    made = create_key(tx, who, wanted, now)
+    expire_key(tx, prefix, now + grace)
+    add_audit(tx, now, who.prefix, "rotate key", f"{prefix} to {made.info.prefix}, valid for another {grace:g} s")
+    return made
+
+
+def key_info(row: KeyRow) -> KeyInfo:
+    """Return what users may know about a key."""
+    return KeyInfo(
+        prefix=row.prefix, name=row.name, namespace=row.namespace, scopes=list(row.scopes), created=row.created,
+        expires=row.expires, revoked=row.revoked,
+    )  # fmt: skip
+
+
+def _find(tx: Transaction, prefix: str) -> KeyRow:
+    row = find_key(tx, prefix)
+    if row is None:
+        raise NotFound(f"there is no key {prefix!r}")
+    return row

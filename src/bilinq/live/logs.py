@@ -1,6 +1,6 @@
-"""Log lines on standard error, one for each event: `name=value` pairs that both people and programs read, or JSON.
+"""Log lines on standard error, one for each event: `name=value` pairs that people and programs can read, or JSON.
 
-A line that is written while a request is answered carries its id; keys and passwords never reach a line.
+A line that is written while a request is answered contains its id; no line contains a key or a password.
 """
 
 import json
@@ -16,17 +16,17 @@ Format = Literal["text", "json"]
 REQUEST: ContextVar[str | None] = ContextVar("request", default=None)
 """The id of the request that is being answered."""
 
-_PLAIN = re.compile(r"[^\s\"=\\]+")
-_USUAL = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "color_message"}
+_UNQUOTED = re.compile(r"[^\s\"=\\]+")
+_STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "color_message"}
 _SECRETS = (
     (re.compile(r"\bbq_([a-z0-9]{8})_[\w-]+"), r"bq_\1_..."),
     (re.compile(r"://([^/\s:@]*):[^/\s@]+@"), r"://\1:...@"),
 )
-"""Keys, of which the part that names them stays, and passwords in addresses of databases."""
+"""Keys, of which the prefix stays, and passwords in addresses of databases."""
 
 
-class Line(logging.Formatter):
-    """Formats a record as one line; `extra` gives more pairs, an exception comes last with its trace."""
+class TextLine(logging.Formatter):
+    """Formats a record as one line of pairs; those of `extra` follow, and the trace of an exception is last."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
@@ -41,11 +41,11 @@ class JsonLine(logging.Formatter):
         return json.dumps(_pairs(record, self), default=str)
 
 
-FORMATS: dict[Format, type[logging.Formatter]] = {"text": Line, "json": JsonLine}
+FORMATS: dict[Format, type[logging.Formatter]] = {"text": TextLine, "json": JsonLine}
 
 
 def log_to(stream: TextIO = sys.stderr, level: int = logging.INFO, form: Format = "text") -> None:
-    """Send every log record and warning of this process to `stream`, of the web server only where something broke."""
+    """Send every log record and warning of this process to `stream`; of other libraries only warnings and errors."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(FORMATS[form]())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
@@ -54,14 +54,14 @@ def log_to(stream: TextIO = sys.stderr, level: int = logging.INFO, form: Format 
 
 
 def _pairs(record: logging.LogRecord, formatter: logging.Formatter) -> dict[str, Any]:
-    """Return what a line tells: when, how bad, what, in which request, and whatever else is known."""
+    """Return the pairs of a line: time, level, event, request, those of `extra`, trace."""
     at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     pairs: dict[str, Any] = {"at": at, "level": record.levelname.lower(), "event": record.getMessage()}
     request = REQUEST.get()
     if request is not None:
         pairs["request"] = request
-    extra = {name: value for name, value in vars(record).items() if name not in _USUAL}
-    pairs |= {name: value for name, value in extra.items() if name[0] != "_"}  # Ray, if loaded, leaves private marks
+    extra = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+    pairs |= {name: value for name, value in extra.items() if name[0] != "_"}  # Ray, if loaded, adds private attributes
     if record.exc_info:
         pairs["trace"] = formatter.formatException(record.exc_info)
     return {name: _safe(value) for name, value in pairs.items()}
@@ -79,4 +79,4 @@ def _safe(value: Any) -> Any:
 
 def _quoted(value: Any) -> str:
     text = str(value)
-    return text if _PLAIN.fullmatch(text) and text.isprintable() else json.dumps(text)
+    return text if _UNQUOTED.fullmatch(text) and text.isprintable() else json.dumps(text)

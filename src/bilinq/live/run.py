@@ -1,4 +1,4 @@
-"""The life of a service process: listen, start, answer, and on SIGTERM or SIGINT end in order."""
+"""A service process from start to end: listen, start, answer requests, and stop in order on SIGTERM or SIGINT."""
 
 import asyncio
 import contextlib
@@ -9,31 +9,31 @@ import signal
 import sys
 from collections.abc import Callable
 
-from bilinq.live.api.app import make_app
-from bilinq.live.api.server import Server, address, listen, reachable
-from bilinq.live.service import Service
-from bilinq.live.settings import Settings
+from bilinq.live.http.app import make_app
+from bilinq.live.http.server import Server, address, listen, reachable
+from bilinq.live.service.service import Service
+from bilinq.live.settings import ServiceSettings
 from bilinq.live.store import open_store
-from bilinq.live.watch import Watch
+from bilinq.live.watch.watcher import Watcher
 
 log = logging.getLogger("bilinq.live")
 
 DRAIN_EVERY = 0.1
-"""Seconds between two looks for calls that wait for work while the service ends."""
+"""Seconds after which calls that wait for work are ended again while the service stops."""
 SWITCH = 0.0005
-"""Seconds after which Python lets another thread go on; the writer needs its turn after every statement."""
+"""Seconds after which Python switches threads; the writer needs the interpreter after every statement."""
 
 
-async def run(settings: Settings, ready: Callable[[str], None]) -> None:
-    """Serve until a signal comes; `ready` is told the address as soon as the service is ready.
+async def run(settings: ServiceSettings, ready: Callable[[str], None]) -> None:
+    """Serve until a signal arrives; `ready` is called with the address as soon as the service is ready.
 
-    Before that requests are answered with 503, so that nobody has to guess whether it starts, which takes minutes when
-    kernels must be compiled, or hangs.
+    Before that, requests get 503: the start takes minutes when kernels must be compiled, and a client should see that the
+    process is alive.
     """
     sys.setswitchinterval(SWITCH)
     store = open_store(settings.database)
     service = Service(settings, store)
-    watch = Watch(service.core)
+    watch = Watcher(service.replica)
     with listen(settings.host, settings.port) as listening:
         answers = asyncio.Event()
         server = Server(make_app(service, watch, settings), answers.set)
@@ -41,13 +41,13 @@ async def run(settings: Settings, ready: Callable[[str], None]) -> None:
         draining = asyncio.ensure_future(_drain(service, watch, stopping))
         serving = asyncio.ensure_future(server.serve([listening]))
         try:
-            if store.shared:  # say so now if it cannot be reached; later the service waits for it
+            if store.shared:  # fail now if it cannot be reached; later the service waits for it
                 await store.read(lambda tx: tx.rows("SELECT 1"))
             await service.start(settings.advertise or reachable(listening))
             watch.start()
-            _keep_what_is_loaded()
+            _freeze_garbage()
             log.info("serving", extra={"address": address(listening), "leads": not service.following})
-            _say_what_is_missing(service, settings)
+            _warn_of_missing(service, settings)
             await answers.wait()
             ready(address(listening))
             await serving
@@ -60,26 +60,28 @@ async def run(settings: Settings, ready: Callable[[str], None]) -> None:
     log.info("stopped")
 
 
-def _say_what_is_missing(service: Service, settings: Settings) -> None:
-    """Log what nobody can do without: a key, and classes of both kinds."""
+def _warn_of_missing(service: Service, settings: ServiceSettings) -> None:
+    """Log that there is no key, or that classes are missing."""
     if not service.ready:
         return
-    memory = service.core.memory
+    memory = service.replica.memory
     if not memory.keys:
         create = f"bilinq keys create --scope admin --database {shlex.quote(settings.database.partition('?')[0])}"
-        log.warning("there is no key, so nobody can ask for anything: stop, run `%s`, and start again", create)
+        log.warning("there is no key, so every request is refused: stop, run `%s`, and start again", create)
     if memory.scheduler is None:
-        log.warning("classes of jobs and of servers are missing: name them in the file of --config, or by the API")
+        log.warning(
+            "job classes or server classes are missing: define them in the file of --config, or through the API"
+        )
 
 
-def _keep_what_is_loaded() -> None:
-    """Let the collector of garbage pass over what stays anyway, so that its rounds are short and calls do not wait."""
+def _freeze_garbage() -> None:
+    """Exclude what is loaded from garbage collection, so that collections are short and requests do not wait."""
     gc.collect()
     gc.freeze()
 
 
 def _on_signals(server: Server) -> asyncio.Event:
-    """Let SIGTERM and SIGINT stop the server; return an event that tells of them."""
+    """Let SIGTERM and SIGINT stop the server; return an event that is set then."""
     stopping = asyncio.Event()
 
     def stop(name: str) -> None:
@@ -92,8 +94,8 @@ def _on_signals(server: Server) -> asyncio.Event:
     return stopping
 
 
-async def _drain(service: Service, watch: Watch, stopping: asyncio.Event) -> None:
-    """End streams and calls that wait for work, and those that come until the last connection is closed."""
+async def _drain(service: Service, watch: Watcher, stopping: asyncio.Event) -> None:
+    """End streams and calls that wait for work, until the last connection is closed."""
     await stopping.wait()
     watch.drain()
     with contextlib.suppress(asyncio.CancelledError):

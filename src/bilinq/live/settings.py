@@ -1,107 +1,97 @@
-"""Settings of the live service: options win over the environment (`BILINQ_...`), and that over a TOML file."""
+"""Settings of the live service: options take precedence over the environment (`BILINQ_...`), and that over a file."""
 
 import math
 import os
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 from msgspec import Meta, Struct, structs, to_builtins
 
 from bilinq.errors import BadInput
-from bilinq.live.fields import convert
-from bilinq.live.messages import JobClass, Positive, ServerClass
+from bilinq.live.wire.messages import JobClassInfo, Positive, ServerClassInfo
+from bilinq.live.wire.queries import convert
+
+if TYPE_CHECKING:
+    from bilinq.policies import Policy
 
 PREFIX = "BILINQ_"
 TARGET_WAIT = 2.0
-"""Seconds to aim at where neither `target_wait` nor `V` is given."""
+"""Seconds of waiting to aim at where neither `target_wait` nor `V` is given."""
+DEFAULT_POLICY = "sabr"
+STRUCTURED = ("reward", "job_class", "server_class")
+"""Settings of several values, which are tables in a file."""
 
-Whole = Annotated[int, Meta(ge=1)]
-Text = Annotated[str, Meta(min_length=1)]
 Address = Annotated[str, Meta(pattern=r"^https?://[^/?#]+/?$")]
 Bounded = Annotated[float, Meta(ge=-1e9, le=1e9)]
 
 
-class Range(Struct, forbid_unknown_fields=True, frozen=True):
+def _about(description: str, **rules: Any) -> Meta:
+    """Return the rules of a setting, with the text that `bilinq serve --help` shows for it."""
+    return Meta(description=description, **rules)
+
+
+class RewardBounds(Struct, forbid_unknown_fields=True, frozen=True):
     """Least and largest reward, in the user's units."""
 
-    low: Bounded = 0.0
-    high: Bounded = 1.0
+    low: Annotated[Bounded, _about("Least reward.")] = 0.0
+    high: Annotated[Bounded, _about("Largest reward.")] = 1.0
 
 
-class Settings(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """What `bilinq serve` is told; times in seconds.
+class ServiceSettings(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """Settings of the service; times are in seconds. `SETTINGS` has them for programs."""
 
-    Attributes
-    ----------
-    database : str
-        `sqlite:///relative.db`, `sqlite:////absolute.db` or `postgresql://...`.
-    host, port : str, int
-        Where to listen; port 0 is any that is free.
-    advertise : str, optional
-        Address at which other processes on the same PostgreSQL reach this one; `http://host:port` unless given.
-    policy : "sabr" or "first-come"
-        Who decides: the scheduler that learns, or first come, first served, to compare with; that one has no knobs, so
-        those below, from `target_wait` to `work_conserving`, and weights of classes do not matter to it.
-    slot, lease, max_attempts
-        Length of a slot, time for a lease, and failed or expired leases until a job is dead.
-    target_wait, V : at most one
-        Wait to aim at, two seconds unless given, or the weight of rewards against queues itself.
-    reward, gamma, exploration, work_conserving
-        Range of rewards, cost of using a server, how to explore, and whether no server idles while a job waits.
-    backlog : int
-        Most waiting jobs of a class that has no bound of its own.
-    max_body, rate : int, float
-        Most bytes of a request, and requests per second of each key, with bursts of a second's worth; rate 0 is no limit.
-    retention : float, optional
-        How long finished and cancelled jobs are kept; for ever unless given.
-    server_retention : float
-        How long servers are kept that neither ask for work nor hold any.
-    seed, checkpoint_every, log_requests
-        Seed of the scheduler, time between checkpoints of what was learnt, and whether each request gets a log line.
-    sample, history : float
-        Time between two moments for those who watch, and for how long moments are kept.
-    log_format : "text" or "json"
-        How log lines are written.
-    metrics : "key" or "open"
-        Whether `/metrics` needs a key with scope read or is open to everybody.
-    rival_url, rival_key : str, optional
-        Address of another service that gets the same jobs, to be shown beside this one, and a key for it with scope read.
-    job_class, server_class
-        Classes to start with; `[[job_class]]` and `[[server_class]]` in a file.
-    """
-
-    database: Text = "sqlite:///bilinq.db"
-    host: Text = "127.0.0.1"
-    port: Annotated[int, Meta(ge=0, le=65_535)] = 8000
-    advertise: Address | None = None
-    policy: Literal["sabr", "first-come"] = "sabr"
-    slot: Annotated[float, Meta(ge=0.001, le=60.0)] = 0.05
-    lease: Annotated[float, Meta(ge=0.05, le=86_400.0)] = 30.0
-    max_attempts: Whole = 5
-    target_wait: Positive | None = None
-    V: Positive | None = None
-    reward: Range = Range()
-    gamma: Annotated[float, Meta(gt=1.0, le=1e6)] = 1.2
-    exploration: Literal["thompson", "ucb", "none"] = "thompson"
-    work_conserving: bool = False
-    backlog: Whole = 100_000
-    max_body: Annotated[int, Meta(ge=1024, le=1 << 30)] = 1 << 20
-    rate: Annotated[float, Meta(ge=0.0)] = 2000.0
-    retention: Positive | None = None
-    server_retention: Positive = 604_800.0
-    seed: Annotated[int, Meta(ge=0)] | None = None
-    checkpoint_every: Positive = 60.0
-    log_requests: bool = False
-    sample: Annotated[float, Meta(ge=0.05, le=60.0)] = 1.0
-    history: Annotated[float, Meta(ge=1.0, le=86_400.0)] = 3600.0
-    log_format: Literal["text", "json"] = "text"
-    metrics: Literal["key", "open"] = "key"
-    rival_url: Address | None = None
-    rival_key: Text | None = None
-    job_class: tuple[JobClass, ...] = ()
-    server_class: tuple[ServerClass, ...] = ()
+    database: Annotated[
+        str, _about("sqlite:///relative.db, sqlite:////absolute.db or postgresql://...", min_length=1)
+    ] = "sqlite:///bilinq.db"
+    host: Annotated[str, _about("Address to listen on.", min_length=1)] = "127.0.0.1"
+    port: Annotated[int, _about("Port to listen on; 0 is any free one.", ge=0, le=65_535)] = 8000
+    advertise: Annotated[
+        Address | None,
+        _about("Address at which other processes on the same PostgreSQL reach this one; http://host:port by default."),
+    ] = None
+    policy: Annotated[str, _about("Policy that assigns jobs to servers.")] = DEFAULT_POLICY
+    slot: Annotated[float, _about("Seconds of a slot.", ge=0.001, le=60.0)] = 0.05
+    lease: Annotated[float, _about("Seconds until a lease expires.", ge=0.05, le=86_400.0)] = 30.0
+    max_attempts: Annotated[int, _about("Failed or expired leases until a job is dead.", ge=1)] = 5
+    target_wait: Annotated[
+        Positive | None,
+        _about(f"Seconds of waiting to aim at; {TARGET_WAIT:g} if neither this nor V is given."),
+    ] = None
+    V: Annotated[Positive | None, _about("Weight of rewards against queues, instead of target_wait.")] = None
+    reward: Annotated[RewardBounds, _about("Range of rewards.")] = RewardBounds()
+    gamma: Annotated[float, _about("Cost of using a server.", gt=1.0, le=1e6)] = 1.2
+    exploration: Annotated[
+        Literal["thompson", "ucb", "none"], _about("How the policy tries what is not known yet.")
+    ] = "thompson"
+    work_conserving: Annotated[bool, _about("Whether no server idles while a job waits.")] = False
+    backlog: Annotated[int, _about("Most waiting jobs of a class that has no limit of its own.", ge=1)] = 100_000
+    max_body: Annotated[int, _about("Most bytes of a request.", ge=1024, le=1 << 30)] = 1 << 20
+    rate: Annotated[float, _about("Most requests per second of each key; 0 is no limit.", ge=0.0)] = 2000.0
+    retention: Annotated[
+        Positive | None, _about("Seconds that finished and cancelled jobs are kept; for ever by default.")
+    ] = None
+    server_retention: Annotated[Positive, _about("Seconds that servers are kept after they went offline.")] = 604_800.0
+    seed: Annotated[Annotated[int, Meta(ge=0)] | None, _about("Seed of the scheduler; random by default.")] = None
+    checkpoint_every: Annotated[Positive, _about("Seconds between checkpoints of what was learnt.")] = 60.0
+    log_requests: Annotated[bool, _about("Whether each request gets a log line.")] = False
+    sample: Annotated[float, _about("Seconds between two samples for the dashboard.", ge=0.05, le=60.0)] = 1.0
+    history: Annotated[float, _about("Seconds that samples are kept.", ge=1.0, le=86_400.0)] = 3600.0
+    log_format: Annotated[Literal["text", "json"], _about("Format of log lines.")] = "text"
+    metrics: Annotated[
+        Literal["key", "open"], _about("Whether /metrics needs a key with scope read, or is open to everybody.")
+    ] = "key"
+    baseline_url: Annotated[
+        Address | None, _about("Address of another service with the same jobs, shown beside this one.")
+    ] = None
+    baseline_key: Annotated[
+        Annotated[str, Meta(min_length=1)] | None, _about("Key with scope read of the baseline.")
+    ] = None
+    job_class: Annotated[tuple[JobClassInfo, ...], _about("Job classes to start with; [[job_class]] in a file.")] = ()
+    server_class: Annotated[
+        tuple[ServerClassInfo, ...], _about("Server classes to start with; [[server_class]] in a file.")
+    ] = ()
 
     def __post_init__(self) -> None:
         if self.V is not None and self.target_wait is not None:
@@ -114,28 +104,53 @@ class Settings(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
             raise BadInput(
                 f"reward.low must be below reward.high; got low = {self.reward.low:g}, high = {self.reward.high:g}"
             )
+        if self.policy != DEFAULT_POLICY and self.policy not in live_policies():
+            raise BadInput(f"policy must be one of {', '.join(live_policies())}; got {_shown(self.policy)}")
         _check_classes("job_class", self.job_class)
         _check_classes("server_class", self.server_class)
 
 
-_KINDS: dict[str, Any] = {field.name: field.type for field in structs.fields(Settings)}
-_FLAT: dict[str, Any] = {
-    name: kind for name, kind in _KINDS.items() if not name.endswith("_class") and name != "reward"
-}
-_FLAT |= {"reward_low": Bounded, "reward_high": Bounded}
+def live_policies() -> "dict[str, type[Policy]]":
+    """Return the policies that the service offers, by name."""
+    from bilinq.policies.registry import POLICIES
+
+    return {name: policy for name, policy in POLICIES.items() if policy.live}
+
+
+class SettingField(NamedTuple):
+    """A setting that has a single value: its type with rules, its default, and what it means."""
+
+    type: Any
+    default: Any
+    description: str
+
+
+def _settings(struct: type[Struct], prefix: str = "") -> dict[str, SettingField]:
+    return {
+        prefix + field.name: SettingField(field.type, field.default, field.type.__metadata__[-1].description)
+        for field in structs.fields(struct)
+    }
+
+
+_TYPES: dict[str, Any] = {field.name: field.type for field in structs.fields(ServiceSettings)}
+SETTINGS = {name: one for name, one in _settings(ServiceSettings).items() if name not in STRUCTURED}
+SETTINGS |= _settings(RewardBounds, "reward_")
+"""Settings that are also options of `bilinq serve` and variables of the environment, by name."""
+RENAMED = {"rival_url": "baseline_url", "rival_key": "baseline_key"}
+"""Old names of settings, which are accepted until the next version."""
 
 
 def load(
     file: str | os.PathLike[str] | None = None,
     options: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] = os.environ,
-) -> Settings:
-    """Return settings out of a TOML file, the environment and options, of which later ones win.
+) -> ServiceSettings:
+    """Return settings from a TOML file, the environment and options; later ones take precedence.
 
     Parameters
     ----------
     file : path, optional
-        TOML; `BILINQ_CONFIG` of the environment unless given.
+        TOML; default: `BILINQ_CONFIG` of the environment.
     options : mapping, optional
         Values by name; those that are None were not given. The range of rewards is `reward_low` and `reward_high`.
     environment : mapping
@@ -147,7 +162,7 @@ def load(
     8080
     """
     file = file or environment.get(f"{PREFIX}CONFIG") or None
-    named = {f"{PREFIX}{name.upper()}": name for name in _FLAT}
+    named = {f"{PREFIX}{name.upper()}": RENAMED.get(name, name) for name in (*RENAMED, *SETTINGS)}
     layers = [
         {} if file is None else _read(Path(file)),
         _flat((named[key], key, environment[key]) for key in named if key in environment),
@@ -157,7 +172,7 @@ def load(
     for layer in layers:
         merged = _merge(merged, layer)
     reward = merged.pop("reward", {})
-    return Settings(**merged, reward=Range(**reward))
+    return ServiceSettings(**merged, reward=RewardBounds(**reward))
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -168,20 +183,21 @@ def _read(file: Path) -> dict[str, Any]:
         raise BadInput(f"{file}: cannot be read; {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{file}: is not valid TOML; {error}") from None
+    raw = {RENAMED.get(key, key): value for key, value in raw.items()}
     for key in raw:
-        if key not in _KINDS:
-            raise BadInput(f"{file}: unknown key {key!r}; known are {', '.join(_KINDS)}")
-    values = {key: _value(_KINDS[key], value, f"{file}: {key}") for key, value in raw.items()}
+        if key not in _TYPES:
+            raise BadInput(f"{file}: unknown key {key!r}; known are {', '.join(_TYPES)}")
+    values = {key: _value(_TYPES[key], value, f"{file}: {key}") for key, value in raw.items()}
     if "reward" in values:
         values["reward"] = {key: float(value) for key, value in raw["reward"].items()}
     return values
 
 
 def _flat(given: Iterable[tuple[str, str, Any]]) -> dict[str, Any]:
-    """Return values by name out of (name, name to tell the user, value), the range of rewards put together."""
+    """Return values by name out of (name, name that the user knows, value); the range of rewards becomes one value."""
     values: dict[str, Any] = {}
-    for name, told, raw in given:
-        value = _value(_FLAT[name], raw, told, strict=False)
+    for name, shown, raw in given:
+        value = _value(SETTINGS[name].type, raw, shown, strict=False)
         if name.startswith("reward_"):
             values.setdefault("reward", {})[name.removeprefix("reward_")] = value
         else:
@@ -189,30 +205,31 @@ def _flat(given: Iterable[tuple[str, str, Any]]) -> dict[str, Any]:
     return values
 
 
-def _value(kind: Any, raw: Any, told: str, *, strict: bool = True) -> Any:
-    """Return `raw` as a `kind`, or an error that begins with the name to tell."""
-    if get_origin(kind) is Literal and raw not in get_args(kind):
-        raise BadInput(f"{told}: must be one of {', '.join(get_args(kind))}; got {_shown(raw)}")
+def _value(kind: Any, raw: Any, shown: str, *, strict: bool = True) -> Any:
+    """Return `raw` as a `kind`, or raise an error that begins with `shown`, the name that the user knows."""
+    plain = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+    if get_origin(plain) is Literal and raw not in get_args(plain):
+        raise BadInput(f"{shown}: must be one of {', '.join(get_args(plain))}; got {_shown(raw)}")
     try:
         value = convert(raw, kind, strict=strict)
     except BadInput as error:
         text = str(error)
         glue = "" if text.startswith("[") else "." if getattr(error, "field", "") else ": "
-        raise BadInput(f"{told}{glue}{text}; got {_shown(raw)}") from None
+        raise BadInput(f"{shown}{glue}{text}; got {_shown(raw)}") from None
     if not _finite(to_builtins(value)):
-        raise BadInput(f"{told}: must be finite; got {_shown(raw)}")
+        raise BadInput(f"{shown}: must be finite; got {_shown(raw)}")
     return value
 
 
 def _merge(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """Return both; of `target_wait` and `V` the one that wins takes the place of the other."""
+    """Return both; `target_wait` and `V` replace each other."""
     if over.keys() & {"target_wait", "V"}:
         under = {key: value for key, value in under.items() if key not in ("target_wait", "V")}
     reward = under.get("reward", {}) | over.get("reward", {})
     return under | over | ({"reward": reward} if reward else {})
 
 
-def _check_classes(name: str, classes: Iterable[JobClass | ServerClass]) -> None:
+def _check_classes(name: str, classes: Iterable[JobClassInfo | ServerClassInfo]) -> None:
     """Raise unless names differ and features have one length."""
     known: dict[str, int] = {}
     for item in classes:

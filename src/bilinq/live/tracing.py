@@ -1,4 +1,4 @@
-"""OpenTelemetry: spans of requests, slots and commits, where it is installed and was told where to send them.
+"""OpenTelemetry: spans of requests, slots and commits, where it is installed and configured.
 
 Without it, or before `start`, nothing is recorded and nothing of it is imported.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("bilinq.live")
 
 ADDRESSES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-"""Variables of the environment that say where spans go; the others of OpenTelemetry count as well."""
+"""Environment variables that name where spans go; the other variables of OpenTelemetry work as well."""
 CARRIED = (b"traceparent", b"tracestate")
 
 Header = tuple[bytes, bytes]
@@ -28,9 +28,9 @@ _tracer: Tracer | None = None
 
 
 def start() -> contextlib.ExitStack:
-    """Begin to record, if the environment names an address or something else has set up OpenTelemetry.
+    """Begin to record, if the environment names an address or another library has set up OpenTelemetry.
 
-    Close what is returned to send what was recorded last.
+    Close the returned stack to send the last spans.
     """
     ends = contextlib.ExitStack()
     wanted = any(os.environ.get(name) for name in ADDRESSES)
@@ -41,7 +41,7 @@ def start() -> contextlib.ExitStack:
         if isinstance(provider, trace.ProxyTracerProvider):  # nobody has set it up
             if not wanted:
                 return ends
-            provider = _sending(ends)
+            provider = _exporter(ends)
     except ImportError:
         if wanted:
             log.warning("OpenTelemetry is not installed, so no spans are sent: pip install 'bilinq[otel]'")
@@ -51,7 +51,7 @@ def start() -> contextlib.ExitStack:
 
 
 def use(provider: TracerProvider | None) -> None:
-    """Record with a provider of tracers, or with None no longer."""
+    """Record with a tracer provider; with None, stop recording."""
     global _tracer
     _tracer = None if provider is None else provider.get_tracer("bilinq", version("bilinq"))
 
@@ -62,7 +62,7 @@ def on() -> bool:
 
 
 def record(name: str, seconds: float, **attributes: float) -> None:
-    """Record a span of its own that ends now."""
+    """Record a span without a parent that ends now."""
     if _tracer is None:
         return
     from opentelemetry.context import Context
@@ -87,7 +87,7 @@ def request_span(method: str, request: str, headers: Iterable[Header]) -> Iterat
 
 
 def describe(span: Span, method: str, route: str, status: int) -> None:
-    """Tell of a request's span how it was answered."""
+    """Add route and status to the span of a request."""
     from opentelemetry.trace import StatusCode
 
     span.update_name(f"{method} {route}")
@@ -97,7 +97,7 @@ def describe(span: Span, method: str, route: str, status: int) -> None:
 
 
 def handed_on(headers: list[Header]) -> list[Header]:
-    """Return the headers of a request that is handed on to another process, so that its span is part of this one."""
+    """Return the headers of a request that is forwarded to another process, so that its span is part of this trace."""
     if _tracer is None:
         return headers
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -108,8 +108,8 @@ def handed_on(headers: list[Header]) -> list[Header]:
     return kept + [(name.encode(), value.encode()) for name, value in carried.items()]
 
 
-def _sending(ends: contextlib.ExitStack) -> Any:
-    """Return a provider that sends spans in the background to where the environment says."""
+def _exporter(ends: contextlib.ExitStack) -> Any:
+    """Return a provider that sends spans in the background to the address in the environment."""
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider

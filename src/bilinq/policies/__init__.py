@@ -1,12 +1,11 @@
-"""Scheduling policies: the abstract `Policy`, SABR and what it is compared with."""
+"""Scheduling policies: the abstract `Policy`, SABR and the policies that it is compared with."""
 
-from bilinq.policies.allocator import Allocator, Exact
 from bilinq.policies.baselines import FirstCome, Greedy, MaxWeight, Random, StaticSplit
-from bilinq.policies.fair import FairPolicy, KnownRewards, Sabr, UgdaOl
+from bilinq.policies.fair import Allocator, Demand, Exact, FairPolicy, KnownRewards, Sabr, UgdaOl
 from bilinq.policies.nodes import FixedPoint, Rounds
 from bilinq.policies.policy import Policy
 
 __all__ = [
-    "Allocator", "Exact", "FairPolicy", "FirstCome", "FixedPoint", "Greedy", "KnownRewards", "MaxWeight", "Policy",
+    "Allocator", "Demand", "Exact", "FairPolicy", "FirstCome", "FixedPoint", "Greedy", "KnownRewards", "MaxWeight", "Policy",
     "Random", "Rounds", "Sabr", "StaticSplit", "UgdaOl",
 ]  # fmt: skip

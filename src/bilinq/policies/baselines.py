@@ -1,58 +1,62 @@
-"""Simple policies to compare with: MaxWeight, greedy, random, first come first served, and a static split by the oracle."""
+"""Simple baselines: MaxWeight, greedy, random, first come first served, and a static split by the oracle."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
 from bilinq.arrays import Array, BoolArray, non_negative, scalar
 from bilinq.errors import BadInput
-from bilinq.instances import Instances
-from bilinq.learning import Bilinear, Outcome
-from bilinq.oracle import oracle_shares
+from bilinq.learning import Bilinear, BilinearState, Outcome
 from bilinq.policies.policy import Policy
+from bilinq.problem.oracle import oracle_shares
+
+if TYPE_CHECKING:
+    from bilinq.problem.instances import Instances
 
 
-class LearnerAndCost(NamedTuple):
-    """A learner's state and nothing else that changes; `service_rate` (R, I) weighs queues."""
+class RankedState(NamedTuple):
+    """The learner's state, and the service rates (R, I) that weigh queues."""
 
-    learnt: Any
+    learnt: BilinearState
     service_rate: Array
 
 
 class _Ranked(Policy):
-    """Serve pairs by rank of a score that a subclass computes from indices and queues."""
+    """A policy that serves pairs by rank of a score, which a subclass computes from indices and queues."""
 
-    def start(self, instances: Instances, horizon: int, rngs: Sequence[np.random.Generator]) -> LearnerAndCost:
+    learns, live = True, True
+
+    def start(self, instances: Instances, horizon: int, rngs: Sequence[np.random.Generator]) -> RankedState:
         """Return the bilinear learner's first state."""
-        return LearnerAndCost(Bilinear().start(instances, horizon, rngs), instances.service_rate)
+        return RankedState(Bilinear().start(instances, horizon, rngs), instances.service_rate)
 
-    def learn(self, state: LearnerAndCost, outcome: Outcome) -> LearnerAndCost:
+    def learn(self, state: RankedState, outcome: Outcome) -> RankedState:
         """Return the state after a slot."""
         return state._replace(learnt=Bilinear().learn(state.learnt, outcome))
 
-    def adapt(self, state: LearnerAndCost, instances: Instances) -> LearnerAndCost:
+    def adapt(self, state: RankedState, instances: Instances) -> RankedState:
         """Return the state for other classes; what was learnt stays."""
-        return LearnerAndCost(Bilinear().adapt(state.learnt, instances), instances.service_rate)
+        return RankedState(Bilinear().adapt(state.learnt, instances), instances.service_rate)
 
-    def beliefs(self, state: LearnerAndCost) -> tuple[Array, Array] | None:
-        """Return what the learner believes."""
+    def beliefs(self, state: RankedState) -> tuple[Array, Array] | None:
+        """Return the learner's estimates."""
         return Bilinear().beliefs(state.learnt)
 
-    def check(self, state: LearnerAndCost) -> None:
+    def check(self, state: RankedState) -> None:
         """Raise `BadState` if the learner's state is not sound."""
         Bilinear().check(state.learnt)
 
 
 @dataclass(frozen=True)
 class MaxWeight(_Ranked):
-    """Serve the pair with the largest mu_i Q_i + V (r_ij - gamma), where positive, with learnt rewards.
+    """A policy that serves the pair with the largest positive mu_i Q_i + V (r_ij - gamma), with learnt rewards.
 
-    The classic throughput-optimal rule with rewards as a bonus: large V waits for good matches, V = 0 serves the
-    longest queue.
+    This is the classic throughput-optimal rule with rewards as a bonus. A large V waits for good matches; V = 0 serves
+    the longest queue.
     """
 
     V: float = 10.0
@@ -63,7 +67,7 @@ class MaxWeight(_Ranked):
         scalar("V", self.V, non_negative)
         scalar("gamma", self.gamma)
 
-    def decide(self, state: LearnerAndCost, queue: Array, capacity: Array) -> Array:
+    def decide(self, state: RankedState, queue: Array, capacity: Array) -> Array:
         """Return the allocation by rank of drift plus reward."""
         index = Bilinear().index(state.learnt)
         score = (state.service_rate * queue)[:, :, None] + self.V * (index - self.gamma)
@@ -72,19 +76,20 @@ class MaxWeight(_Ranked):
 
 @dataclass(frozen=True)
 class Greedy(_Ranked):
-    """Serve the pair with the highest learnt reward first and never leave a server idle while a job waits."""
+    """A policy that serves the pair with the highest learnt reward first and never idles while a job waits."""
 
     assignment: str = "distinct"
 
-    def decide(self, state: LearnerAndCost, queue: Array, capacity: Array) -> Array:
+    def decide(self, state: RankedState, queue: Array, capacity: Array) -> Array:
         """Return the allocation by rank of the reward index."""
         return _by_rank(Bilinear().index(state.learnt), queue, capacity)
 
 
 @dataclass(frozen=True)
 class Random(Policy):
-    """Every server takes a job at random; never idle while a job waits."""
+    """A policy in which every server serves a random job; it never idles while a job waits."""
 
+    live = True
     assignment: str = "distinct"
 
     def decide(self, state: Instances, queue: Array, capacity: Array) -> Array:
@@ -102,28 +107,29 @@ class Random(Policy):
 
 @dataclass(frozen=True)
 class FirstCome(Policy):
-    """First come, first served: the oldest jobs get a server each, whichever; never idle while a job waits.
+    """First come, first served: the oldest jobs get one server each, of any class; it never idles while a job waits.
 
-    A job that has got a server keeps one until it leaves (unless servers fail), though not always of the same class:
-    classes are drawn in each slot in proportion to their capacity. One server serves a job at a time, also where jobs
-    need several units of service. Between jobs that came in the same slot chance decides who is first. With
-    `newest` the last server classes are filled first: what operators do whose classes are listed by age.
+    A job that has a server keeps one until it leaves (unless servers fail), but not always of the same class: classes are
+    drawn in each slot in proportion to their capacity. At most one server serves a job at a time, even if the job needs
+    several units of service. Jobs that arrived in the same slot are served in random order. With `newest` the last server
+    classes are filled first, as operators do whose classes are listed by age.
     """
 
+    live = True
     newest: bool = False
     assignment = "distinct"  # no setting: independent draws would leave servers idle while jobs wait
 
     @property
     def rows(self) -> Literal["class", "job"]:
-        """Jobs: within a class they differ by age."""
+        """Jobs, since jobs of a class differ by age."""
         return "job"
 
     def start(self, instances: Instances, horizon: int, rngs: Sequence[np.random.Generator]) -> Array:
-        """Return the slot each row's job came in (R, rows), infinite where none is known: there are no rows yet."""
+        """Return the slot of arrival of each row's job (R, rows), infinite if unknown; at the start there are no rows."""
         return np.zeros((instances.count, 0))
 
     def decide(self, state: Array, queue: Array, capacity: Array) -> Array:
-        """Return one server for each of the oldest jobs, of every class in proportion to how much of it is used."""
+        """Return one server for each of the oldest jobs, shared over the classes in proportion to the servers used."""
         room = capacity.sum(axis=1, keepdims=True)
         served = _oldest(_with_rows(state, queue.shape[1]), queue > 0.0, room)
         total = served.sum(axis=1, keepdims=True)
@@ -132,23 +138,23 @@ class FirstCome(Policy):
         return np.asarray(served[:, :, None] * share[:, None, :])
 
     def learn(self, state: Array, outcome: Outcome) -> Array:
-        """Return the state with the jobs that came in this slot and without those that left."""
+        """Return the state with the jobs that arrived in this slot and without those that left."""
         if outcome.queue is None:
-            raise BadInput("outcome.queue must say which jobs waited; got None")
+            raise BadInput("outcome.queue must be the queue that the policy was shown; got None")
         since = _with_rows(state, outcome.queue.shape[1])
         since = np.where((outcome.queue > 0.0) & np.isinf(since), float(outcome.slot), since)
-        begun = np.ceil(since) - 0.5  # ahead of those of the same slot that still wait to begin
+        begun = np.ceil(since) - 0.5  # before jobs of the same slot that are not served yet
         since = np.where(outcome.count.sum(axis=2) > 0, begun, since)
         return np.where(outcome.left, np.inf, since)
 
     def adapt(self, state: Array, instances: Instances) -> Array:
-        """Return the same: classes do not matter to it."""
+        """Return the same state: it does not depend on classes."""
         return state
 
 
 @dataclass(frozen=True)
 class StaticSplit(Policy):
-    """Send each class to server classes by the oracle's fixed shares p*, Eq. (2): needs rewards and rates known."""
+    """A fixed split by the oracle's shares p*, Eq. (2), which needs known rewards and rates."""
 
     assignment: str = "distinct"
 
@@ -157,7 +163,7 @@ class StaticSplit(Policy):
         return oracle_shares(instances)
 
     def decide(self, state: Array, queue: Array, capacity: Array) -> Array:
-        """Return every waiting job's share, scaled back where a server class is short."""
+        """Return every waiting job's share, scaled back if a server class has too few servers."""
         wanted = state * queue[:, :, None]
         load = wanted.sum(axis=1)
         fits = np.minimum(1.0, np.divide(capacity, load, out=np.ones_like(load), where=load > 0.0))
@@ -183,7 +189,7 @@ def _with_rows(since: Array, rows: int) -> Array:
 
 
 def _last_first(capacity: Array, wanted: Array) -> Array:
-    """Return how many servers of each class (R, J) are used if `wanted` (R, 1) are taken from the last class on."""
+    """Return how many servers of each class (R, J) are used if `wanted` (R, 1) are filled from the last class."""
     behind = np.cumsum(capacity[:, ::-1], axis=1)[:, ::-1] - capacity
     return np.clip(wanted - behind, 0.0, capacity)
 
@@ -191,8 +197,8 @@ def _last_first(capacity: Array, wanted: Array) -> Array:
 def _oldest(since: Array, waits: BoolArray, room: Array) -> Array:
     """Return how much of a server each row's job gets (R, rows) if the oldest share `room` (R, 1) servers.
 
-    A job that waits `since` infinity has just come, so it is the youngest. All jobs older than the last one that fits
-    get one; those as old as it share what is left.
+    A job with `since` infinity has just arrived, so it is the youngest. All jobs older than the last one that fits get a
+    server; those of the same age as the last one share the rest.
     """
     age = np.where(waits, np.minimum(since, np.finfo(float).max), np.inf)
     fits = np.minimum(waits.sum(axis=1, keepdims=True), room).astype(np.int64)

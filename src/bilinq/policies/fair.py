@@ -1,28 +1,112 @@
-"""Policies that share servers by the fair program, Eq. (5), and differ in how they come to know the rewards."""
+"""Policies that share servers by the fair program, Eq. (5), and differ in how they estimate the rewards."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from bilinq.allocation.allocate import allocate_batch
+from bilinq.allocation.arguments import Program
 from bilinq.arrays import Array, count, one_of, positive, require, scalar, shaped, short
+from bilinq.assignment import METHODS
 from bilinq.errors import BadInput
-from bilinq.instances import Instances
 from bilinq.learning import Bilinear, Known, Learner, Outcome, PerJob, PerPair
-from bilinq.learning.learner import State as LearnerState
-from bilinq.policies.allocator import EXACT, Allocator, Memory
 from bilinq.policies.policy import Policy
+
+if TYPE_CHECKING:
+    from bilinq.learning.learner import State as LearnerState
+    from bilinq.problem.instances import Instances
+
+
+Memory = Any
+"""What an allocator remembers from slot to slot: a value that only the allocator reads; None if there is nothing."""
+
+
+class Demand(NamedTuple):
+    """What an allocator shares in one slot, for R replications.
+
+    Attributes
+    ----------
+    queue, weight : (R, rows) arrays
+        Waiting jobs and the priority of each row.
+    reward : (R, rows, J) array
+        Rewards to assume.
+    capacity : (R, J) array
+        Servers that are up.
+    V : (R,) array
+        Weight of the rewards against short queues.
+    gamma : float
+        Cost of using a server.
+    capped : bool
+        Whether a row gets at most one server for each of its jobs.
+    """
+
+    queue: Array
+    reward: Array
+    capacity: Array
+    V: Array
+    weight: Array
+    gamma: float
+    capped: bool
+
+    @property
+    def a(self) -> Array:
+        """w_i Q_i / V (R, rows) of Eq. (6)."""
+        return np.asarray(self.weight * self.queue / self.V[:, None])
+
+    @property
+    def c(self) -> Array:
+        """gamma - r_ij (R, rows, J) of Eq. (6)."""
+        return np.asarray(self.gamma - self.reward)
+
+
+class Allocator(ABC):
+    """A way to share servers among job classes. Settings are in the object, memories in the policy's state."""
+
+    def start(self, instances: Instances, gamma: float) -> Memory:
+        """Return the memory before the first slot; default: None."""
+        return None
+
+    @abstractmethod
+    def share(self, memory: Memory, demand: Demand) -> tuple[Array, Memory]:
+        """Return a slot's expected allocation (R, rows, J) and the memory after it, without changing the old one.
+
+        The allocation is a new array that the caller may change. Equal arguments give equal answers.
+        """
+
+
+@dataclass(frozen=True)
+class Exact(Allocator):
+    """The certified solution of Eq. (5), as in the paper's algorithm."""
+
+    def share(self, memory: Memory, demand: Demand) -> tuple[Array, Memory]:
+        """Solve the program."""
+        queue, V = demand.queue, demand.V
+        program = Program(
+            queue=queue,
+            reward=demand.reward,
+            capacity=demand.capacity,
+            V=V,
+            gamma=np.full(len(V), demand.gamma),
+            weight=demand.weight,
+            limit=queue if demand.capped else np.full(queue.shape, np.inf),
+        )
+        return allocate_batch(program).expected, None
+
+
+EXACT = Exact()
+"""The default of fair policies."""
 
 
 class FairState(NamedTuple):
-    """What a fair policy knows: the learner's state, V (R,), weights (R, I), mu averaged over classes (R,).
+    """State of a fair policy: the learner's state, V (R,), weights (R, I), and mu averaged over classes (R,).
 
-    `shared` is what the allocator remembers.
+    `shared` is the allocator's memory.
     """
 
     learnt: LearnerState
@@ -32,21 +116,25 @@ class FairState(NamedTuple):
     shared: Memory = None
 
 
+@dataclass(frozen=True, kw_only=True)
 class FairPolicy(Policy):
-    """The program of Eq. (5) fed with a learner's indices.
-
-    Attributes are those of its kinds: `V`, or `horizon` (V = sqrt(I T), Eq. (23)), or `target_wait` in slots (V by
-    Eq. (22) from the current indices); `gamma`, `weight`, `limit` and `allocation`.
-    """
+    """The program of Eq. (5) with a learner's indices as rewards; `Sabr` explains the settings."""
 
     V: float | None = None
     horizon: int | None = None
-    target_wait: float | None = None
     gamma: float = 1.2
-    weight: ArrayLike | None = None
+    assignment: str = "independent"
     limit: Literal["none", "queue"] = "none"
-    work_conserving: bool = False
-    allocation: Allocator = EXACT
+
+    def __post_init__(self) -> None:
+        _check_one_of_them(V=self.V, horizon=self.horizon)
+        if self.V is not None:
+            scalar("V", self.V, positive)
+        if self.horizon is not None:
+            count("horizon", self.horizon)
+        require("gamma", np.asarray(self.gamma, dtype=float), lambda x: (x > 1.0) & np.isfinite(x), "above one")
+        one_of("limit", self.limit, ("none", "queue"))
+        one_of("assignment", self.assignment, METHODS)
 
     @abstractmethod
     def learner(self) -> Learner:
@@ -54,111 +142,149 @@ class FairPolicy(Policy):
 
     def start(self, instances: Instances, horizon: int, rngs: Sequence[np.random.Generator]) -> FairState:
         """Return the state before the first slot."""
-        classes = instances.mean_reward.shape[1]
-        V = np.sqrt(classes * float(self.horizon or horizon)) if self.V is None else self.V
+        slots, classes = self.horizon or horizon, instances.mean_reward.shape[1]
+        V = np.sqrt(classes * float(slots)) if self.V is None else self.V
         return FairState(
-            learnt=self.learner().start(instances, self.horizon or horizon, rngs),
+            learnt=self.learner().start(instances, slots, rngs),
             V=np.full(instances.count, V),
-            weight=self._weights(instances),
+            weight=np.ones(instances.arrival_rate.shape),
             service_rate=instances.service_rate.mean(axis=1),
-            shared=self.allocation.start(instances, self.gamma),
         )
 
     def decide(self, state: FairState, queue: Array, capacity: Array) -> Array:
-        """Return the solution of Eq. (5), or what the allocator has instead; with `work_conserving` nobody idles."""
-        from bilinq.policies.kernels import fill_idle
-
-        index = self.learner().index(state.learnt)
-        y, _ = self._share(state, index, queue, capacity)
-        if self.work_conserving:
-            fill_idle(index, queue, capacity, y)
-        return y
+        """Return the solution of Eq. (5)."""
+        learner = self.learner()
+        index = learner.index(learner.grown(state.learnt, queue.shape[1]))
+        return EXACT.share(None, self._demand(index, queue, capacity, state.V, np.ones(queue.shape)))[0]
 
     def learn(self, state: FairState, outcome: Outcome) -> FairState:
-        """Return the state with what the learner and the allocator know after the slot."""
-        learnt = self.learner().learn(state.learnt, outcome)
-        if state.shared is None:
-            return state._replace(learnt=learnt)
-        if outcome.queue is None or outcome.capacity is None:
-            missing = "queue" if outcome.queue is None else "capacity"
-            raise BadInput(f"outcome.{missing} must say what the policy was shown, for {self.allocation}; got None")
-        index = self.learner().index(state.learnt)
-        return state._replace(learnt=learnt, shared=self._share(state, index, outcome.queue, outcome.capacity)[1])
-
-    def _share(self, state: FairState, index: Array, queue: Array, capacity: Array) -> tuple[Array, Memory]:
-        V, capped = self._V(state, index), self.limit == "queue"
-        return self.allocation.share(state.shared, queue, index, capacity, V, state.weight, self.gamma, capped)
-
-    def adapt(self, state: FairState, instances: Instances) -> FairState:
-        """Return the state for other classes, weights or V; what was learnt stays."""
-        V = state.V if self.V is None else np.full(instances.count, self.V)
-        learnt = self.learner().adapt(state.learnt, instances)
-        shared = self.allocation.start(instances, self.gamma)
-        return FairState(learnt, V, self._weights(instances), instances.service_rate.mean(axis=1), shared)
+        """Return the state after the learner has seen the slot."""
+        return state._replace(learnt=self.learner().learn(state.learnt, outcome))
 
     def paced(self, state: FairState, elapsed: float) -> FairState:
         """Return the state in which services are offered for `elapsed` slots: their number goes with 1 / V, Eq. (21)."""
         return state._replace(V=state.V / elapsed, service_rate=state.service_rate / elapsed)
 
     def beliefs(self, state: FairState) -> tuple[Array, Array] | None:
-        """Return what the learner believes."""
+        """Return the learner's estimates."""
         return self.learner().beliefs(state.learnt)
 
     def check(self, state: FairState) -> None:
         """Raise `BadState` if the learner's state is not sound."""
         self.learner().check(state.learnt)
 
-    def _weights(self, instances: Instances) -> Array:
-        """Return the weights (R, I)."""
-        weight = np.ones(instances.arrival_rate.shape[1]) if self.weight is None else positive("weight", self.weight)
-        return shaped("weight", weight, instances.arrival_rate.shape).copy()
+    def current_V(self, state: FairState) -> Array:
+        """Return V of the next slot (R,)."""
+        return state.V
+
+    def _demand(self, index: Array, queue: Array, capacity: Array, V: Array, weight: Array) -> Demand:
+        return Demand(
+            queue=queue, reward=index, capacity=capacity, V=V, weight=weight, gamma=self.gamma,
+            capped=self.limit == "queue",
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightedFairPolicy(FairPolicy):
+    """A fair policy whose rows are job classes, with weights, a target wait, and allocators other than `Exact`."""
+
+    takes_weights = True
+    target_wait: float | None = None
+    weight: ArrayLike | None = None
+    work_conserving: bool = False
+    allocation: Allocator = EXACT
+
+    def __post_init__(self) -> None:
+        _check_one_of_them(V=self.V, horizon=self.horizon, target_wait=self.target_wait)
+        super().__post_init__()
+        if self.target_wait is not None:
+            scalar("target_wait", self.target_wait, positive)
+        if self.weight is not None:
+            positive("weight", self.weight)
+        if not isinstance(self.allocation, Allocator):
+            raise BadInput(f"allocation must be an Allocator such as Rounds(5); got {short(self.allocation)}")
+
+    def start(self, instances: Instances, horizon: int, rngs: Sequence[np.random.Generator]) -> FairState:
+        """Return the state before the first slot."""
+        state = super().start(instances, horizon, rngs)
+        return state._replace(weight=self._weights(instances), shared=self.allocation.start(instances, self.gamma))
+
+    def decide(self, state: FairState, queue: Array, capacity: Array) -> Array:
+        """Return the allocator's answer to Eq. (5); with `work_conserving` no server idles while a job waits."""
+        index = self.learner().index(state.learnt)
+        y, _ = self._share(state, index, queue, capacity)
+        if self.work_conserving:
+            from bilinq.policies.kernels import fill_idle
+
+            fill_idle(index, queue, capacity, y)
+        return y
+
+    def learn(self, state: FairState, outcome: Outcome) -> FairState:
+        """Return the state after learner and allocator have seen the slot."""
+        after = super().learn(state, outcome)
+        if state.shared is None:
+            return after
+        if outcome.queue is None or outcome.capacity is None:
+            missing = "queue" if outcome.queue is None else "capacity"
+            raise BadInput(f"outcome.{missing} must be what the policy was shown, for {self.allocation}; got None")
+        index = self.learner().index(state.learnt)
+        return after._replace(shared=self._share(state, index, outcome.queue, outcome.capacity)[1])
+
+    def adapt(self, state: FairState, instances: Instances) -> FairState:
+        """Return the state for other classes, weights or V; what was learnt stays."""
+        return FairState(
+            learnt=self.learner().adapt(state.learnt, instances),
+            V=state.V if self.V is None else np.full(instances.count, self.V),
+            weight=self._weights(instances),
+            service_rate=instances.service_rate.mean(axis=1),
+            shared=self.allocation.start(instances, self.gamma),
+        )
 
     def current_V(self, state: FairState) -> Array:
         """Return V of the next slot (R,)."""
         return self._V(state, self.learner().index(state.learnt))
 
+    def _share(self, state: FairState, index: Array, queue: Array, capacity: Array) -> tuple[Array, Memory]:
+        demand = self._demand(index, queue, capacity, self._V(state, index), state.weight)
+        return self.allocation.share(state.shared, demand)
+
+    def _weights(self, instances: Instances) -> Array:
+        """Return the weights (R, I)."""
+        weight = np.ones(instances.arrival_rate.shape[1]) if self.weight is None else positive("weight", self.weight)
+        return shaped("weight", weight, instances.arrival_rate.shape).copy()
+
     def _V(self, state: FairState, index: Array) -> Array:
-        """Return V (R,): as given, or what the wait to aim at asks for, Eq. (22)."""
+        """Return V (R,): as set, or as `target_wait` requires, Eq. (22)."""
         if self.target_wait is None:
             return state.V
         cost = ((self.gamma - index.max(axis=2)) / state.weight).sum(axis=1) / index.shape[1]
         return np.asarray(self.target_wait * state.service_rate / cost)
 
-    def _check(self) -> None:
-        if sum(value is not None for value in (self.V, self.horizon, self.target_wait)) > 1:
-            raise BadInput("V, horizon and target_wait exclude each other; give at most one of them")
-        for name in ("V", "target_wait"):
-            value = getattr(self, name)
-            if value is not None:
-                scalar(name, value, positive)
-        if self.horizon is not None:
-            count("horizon", self.horizon)
-        require("gamma", np.asarray(self.gamma, dtype=float), lambda x: (x > 1.0) & np.isfinite(x), "above one")
-        if self.weight is not None:
-            positive("weight", self.weight)
-        one_of("limit", self.limit, ("none", "queue"))
-        one_of("assignment", self.assignment, ("independent", "distinct"))
-        if not isinstance(self.allocation, Allocator):
-            raise BadInput(f"allocation must be an Allocator such as Rounds(5); got {short(self.allocation)}")
+
+def _check_one_of_them(**given: float | None) -> None:
+    """Raise an error if more than one of the settings is given."""
+    if sum(value is not None for value in given.values()) > 1:
+        *first, last = given
+        raise BadInput(f"{', '.join(first)} and {last} exclude each other; give at most one of them")
 
 
-@dataclass(frozen=True)
-class Sabr(FairPolicy):
+@dataclass(frozen=True, kw_only=True)
+class Sabr(WeightedFairPolicy):
     """The paper's policy: fair sharing with bilinear learning; with `weight` it is W-SABR.
 
-    The default is what measured best (Thompson sampling); `Sabr(radius="paper")` is the paper's Algorithm 1.
+    The default performed best in measurements (Thompson sampling); `Sabr(radius="paper")` is the paper's Algorithm 1.
 
     Parameters
     ----------
     V, horizon, target_wait : optional, at most one
-        V itself; the number of slots to tune V for, by sqrt(I T); or the wait in slots to aim at. The number of
-        simulated slots is the horizon unless given.
+        V itself; the number of slots to tune V for, by sqrt(I T), Eq. (23); or the wait in slots to aim at, which sets V
+        by Eq. (22) from the current indices. Default: V for the number of simulated slots.
     gamma : float
         Cost of using a server, above one.
     weight : (I,) array, optional
-        Priority of each class; ones unless given.
+        Priority of each class; default: ones.
     exploration : "thompson", "ucb" or "none", optional
-        "thompson" unless given, or "ucb" where `radius` is given.
+        Default: "ucb" if `radius` is given, else "thompson".
     radius : "calibrated", "paper" or "published"
         The confidence radius of "ucb".
     noise : float, "known" or "estimate"
@@ -170,28 +296,21 @@ class Sabr(FairPolicy):
     limit : "none" or "queue"
         Whether a class may get more servers than it has jobs (the paper), or not.
     work_conserving : bool
-        Whether servers that the program leaves idle take jobs that still wait, highest index first; the paper's policy
+        Whether servers that the program leaves idle serve jobs that still wait, highest index first; the paper's policy
         lets both wait for a better match.
     allocation : Allocator
         How the program is solved in each slot: `Exact()`, or `Rounds(k)` by nodes that exchange messages.
     """
 
-    V: float | None = None
-    horizon: int | None = None
-    target_wait: float | None = None
-    gamma: float = 1.2
-    weight: ArrayLike | None = None
+    learns, live = True, True
+    adjustable = ("target_wait", "V", "work_conserving", "exploration", "gamma")
     exploration: Literal["thompson", "ucb", "none"] | None = None
     radius: Literal["calibrated", "paper", "published"] | None = None
     noise: float | Literal["known", "estimate"] = "known"
     regularization: float | None = None
-    assignment: str = "independent"
-    limit: Literal["none", "queue"] = "none"
-    work_conserving: bool = False
-    allocation: Allocator = EXACT
 
     def __post_init__(self) -> None:
-        self._check()
+        super().__post_init__()
         if self.exploration is not None:
             one_of("exploration", self.exploration, ("thompson", "ucb", "none"))
         if self.radius is not None:
@@ -205,31 +324,26 @@ class Sabr(FairPolicy):
         if self.regularization is not None:
             scalar("regularization", self.regularization, positive)
 
+    @classmethod
+    def for_scheduler(cls, **settings: Any) -> Self:
+        """Return the policy with measured noise that serves no job twice in a slot."""
+        return cls(noise="estimate", assignment="distinct", limit="queue", **settings)
+
     def learner(self) -> Bilinear:
         """Return the bilinear learner."""
         exploration = self.exploration or ("thompson" if self.radius is None else "ucb")
         return Bilinear(exploration, self.radius or "calibrated", self.noise, self.regularization)
 
 
-@dataclass(frozen=True)
-class KnownRewards(FairPolicy):
-    """The same program with the true mean rewards: the reference that learning is measured against."""
+@dataclass(frozen=True, kw_only=True)
+class KnownRewards(WeightedFairPolicy):
+    """The same program with the true mean rewards: the reference that learning is measured against.
 
-    V: float | None = None
-    horizon: int | None = None
-    target_wait: float | None = None
-    gamma: float = 1.2
-    weight: ArrayLike | None = None
-    assignment: str = "independent"
-    limit: Literal["none", "queue"] = "none"
-    work_conserving: bool = False
-    allocation: Allocator = EXACT
-
-    def __post_init__(self) -> None:
-        self._check()
+    Its settings are those of `Sabr` that do not concern learning.
+    """
 
     def learner(self) -> Known:
-        """Return the learner that knows."""
+        """Return the learner that knows the rewards."""
         return Known()
 
 
@@ -237,19 +351,16 @@ class KnownRewards(FairPolicy):
 class UgdaOl(FairPolicy):
     """The baseline of Hsu et al.: the same program with unstructured indices.
 
-    `learning` is "job" (an index for each job, as they define it), "class" (shared by the jobs of a class, the fair
-    comparison) or "published" (the variant that the paper's authors ran).
+    `learning` is "job" (an index for each job, Eq. (19), as they define it), "class" (shared by the jobs of a class, the
+    fair comparison) or "published" (the variant that the paper's authors ran). `V`, `horizon`, `gamma`, `assignment` and
+    `limit` are as in `Sabr`.
     """
 
+    learns = True
     learning: Literal["job", "class", "published"] = "job"
-    V: float | None = None
-    horizon: int | None = None
-    gamma: float = 1.2
-    assignment: str = "independent"
-    limit: Literal["none", "queue"] = "none"
 
     def __post_init__(self) -> None:
-        self._check()
+        super().__post_init__()
         one_of("learning", self.learning, ("job", "class", "published"))
 
     @property
@@ -260,12 +371,3 @@ class UgdaOl(FairPolicy):
     def learner(self) -> PerPair | PerJob:
         """Return the counting learner."""
         return PerPair() if self.learning == "class" else PerJob(published=self.learning == "published")
-
-    def decide(self, state: FairState, queue: Array, capacity: Array) -> Array:
-        """Return the solution of Eq. (5), with a row for each job where indices are kept per job, Eq. (19)."""
-        learner = self.learner()
-        learnt = learner.grown(state.learnt, queue.shape[1]) if isinstance(learner, PerJob) else state.learnt
-        index, weight = learner.index(learnt), np.ones(queue.shape)
-        return self.allocation.share(None, queue, index, capacity, state.V, weight, self.gamma, self.limit == "queue")[
-            0
-        ]

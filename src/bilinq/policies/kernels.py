@@ -1,14 +1,14 @@
-"""Kernel of the policies that fill servers by rank."""
+"""Kernels that fill servers by rank of a score."""
 
 import numpy as np
 
 from bilinq.arrays import Array
-from bilinq.compiled import kernel
+from bilinq.jit import kernel
 
 
 @kernel
 def fill_by_rank(score: Array, queue: Array, capacity: Array, y: Array) -> None:
-    """Fill y (R, I, J): serve the pair of highest score first, as far as jobs and servers go; ties in proportion.
+    """Fill y (R, I, J): serve the pair of highest score first, until jobs or servers run out; ties in proportion.
 
     A score of minus infinity is never served.
     """
@@ -19,7 +19,7 @@ def fill_by_rank(score: Array, queue: Array, capacity: Array, y: Array) -> None:
 
 @kernel
 def fill_idle(score: Array, queue: Array, capacity: Array, y: Array) -> None:
-    """Add to y (R, I, J) the servers that it leaves idle, for jobs that it leaves waiting, in the same way."""
+    """Add to y (R, I, J) the idle servers for the jobs that still wait, the pair of highest score first."""
     rows, columns = score.shape[1:]
     for r in range(score.shape[0]):
         waiting = queue[r].copy()
@@ -33,7 +33,7 @@ def fill_idle(score: Array, queue: Array, capacity: Array, y: Array) -> None:
 
 @kernel
 def fill_pairs(score: Array, waiting: Array, idle: Array, y: Array) -> None:
-    """Add to y (I, J) the pairs of highest score first, until no jobs wait or no servers are idle; both are used up."""
+    """Add to y (I, J), the pair of highest score first, until no job waits or no server is idle; reduces both arrays."""
     rows, columns = score.shape
     for _ in range(rows + columns):
         best = -np.inf

@@ -1,53 +1,75 @@
-"""Allocation inside a scheduler by nodes that exchange messages: some rounds in every slot, from where they were."""
+"""Allocation inside a policy by nodes that exchange messages: some rounds in every slot, or their fixed point."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from bilinq.arrays import Array, count, non_negative, one_of, positive, require, scalar
 from bilinq.errors import BadInput
-from bilinq.instances import Instances
-from bilinq.policies.allocator import Allocator, Memory
+from bilinq.policies.fair import Allocator, Demand, Memory
 
 if TYPE_CHECKING:  # loaded when first needed: most schedulers have no nodes
     from bilinq.distributed import Network, Penalty, System
+    from bilinq.problem.instances import Instances
 
 STEEP = 8.0
-"""The power of the penalty unless one is given: closer to hard capacities than 4, steadier than 16."""
+"""The power of the default penalty: closer to hard capacities than 4, steadier than 16."""
 SPARE = 0.1
-"""The part of a server class that special gains for the barrier expect to stay idle."""
+"""The part of a server class that stays idle, as assumed by special gains for the barrier."""
 
-_LAST: WeakKeyDictionary[Network, tuple[tuple[object, ...], Array, Network]] = WeakKeyDictionary()
-"""What came of the last slot that started from these nodes, so that `learn` need not repeat the rounds of `decide`."""
+
+class NodesMemory:
+    """The nodes between two slots, with the result of the next slot once it is known.
+
+    `decide` and `learn` ask for the same slot, so its rounds run once. The result follows from the nodes and the demand.
+    It is not part of the state, so it is neither copied nor pickled.
+    """
+
+    def __init__(self, network: Network) -> None:
+        self.network = network
+        self._known: tuple[tuple[object, ...], Array, NodesMemory] | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"network": self.network, "_known": None}
+
+    def advance(self, demand: Demand, rounds: int) -> tuple[Array, NodesMemory]:
+        """Return the allocation after `rounds` rounds for `demand`, and the memory after them."""
+        queue, capacity, a, c = demand.queue, demand.capacity, demand.a, demand.c
+        key = rounds, demand.capped, queue.tobytes(), a.tobytes(), c.tobytes(), capacity.tobytes()
+        if self._known is None or self._known[0] != key:
+            network = self.network.copy()
+            network.aim(a, c, capacity)
+            y = _drawable(network.advance(rounds), demand)
+            self._known = key, y, NodesMemory(network)
+        return self._known[1].copy(), self._known[2]
 
 
 @dataclass(frozen=True)
 class Rounds(Allocator):
     """Nodes that run k rounds of Eq. (35) or (36) in every slot, from the last slot's rates; Eq. (43).
 
-    Messages that are under way at the end of a slot arrive in the next one. Job nodes know their queue and the indices of
-    their pairs at once; only rates and prices travel. Before jobs are drawn rates are scaled back to the capacity, Eq. (42).
+    Messages in transit at the end of a slot arrive in the next one. Job nodes know their queue and the indices of their
+    pairs at once; only rates and prices travel. Before jobs are drawn, rates are scaled back to the capacity, Eq. (42).
 
     Parameters
     ----------
     k : int
         Rounds in a slot.
     penalty : Penalty, optional
-        What a server class charges for its load; `Power(8.0)` unless given.
+        What a server class charges for its load; default: `Power(8.0)`.
     gain : "automatic", "special" or float
-        Step sizes: `fraction` of the stability condition, Eq. (40), in each round at the price that nodes hear, Eq. (44);
-        or at the stiffest that any load can be, Eq. (39), which is smaller and never changes; or a number.
+        Step sizes: `fraction` of the stability condition, Eq. (40), in each round at the price that nodes receive, Eq. (44);
+        or at the largest stiffness of any load, Eq. (39), which is smaller and never changes; or a number.
     fraction : float
-        Below one is safe, as far as that is proved for queues that do not change.
+        Below one is safe; this is proved for queues that do not change.
     forward, backward : int or (I, J) array
         Rounds that a message takes from job node i to server node j, and back.
     nodes : {"job", "server"}
-        Who computes the rates.
+        Which nodes compute the rates.
     rule : {"scaled", "delayed", "printed"}
         See `distributed.Network`.
 
@@ -82,42 +104,25 @@ class Rounds(Allocator):
         one_of("nodes", self.nodes, ("job", "server"))
         one_of("rule", self.rule, ("scaled", "delayed", "printed"))
 
-    def start(self, instances: Instances, gamma: float) -> Network:
+    def start(self, instances: Instances, gamma: float) -> NodesMemory:
         """Return nodes that have no jobs yet."""
-        from bilinq.distributed import Network, System
+        from bilinq.distributed.network import Network
+        from bilinq.distributed.system import System
 
         shape = instances.mean_reward.shape
         best = np.ones(shape)  # no index is higher, so no pair is stiffer at a load
         system = System(np.zeros(shape[:2]), best, instances.servers, 1.0, gamma, None, _penalty(self.penalty),
                         self.forward, self.backward)  # fmt: skip
-        return Network(system, self._gain(system), tuned=self.gain == "automatic", nodes=self.nodes, rule=self.rule)
+        tuned = self.gain == "automatic"
+        return NodesMemory(Network(system, self._gain(system), tuned=tuned, nodes=self.nodes, rule=self.rule))
 
-    def share(
-        self,
-        memory: Memory,
-        queue: Array,
-        reward: Array,
-        capacity: Array,
-        V: Array,
-        weight: Array,
-        gamma: float,
-        capped: bool,
-    ) -> tuple[Array, Memory]:
+    def share(self, memory: NodesMemory, demand: Demand) -> tuple[Array, NodesMemory]:
         """Run the rounds of a slot."""
-        a, c = weight * queue / V[:, None], gamma - reward
-        given = self.k, capped, queue.tobytes(), a.tobytes(), c.tobytes(), capacity.tobytes()
-        nodes: Network = memory
-        found = _LAST.get(nodes)
-        if found is None or found[0] != given:
-            after = nodes.copy()
-            after.aim(a, c, capacity)
-            y = _drawable(after.advance(self.k), queue, capacity, capped)
-            found = _LAST[nodes] = given, y, after
-        return found[1].copy(), found[2]
+        return memory.advance(demand, self.k)
 
     def _gain(self, system: System) -> Array:
-        """Return the gains that the network is given: those of stiffness one where it tunes them itself."""
-        from bilinq.distributed.bounds import gain_within
+        """Return the gains of the network: those for stiffness one if the network tunes them itself."""
+        from bilinq.distributed.system import gain_within
 
         if not isinstance(self.gain, str):
             return np.asarray(self.gain)
@@ -130,7 +135,7 @@ class Rounds(Allocator):
 
 @dataclass(frozen=True)
 class FixedPoint(Allocator):
-    """Where endless rounds would end, Eq. (33), scaled back to capacity, Eq. (42): solved in one place, for comparison.
+    """The limit of infinitely many rounds, Eq. (33), scaled back to capacity, Eq. (42); solved in one place, for comparison.
 
     Parameters
     ----------
@@ -143,44 +148,34 @@ class FixedPoint(Allocator):
     def __post_init__(self) -> None:
         _check_penalty(self.penalty)
 
-    def share(
-        self,
-        memory: Memory,
-        queue: Array,
-        reward: Array,
-        capacity: Array,
-        V: Array,
-        weight: Array,
-        gamma: float,
-        capped: bool,
-    ) -> tuple[Array, Memory]:
+    def share(self, memory: Memory, demand: Demand) -> tuple[Array, Memory]:
         """Solve the soft program."""
         from bilinq.distributed.fixed_point import close_rates
 
-        y = close_rates(weight * queue / V[:, None], gamma - reward, capacity, _penalty(self.penalty))
-        return _drawable(y, queue, capacity, capped), None
+        y = close_rates(demand.a, demand.c, demand.capacity, _penalty(self.penalty))
+        return _drawable(y, demand), None
 
 
 def _check_penalty(penalty: Penalty | None) -> None:
     if penalty is not None:
-        from bilinq.distributed import Penalty as Family
+        from bilinq.distributed.penalties import Penalty as Family
 
         if not isinstance(penalty, Family):
             raise BadInput(f"penalty must be a Penalty such as Power(2.0); got {penalty!r}")
 
 
 def _penalty(given: Penalty | None) -> Penalty:
-    from bilinq.distributed import Power
+    from bilinq.distributed.penalties import Power
 
     return Power(STEEP) if given is None else given
 
 
-def _drawable(y: Array, queue: Array, capacity: Array, capped: bool) -> Array:
+def _drawable(y: Array, demand: Demand) -> Array:
     """Return rates (R, I, J) with rows scaled back to their jobs, if there is a cap, and columns to capacity."""
-    from bilinq.distributed import scaled_back
+    from bilinq.distributed.system import scaled_back
 
-    if capped:
+    if demand.capped:
         served = y.sum(axis=2)
-        over = served > queue
-        y = y * np.where(over, queue / np.where(over, served, 1.0), 1.0)[:, :, None]
-    return scaled_back(y, capacity)
+        over = served > demand.queue
+        y = y * np.where(over, demand.queue / np.where(over, served, 1.0), 1.0)[:, :, None]
+    return scaled_back(y, demand.capacity)

@@ -1,20 +1,22 @@
-"""What a policy is: settings in the object, everything learnt in a state value."""
+"""The abstract `Policy`: settings in the object, everything learnt in a state value."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from bilinq.arrays import Array
 from bilinq.errors import BadInput
-from bilinq.instances import Instances
-from bilinq.learning import Outcome
+
+if TYPE_CHECKING:
+    from bilinq.arrays import Array
+    from bilinq.learning import Outcome
+    from bilinq.problem.instances import Instances
 
 State = Any
-"""What a policy knows; only the policy looks into it."""
+"""What a policy has learnt: a value that only the policy reads."""
 
 
 class Policy(ABC):
@@ -37,15 +39,29 @@ class Policy(ABC):
     assignment: str = "independent"
     """How expected allocations become services: "independent" draws, or "distinct" ones (no job twice in a slot)."""
 
+    learns: ClassVar[bool] = False
+    """Whether observed rewards change its decisions."""
+    takes_weights: ClassVar[bool] = False
+    """Whether it has a field `weight`, the priority of each job class."""
+    adjustable: ClassVar[tuple[str, ...]] = ()
+    """Fields that a live scheduler can change while it runs."""
+    live: ClassVar[bool] = False
+    """Whether the live service offers it: it can adapt to changed classes and needs neither mean rewards nor rates."""
+
+    @classmethod
+    def for_scheduler(cls, **settings: Any) -> Self:
+        """Return the policy as a live scheduler runs it, with these values of its `adjustable` fields."""
+        return cls(**settings)
+
     @property
     def rows(self) -> Literal["class", "job"]:
         """What a row of an allocation is: a job class, or a single job (`queue` is then one where a job waits)."""
         return "class"
 
     def start(self, instances: Instances, horizon: int, rngs: Sequence[np.random.Generator]) -> State:
-        """Return the state before the first slot; unless overridden, `instances` itself.
+        """Return the state before the first slot; default: `instances` itself.
 
-        A policy that shall work without knowing them leaves `mean_reward` and the rates of `instances` alone.
+        A policy that must work without known rewards and rates does not use `mean_reward` and the rates of `instances`.
         """
         return instances
 
@@ -53,8 +69,7 @@ class Policy(ABC):
     def decide(self, state: State, queue: Array, capacity: Array) -> Array:
         """Return the expected allocation y (R, rows, J) for `queue` (R, rows) and `capacity` (R, J).
 
-        y is at least zero and each server class sums to at most its capacity. Called with the same arguments it
-        returns the same.
+        y is at least zero, and the sum of each server class is at most its capacity. Equal arguments give equal answers.
         """
 
     @abstractmethod
@@ -62,16 +77,20 @@ class Policy(ABC):
         """Return the state after a slot's `outcome`, without changing the old state."""
 
     def adapt(self, state: State, instances: Instances) -> State:
-        """Return the state for changed classes or settings, with what was learnt kept; a live scheduler asks for it."""
+        """Return the state for changed classes or settings, with what was learnt; a live scheduler calls it."""
         raise BadInput(f"{type(self).__name__} cannot change classes while it runs; it has no method adapt")
 
     def paced(self, state: State, elapsed: float) -> State:
-        """Return the state to decide with when `elapsed` slots have passed since the last decision, not one."""
+        """Return the state for a decision that comes `elapsed` slots after the last one; default: the same state."""
         return state
 
     def beliefs(self, state: State) -> tuple[Array, Array] | None:
-        """Return the learnt mean reward of each pair (R, I, J), and its standard error; None where nothing is learnt."""
+        """Return the learnt mean reward of each pair (R, I, J) and its standard error; None if nothing is learnt."""
+        return None
+
+    def current_V(self, state: State) -> Array | None:
+        """Return the weight of rewards against queues in the next slot (R,); None for a policy without one."""
         return None
 
     def check(self, state: State) -> None:  # noqa: B027, nothing to check is a sound default
-        """Raise `BadState` if what was learnt cannot be right; a live scheduler asks before it trusts a stored state."""
+        """Raise `BadState` if a state is not sound; a live scheduler calls it before it uses a stored state."""

@@ -1,4 +1,4 @@
-"""Arrival processes, drawn a block of slots ahead and independently of what the policy does."""
+"""Arrival laws, service laws, and how many servers are up in each slot."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bilinq.arrays import Array, IntArray, as_floats, non_negative, require
+from bilinq.arrays import Array, IntArray, as_floats, non_negative, require, scalar
 from bilinq.errors import BadInput
-from bilinq.instances import Instances
+from bilinq.problem.instances import Instances
 
 Rngs: TypeAlias = "Sequence[np.random.Generator]"
 
@@ -22,7 +22,8 @@ Rngs: TypeAlias = "Sequence[np.random.Generator]"
 class Block:
     """The jobs that arrive in B slots: replication r gets, in slot b, those from start[r, b] to start[r, b + 1].
 
-    `job_class` and `units` (R, M) hold class and size of each job, in order of arrival; places past the end are unused.
+    `job_class` and `units` (R, M) contain class and size of each job, in order of arrival; places after the last job are
+    unused.
     """
 
     start: IntArray
@@ -35,7 +36,7 @@ class Arrivals(ABC):
 
     @abstractmethod
     def blocks(self, instances: Instances, slots: int, rngs: Rngs) -> Iterator[Block]:
-        """Yield the jobs of one block of `slots` after the other without end, a generator for each replication."""
+        """Yield blocks of `slots` slots without end, drawn with a generator for each replication."""
 
 
 @dataclass(frozen=True)
@@ -121,8 +122,8 @@ class MarkovModulated(Arrivals):
 class Sized(Arrivals):
     """The arrivals of `law`, each job with a geometric number of units of mean one over its class's service rate.
 
-    With service in units this is the same law as geometric service, but jobs bring their length along: two policies meet
-    the same work, and chance favours neither.
+    With service in units this is the same law as geometric service, but the length of a job is fixed when it arrives. So
+    two policies get the same work.
     """
 
     law: Arrivals
@@ -144,13 +145,13 @@ class Recorded(Arrivals):
     Parameters
     ----------
     jobs : iterable of (slot, job class, units), or (M, 3) array
-        Slots count from 0, classes from 0; units is the number of services that a job needs. Any order.
+        Slots and classes count from 0; units is the number of services that a job needs. The order does not matter.
     """
 
     jobs: IntArray
 
     def __init__(self, jobs: Iterable[Sequence[int]] | IntArray) -> None:
-        listed: Any = jobs if isinstance(jobs, np.ndarray) else list(jobs)
+        listed: IntArray | list[Sequence[int]] = jobs if isinstance(jobs, np.ndarray) else list(jobs)
         table = as_floats("jobs", listed) if len(listed) else np.zeros((0, 3))
         if table.ndim != 2 or table.shape[1] != 3:
             raise BadInput(f"jobs must be rows of (slot, job class, units); got shape {table.shape}")
@@ -181,3 +182,75 @@ def _from_counts(counts: Sequence[IntArray]) -> Block:
         start[r, 1:] = np.cumsum(table.sum(axis=1))
         job_class[r, : start[r, -1]] = np.repeat(np.tile(np.arange(classes), slots), table.ravel())
     return Block(start, job_class, np.ones_like(job_class))
+
+
+SERVICES = ("geometric", "units")
+"""A service completes a job with probability mu_i ("geometric"), or removes one of its units ("units")."""
+
+
+class Capacity(ABC):
+    """A law of how many servers of each class are up."""
+
+    @abstractmethod
+    def blocks(self, instances: Instances, slots: int, rngs: Sequence[np.random.Generator]) -> Iterator[Array]:
+        """Yield the servers that are up (R, slots, J) in blocks of slots, without end."""
+
+
+@dataclass(frozen=True)
+class AllUp(Capacity):
+    """All servers, always."""
+
+    def blocks(self, instances: Instances, slots: int, rngs: Sequence[np.random.Generator]) -> Iterator[Array]:
+        """Yield the problem's servers."""
+        yield from itertools.repeat(np.repeat(instances.servers[:, None, :], slots, axis=1))
+
+
+@dataclass(frozen=True, init=False, eq=False)
+class Schedule(Capacity):
+    """A given number of servers for each slot: `table` (slots, J), repeated from the start when it ends."""
+
+    table: Array
+
+    def __init__(self, table: ArrayLike) -> None:
+        given = non_negative("table", table)
+        require("table", given, lambda x: x == np.floor(x), "whole numbers")
+        if given.ndim != 2 or not given.size:
+            raise BadInput(f"table must have shape (slots, server classes); got {given.shape}")
+        object.__setattr__(self, "table", given)
+
+    def blocks(self, instances: Instances, slots: int, rngs: Sequence[np.random.Generator]) -> Iterator[Array]:
+        """Yield the table's rows."""
+        if self.table.shape[1] != instances.servers.shape[1]:
+            raise BadInput(f"table must have {instances.servers.shape[1]} columns, one for each server class; "
+                           f"got {self.table.shape[1]}")  # fmt: skip
+        for first in itertools.count(step=slots):
+            rows = self.table[np.arange(first, first + slots) % len(self.table)]
+            yield np.repeat(rows[None], instances.count, axis=0)
+
+
+@dataclass(frozen=True)
+class Breakdowns(Capacity):
+    """Servers fail and return independently: in each slot with probability `fail` if up, and `repair` if down.
+
+    All are up in the first slot.
+    """
+
+    fail: float
+    repair: float
+
+    def __post_init__(self) -> None:
+        for name in ("fail", "repair"):
+            scalar(name, getattr(self, name), non_negative)
+            require(name, as_floats(name, getattr(self, name)), lambda x: x <= 1.0, "at most one")
+
+    def blocks(self, instances: Instances, slots: int, rngs: Sequence[np.random.Generator]) -> Iterator[Array]:
+        """Yield the servers that are up."""
+        servers = instances.servers.astype(np.int64)
+        now = servers.copy()
+        while True:
+            up = np.empty((instances.count, slots, servers.shape[1]))
+            for r, rng in enumerate(rngs):
+                for b in range(slots):
+                    up[r, b] = now[r]
+                    now[r] += rng.binomial(servers[r] - now[r], self.repair) - rng.binomial(now[r], self.fail)
+            yield up

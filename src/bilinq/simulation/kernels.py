@@ -1,15 +1,15 @@
-"""Kernels of the simulator: jobs come, are served and leave; replications lead.
+"""Kernels of the simulator: jobs arrive, are served and leave. Replications are the first axis.
 
-A job lives in a place of a table until it leaves. Of place k of replication r, `job` (fields, R, places) keeps the class,
-its rank among the members of the class, the slot it arrived, the slot of its first service (-1 before), and the units
-left. `member` (R, I, ranks) lists the places of each class, `spare` (R, places) is a stack of free places.
+A job occupies a place of a table until it leaves. For place k of replication r, `job` (fields, R, places) keeps the class,
+its rank among the members of the class, the slot of arrival, the slot of the first service (-1 before), and the units
+left. `member` (R, I, ranks) lists the places of each class. `spare` (R, places) is a stack of free places.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bilinq.arrays import Array, BoolArray, IntArray
-from bilinq.compiled import kernel
+from bilinq.jit import kernel
 
 CLASS, RANK, ARRIVED, FIRST, UNITS = range(5)
 FAULTS = (
@@ -18,12 +18,12 @@ FAULTS = (
     "within the capacity of every server class",
     "zero where no job waits",
 )
-"""What `earn` may find wrong with an allocation, by number."""
+"""The faults that `earn` reports, by number."""
 
 
 @kernel
 def crowd(queue: IntArray, start: IntArray, b: int) -> tuple[int, int]:
-    """Return the most members of a class and the most jobs in all that slot `b` of a block may bring about."""
+    """Return the most members of a class and the most jobs in total that there can be after slot `b` of a block."""
     most = 0
     total = 0
     for r in range(queue.shape[0]):
@@ -38,17 +38,9 @@ def crowd(queue: IntArray, start: IntArray, b: int) -> tuple[int, int]:
 
 @kernel
 def arrive(
-    slot: int,
-    start: IntArray,
-    job_class: IntArray,
-    units: IntArray,
-    b: int,
-    job: IntArray,
-    member: IntArray,
-    spare: IntArray,
-    n_spare: IntArray,
-    queue: IntArray,
-) -> None:
+    slot: int, start: IntArray, job_class: IntArray, units: IntArray, b: int, job: IntArray, member: IntArray,
+    spare: IntArray, n_spare: IntArray, queue: IntArray,
+) -> None:  # fmt: skip
     """Add the jobs of slot `b` of a block."""
     for r in range(queue.shape[0]):
         for g in range(start[r, b], start[r, b + 1]):
@@ -101,7 +93,7 @@ def earn(y: Array, mean: Array, job: IntArray, by_job: bool, waiting: Array, cap
 
 @kernel
 def most_picks(picks: IntArray) -> int:
-    """Return the most services of a replication."""
+    """Return the largest number of services in a replication."""
     most = 0
     for r in range(picks.shape[0]):
         total = 0
@@ -114,26 +106,10 @@ def most_picks(picks: IntArray) -> int:
 
 @kernel
 def serve(
-    slot: int,
-    picks: IntArray,
-    by_job: bool,
-    distinct: bool,
-    geometric: bool,
-    mean: Array,
-    noise: Array,
-    mu: Array,
-    job: IntArray,
-    member: IntArray,
-    queue: IntArray,
-    uniform: Array,
-    cursor: IntArray,
-    normal: Array,
-    normal_cursor: IntArray,
-    total: Array,
-    squares: Array,
-    observed: Array,
-    done: IntArray,
-) -> tuple[int, int]:
+    slot: int, picks: IntArray, by_job: bool, distinct: bool, geometric: bool, mean: Array, noise: Array,
+    mu: Array, job: IntArray, member: IntArray, queue: IntArray, uniform: Array, cursor: IntArray,
+    normal: Array, normal_cursor: IntArray, total: Array, squares: Array, observed: Array, done: IntArray,
+) -> tuple[int, int]:  # fmt: skip
     """Serve `picks` (R, rows, J): choose jobs, draw rewards and completions; return the furthest cursors.
 
     Fills the sums of rewards and of their squares, the observed reward (R,), and marks places whose job is complete in
@@ -152,13 +128,8 @@ def serve(
                     if by_job:
                         k = row
                     else:
-                        low = served if distinct else 0
-                        rank = low + min(np.int64(uniform[r, at] * (queue[r, row] - low)), queue[r, row] - low - 1)
+                        k = choose(job, member, queue, r, row, served if distinct else -1, uniform[r, at])
                         at += 1
-                        if distinct:
-                            swap(job, member, r, row, rank, served)
-                            rank = served
-                        k = member[r, row, rank]
                     served += 1
                     i = job[CLASS, r, k]
                     reward = mean[r, i, j] + noise[r, i, j] * normal[r, normal_cursor[r]]
@@ -185,6 +156,20 @@ def serve(
 
 
 @kernel
+def choose(job: IntArray, member: IntArray, queue: IntArray, r: int, i: int, served: int, u: float) -> int:
+    """Return the place of a job of class i, chosen by the uniform number `u`.
+
+    With `served` >= 0 the first `served` members were chosen before; the new one is moved behind them.
+    """
+    low = max(served, 0)
+    rank = low + min(np.int64(u * (queue[r, i] - low)), queue[r, i] - low - 1)
+    if served < 0:
+        return int(member[r, i, rank])
+    swap(job, member, r, i, rank, served)
+    return int(member[r, i, served])
+
+
+@kernel
 def swap(job: IntArray, member: IntArray, r: int, i: int, one: int, other: int) -> None:
     """Exchange two ranks within a class."""
     a = member[r, i, one]
@@ -197,19 +182,10 @@ def swap(job: IntArray, member: IntArray, r: int, i: int, one: int, other: int) 
 
 @kernel
 def leave(
-    slot: int,
-    done: IntArray,
-    job: IntArray,
-    member: IntArray,
-    spare: IntArray,
-    n_spare: IntArray,
-    queue: IntArray,
-    left: BoolArray,
-    by_job: bool,
-    log: NDArray[np.int32],
-    n_log: IntArray,
-) -> int:
-    """Remove the jobs in `done`, log class, arrival, first service and departure; return the longest log (of R)."""
+    slot: int, done: IntArray, job: IntArray, member: IntArray, spare: IntArray, n_spare: IntArray,
+    queue: IntArray, left: BoolArray, by_job: bool, log: NDArray[np.int32], n_log: IntArray,
+) -> int:  # fmt: skip
+    """Remove the jobs in `done`; log class, arrival, first service and departure; return the length of the longest log."""
     for r in range(queue.shape[0]):
         for g in range(1, done[r, 0] + 1):
             k = done[r, g]

@@ -1,4 +1,4 @@
-"""The record of a simulation: arrays, and the numbers people read off them."""
+"""The record of a simulation: arrays, and summary statistics of them."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,7 +30,7 @@ class Jobs:
     Attributes
     ----------
     replication, job_class, arrived, first_served, left : (M,) int arrays
-        Slots count from 1; a job may be served in the slot it arrives.
+        Slots count from 1; a job may be served in the slot of its arrival.
     """
 
     replication: IntArray
@@ -41,18 +41,18 @@ class Jobs:
 
     @property
     def wait(self) -> IntArray:
-        """Slots between arrival and first service (M,); zero if served at once."""
+        """Slots between arrival and first service (M,); zero if served in the slot of arrival."""
         return self.first_served - self.arrived
 
     @property
     def sojourn(self) -> IntArray:
-        """Slots that the job was in the system (M,), the slots of arrival and departure included."""
+        """Slots that the job was in the system (M,), including those of arrival and departure."""
         return self.left - self.arrived + 1
 
 
 @dataclass(frozen=True, eq=False)
 class Runs:
-    """What `simulate` returns, replications first.
+    """The record that `simulate` returns. Replications are the first axis.
 
     Attributes
     ----------
@@ -63,13 +63,13 @@ class Runs:
     observed : (R, T) array
         Reward that was observed.
     oracle : (R,) array
-        r*, the best reward per slot, Eq. (2); NaN where the load exceeds capacity.
+        r*, the best reward per slot, Eq. (2); NaN if the load exceeds capacity.
     jobs : Jobs or None
         The jobs that left.
     allocation : (R, T, I, J) array or None
-        Expected allocations, if they were asked for.
+        Expected allocations, if they were recorded.
     settings : dict
-        Policy, seed, versions and what else is needed to run it again.
+        Policy, seed, versions and everything else that is needed to repeat the run.
     complete : bool
         False if the run was interrupted; the arrays then end with the last full slot.
     """
@@ -101,7 +101,7 @@ class Runs:
         return np.asarray(np.cumsum(self.oracle[:, None] - self.reward, axis=1))
 
     def holding_cost(self, cost: ArrayLike | None = None) -> Array:
-        """Return sum_i c_i Q_i of every slot (R, T), Eq. (4); `cost` is the problem's unless given."""
+        """Return sum_i c_i Q_i of every slot (R, T), Eq. (4); `cost` defaults to the problem's."""
         given = self.holding_costs if cost is None else non_negative("cost", cost)
         c = shaped("cost", given, (self.replications, self.queue.shape[2]))
         return np.asarray(np.einsum("rti,ri->rt", self.queue, c))
@@ -130,7 +130,7 @@ class Runs:
 
 
 def interval(values: Array) -> Interval:
-    """Return mean and 95 % interval of values (R,), NaN ones left out."""
+    """Return mean and 95 % interval of values (R,), without those that are NaN."""
     kept: BoolArray = ~np.isnan(values)
     values = values[kept]
     if not values.size:

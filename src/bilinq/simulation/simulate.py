@@ -15,19 +15,18 @@ from numpy.typing import NDArray
 from bilinq.arrays import Array, count, one_of, short
 from bilinq.assignment import METHODS
 from bilinq.errors import BadInput
-from bilinq.instances import Instances, stack
-from bilinq.oracle import oracle_values
 from bilinq.policies.policy import Policy
 from bilinq.problem import Problem
-from bilinq.simulation.arrivals import Arrivals, Bernoulli
+from bilinq.problem.instances import Instances, stack
+from bilinq.problem.oracle import oracle_values
+from bilinq.simulation.arrivals import SERVICES, AllUp, Arrivals, Bernoulli, Block, Capacity
 from bilinq.simulation.records import Jobs, Runs
-from bilinq.simulation.services import SERVICES, AllUp, Capacity
 
 BLOCK = 256
 """Slots of arrivals and capacities drawn at a time."""
 
 Progress = Callable[[int, int], None]
-"""Called as progress(slots done, slots in all) every now and then."""
+"""Called as progress(slots done, all slots), about ten times a second."""
 
 
 def simulate(
@@ -46,35 +45,35 @@ def simulate(
 ) -> Runs:
     """Run a policy and return the record.
 
-    In each slot jobs arrive, the queue is recorded, the policy decides, servers pick jobs, rewards are seen, jobs
-    complete and leave, and the policy learns, Eq. (31). Replication k depends on `seed` and k alone, not on how many
-    there are; arrivals, capacities, services, rewards and the policy draw from streams of their own, so that two policies
-    meet the same arrivals.
+    In each slot jobs arrive, the queue is recorded, the policy decides, servers pick jobs, rewards are observed, jobs
+    complete and leave, and the policy learns, Eq. (31). Replication k depends on `seed` and k only, not on the number of
+    replications. Arrivals, capacities, services, rewards and the policy have random streams of their own, so two policies
+    see the same arrivals.
 
     Parameters
     ----------
     problem : Problem, or a sequence with one for each replication
     policy : Policy
     slots : int
-        Number of slots, T; also the horizon that policies are told.
+        Number of slots, T; policies get it as horizon.
     replications : int, optional
-        1, or as many as there are problems.
+        Default: 1, or the number of problems.
     seed : int
     arrivals : Arrivals, optional
-        `Bernoulli()`, the paper's, unless given.
+        Default: `Bernoulli()`, as in the paper.
     service : "geometric" or "units"
-        A service completes a job with the problem's probability, or takes one of the units it arrived with.
+        A service completes a job with the problem's probability, or removes one of its units.
     capacity : Capacity, optional
-        All servers up, unless given.
+        Default: all servers are up.
     record_allocation, record_jobs : bool
         Whether to keep expected allocations (summed over jobs of a class) and the jobs' times.
     progress : callable, optional
-        Told slots done and slots in all, about ten times a second.
+        Called with the slots done and all slots, about ten times a second.
 
     Returns
     -------
     Runs
-        Ctrl-C ends the run early and returns what was simulated, with `complete` False.
+        The record. Ctrl-C ends the run early; the record then has the slots so far, and `complete` is False.
 
     Examples
     --------
@@ -111,14 +110,14 @@ def _instances(problem: Problem | Sequence[Problem], replications: int | None) -
 
 @cache
 def _versions() -> tuple[tuple[str, str], ...]:
-    """Return names and versions of what decides a run's numbers; looking them up takes as long as many slots."""
+    """Return the packages that determine a run, with versions; cached, since the lookup takes as long as many slots."""
     from importlib.metadata import version
 
     return tuple((name, version(name)) for name in ("bilinq", "numpy", "numba", "scipy"))
 
 
 def _oracle(instances: Instances) -> Array:
-    """Return r* of each replication (R,), NaN where the load exceeds capacity."""
+    """Return r* of each replication (R,), NaN if the load exceeds capacity."""
     stable = instances.traffic.sum(axis=1) <= instances.servers.sum(axis=1)
     value = np.full(instances.count, np.nan)
     if stable.any():
@@ -160,22 +159,22 @@ class _Run:
 
     def go(self, progress: Progress | None) -> int:
         """Run all slots, or until Ctrl-C; return how many were run."""
-        done, told = 0, time.monotonic()
+        done, reported = 0, time.monotonic()
         try:
             while done < self.slots:
                 block, capacity = next(self.blocks), next(self.capacities)
                 for b in range(min(BLOCK, self.slots - done)):
                     self.step(done, block, np.ascontiguousarray(capacity[:, b]), b)
                     done += 1
-                    if progress and (done == self.slots or time.monotonic() - told > 0.1):
-                        told = time.monotonic()
+                    if progress and (done == self.slots or time.monotonic() - reported > 0.1):
+                        reported = time.monotonic()
                         progress(done, self.slots)
         except KeyboardInterrupt:
             if not done:
                 raise
         return done
 
-    def step(self, t: int, block: Any, capacity: Array, b: int) -> None:
+    def step(self, t: int, block: Block, capacity: Array, b: int) -> None:
         """Run slot t + 1."""
         world = self.world
         world.arrive(t + 1, block, b)

@@ -1,4 +1,4 @@
-"""The simulated system: queues, jobs and random numbers of a batch of replications, moved slot by slot."""
+"""The simulated system: queues, jobs and random numbers of a batch of replications, slot by slot."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from bilinq.arrays import Array, BoolArray, IntArray
 from bilinq.errors import BadInput
-from bilinq.instances import Instances
 from bilinq.learning import Outcome
+from bilinq.problem.instances import Instances
 from bilinq.simulation import kernels
 from bilinq.simulation.arrivals import Block
 
@@ -19,7 +19,7 @@ T = TypeVar("T", bound=np.generic)
 
 
 class Tape:
-    """Random numbers of each replication in one array: drawn ahead in blocks, used in order, whatever the block size."""
+    """Random numbers of each replication in one array: drawn in blocks, used in order; the block size does not matter."""
 
     def __init__(self, rngs: Sequence[np.random.Generator], normal: bool) -> None:
         self._draws = [rng.standard_normal if normal else rng.random for rng in rngs]
@@ -27,7 +27,7 @@ class Tape:
         self.cursor: IntArray = np.zeros(len(rngs), np.int64)
 
     def provide(self, count: int, at: int) -> None:
-        """See to it that `count` numbers are left in each replication; `at` is the furthest cursor."""
+        """Make sure that `count` numbers are left in each replication; `at` is the furthest cursor."""
         length = self.numbers.shape[1]
         if at + count <= length:
             return
@@ -41,7 +41,7 @@ class Tape:
 
 
 class World:
-    """Everything that moves in R replications. Rows of allocations are classes, or places of jobs with `by_job`."""
+    """The changing parts of R replications. Rows of allocations are classes, or places of jobs with `by_job`."""
 
     def __init__(
         self,
@@ -72,14 +72,14 @@ class World:
         self._make_room(8, 32)
 
     def arrive(self, slot: int, block: Block, b: int) -> None:
-        """Let the jobs of slot `b` of a block in."""
+        """Add the jobs of slot `b` of a block."""
         most, total = kernels.crowd(self.queue, block.start, b)
         self._make_room(most, total)
         kernels.arrive(slot, block.start, block.job_class, block.units, b, self.job, self.member, self.spare,
                        self.n_spare, self.queue)  # fmt: skip
 
     def waiting(self) -> Array:
-        """Return what a policy sees as its queue: jobs of each class (R, I), or one for each job's place."""
+        """Return the queue for the policy: jobs of each class (R, I), or one for each job's place."""
         if not self.by_job:
             return self.queue.astype(np.float64)
         out = np.empty(self.job.shape[1:])
@@ -87,7 +87,7 @@ class World:
         return out
 
     def expected_reward(self, y: Array, waiting: Array, capacity: Array) -> Array:
-        """Return sum_ij r_ij y_ij (R,), after a look at whether y is an allocation at all."""
+        """Return sum_ij r_ij y_ij (R,); raise an error if y is not an allocation."""
         out = np.empty(len(y))
         fault = kernels.earn(y, self.mean, self.job, self.by_job, waiting, capacity, out)
         if fault:
@@ -95,7 +95,7 @@ class World:
         return out
 
     def serve(self, slot: int, y: Array, waiting: Array, capacity: Array) -> Outcome:
-        """Assign jobs to servers, draw rewards and completions, let complete jobs leave; return what was seen."""
+        """Assign jobs to servers, draw rewards and completions, remove complete jobs; return what was observed."""
         picks, total, squares = self._draw(y, waiting, capacity), np.empty(y.shape), np.empty(y.shape)
         uniform, normal = self._uniform, self._normal
         most = int(kernels.most_picks(picks))
@@ -114,8 +114,8 @@ class World:
         return Outcome(slot, picks, total, squares, left, waiting, capacity)
 
     def _draw(self, y: Array, waiting: Array, capacity: Array) -> IntArray:
-        """Return how many servers of each class serve each row, drawing more random numbers as they run out."""
-        from bilinq.assignment_kernels import draw_distinct, draw_independent
+        """Return how many servers of each class serve each row; draw more random numbers if needed."""
+        from bilinq.assignment.kernels import draw_distinct, draw_independent
 
         tape, picks = self._uniform, np.empty(y.shape, np.int64)
         while True:
@@ -142,7 +142,9 @@ class World:
             fresh = np.arange(size - 1, places - 1, -1)
             for r, free in enumerate(self.n_spare):
                 self.spare[r, fresh.size : fresh.size + free] = self.spare[r, :free].copy()
-                self.spare[r, : fresh.size] = fresh  # at the bottom: the order of use must not depend on other runs
+                self.spare[r, : fresh.size] = (
+                    fresh  # at the bottom: the order of use must not depend on other replications
+                )
             self.n_spare += fresh.size
             if self.log.shape[2]:
                 self.log = _wider(self.log, self.log.shape[2] + size + 1)

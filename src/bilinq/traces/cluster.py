@@ -1,4 +1,4 @@
-"""From the tables of a trace to its digest."""
+"""The digest of a cluster trace: its classes of machines and jobs, found in its tables."""
 
 from __future__ import annotations
 
@@ -11,28 +11,75 @@ import numpy as np
 from bilinq.arrays import Array, IntArray, count, one_of, positive, scalar
 from bilinq.errors import BadInput
 from bilinq.traces import passes
-from bilinq.traces.classes import job_classes, machine_classes
-from bilinq.traces.digest import Digest, Progress, Units
-from bilinq.traces.figures import CollectionPoint, JobClass, LeftOut, MachineClass, Pair
-from bilinq.traces.folder import find
-from bilinq.traces.moments import Moments
-from bilinq.traces.passes import Labels, Queued, Requests
-from bilinq.traces.rows import CELLS, Rows, rows
+from bilinq.traces.digest import CollectionPoint, Digest, LeftOut, MachineClass, Pair, Progress, TraceJobClass, Units
+from bilinq.traces.passes import CELLS, Labels, Moments, QueuedCollections, Requests, TraceRows, rows
+from bilinq.traces.shards import find_tables
+
+RESTARTS = 100
+"""Starts of k-means, of which the best result is kept."""
+STEPS = 30
+"""Steps of each start; on the shipped extract it converges after about twenty."""
+
+
+def machine_classes(capacity: Array) -> tuple[Array, IntArray]:
+    """Return the distinct capacities (J, 2) of machines (M, 2), most machines first, and the class of each machine (M,)."""
+    kinds, label, number = np.unique(capacity, axis=0, return_inverse=True, return_counts=True)
+    order = np.lexsort((kinds[:, 1], kinds[:, 0], -number))
+    return kinds[order], np.argsort(order)[label.reshape(-1)]
+
+
+def job_classes(request: Array, weight: Array, classes: int, seed: int) -> IntArray:
+    """Return the class of each collection (C,), by k-means on its mean request (C, 2) of CPU and memory.
+
+    The class with the most collections comes first, the others by falling CPU request, averaged with `weight` (C,): the
+    order of the paper's authors, as far as sizes show it.
+    """
+    k = count("classes", classes)
+    distinct = len(np.unique(request, axis=0))
+    if k > distinct:
+        raise BadInput(f"classes must be at most {distinct}, the number of different collections; got {k}")
+    label = _k_means(request, k, count("seed", seed, least=0))
+    size = np.bincount(label, minlength=k)
+    cpu = np.bincount(label, weight * request[:, 0], k) / np.bincount(label, weight, k)
+    order = np.argsort(-cpu, kind="stable")
+    largest = order[np.argmax(size[order])]
+    order = np.concatenate([[largest], order[order != largest]])
+    return np.argsort(order)[label]
+
+
+def _k_means(points: Array, k: int, seed: int) -> IntArray:
+    """Return the labels (C,) with the least sum of squared distances over many starts."""
+    from scipy.cluster.vq import ClusterError, kmeans2
+
+    rng = np.random.default_rng(seed)
+    best, least = np.zeros(0, np.int64), np.inf
+    for _ in range(RESTARTS):
+        try:
+            centre, label = kmeans2(points, k, iter=STEPS, minit="++", missing="raise", seed=rng)
+        except ClusterError:  # a class ran empty
+            continue
+        spread = float(((points - centre[label]) ** 2).sum())
+        if np.unique(label).size == k and spread < least * (1.0 - 1e-12):
+            best, least = label.astype(np.int64), spread
+    if not best.size:
+        raise BadInput(f"classes must be fewer for these collections; k-means found no {k} of them that are not empty")
+    return best
+
 
 MICROSECONDS = 1_000_000
 LATEST = 2**63 // MICROSECONDS - 1
-"""Second after which the trace has no times."""
+"""The last second of which the trace can have times."""
 
 
-class Tables:
-    """The tables of a folder, to be read once each; counts what is left out on the way."""
+class TraceTables:
+    """The tables of a folder, to be read once each; counts the rows that are left out."""
 
     def __init__(self, path: str | PathLike[str], cell: str | None, progress: Progress | None) -> None:
-        self._folder, self._cell, self._progress = find(path), cell, progress
+        self._folder, self._cell, self._progress = find_tables(path), cell, progress
         self._done = 0
         self.left_out: Counter[str] = Counter({"files that belong to no table": self._folder.others})
 
-    def rows(self, table: str) -> Iterator[Rows]:
+    def rows(self, table: str) -> Iterator[TraceRows]:
         """Yield the rows of a table."""
         cells: set[int] = set()
         for file in self._folder.files[table]:
@@ -57,7 +104,7 @@ def aggregate(
     """Return the digest of the trace in a folder; see `Digest.of`."""
     _check(classes, units, seed, cell)
     end = int(min(scalar("until", until, positive), LATEST) * MICROSECONDS)
-    tables = Tables(path, cell, progress)
+    tables = TraceTables(path, cell, progress)
     machines = passes.machines(tables.rows("machine_events"), tables.left_out)
     if not machines.ids.size:
         raise BadInput(f"{path}: machine_events must add a machine with a capacity at time 0; got none")
@@ -92,13 +139,16 @@ def _check(classes: int, units: str, seed: int, cell: str | None) -> None:
         one_of("cell", cell, tuple(CELLS))
 
 
-def _with_instances(queued: Queued, requests: Requests, left_out: Counter[str]) -> tuple[Queued, Requests]:
-    """Return the collections of which there are instances."""
+def _with_instances(
+    queued: QueuedCollections, requests: Requests, left_out: Counter[str]
+) -> tuple[QueuedCollections, Requests]:
+    """Return the collections that have instances."""
     kept = requests.units > 0
     left_out["queued collections without instances"] += int(kept.size - np.count_nonzero(kept))
     if not kept.any():
         raise BadInput(f"instance_events must have instances of queued collections; got none of {kept.size}")
-    return Queued(queued.ids[kept], queued.time[kept]), Requests(requests.units[kept], requests.mean[kept])
+    left = QueuedCollections(queued.ids[kept], queued.time[kept])
+    return left, Requests(requests.units[kept], requests.mean[kept])
 
 
 def _machine_classes(kinds: Array, label: IntArray) -> tuple[MachineClass, ...]:
@@ -106,15 +156,15 @@ def _machine_classes(kinds: Array, label: IntArray) -> tuple[MachineClass, ...]:
     return tuple(MachineClass(cpus, memory, n) for (cpus, memory), n in zip(kinds.tolist(), number, strict=True))
 
 
-def _job_classes(label: IntArray, requests: Requests) -> tuple[JobClass, ...]:
+def _job_classes(label: IntArray, requests: Requests) -> tuple[TraceJobClass, ...]:
     """Return the classes, their requests averaged over units, not over collections."""
     units = np.bincount(label, requests.units)
     means = np.column_stack([np.bincount(label, requests.units * column) / units for column in requests.mean.T])
     rows = zip(means.tolist(), np.bincount(label).tolist(), units.astype(np.int64).tolist(), strict=True)
-    return tuple(JobClass(cpus, memory, number, total) for (cpus, memory), number, total in rows)
+    return tuple(TraceJobClass(cpus, memory, number, total) for (cpus, memory), number, total in rows)
 
 
-def _points(queued: Queued, requests: Requests, label: IntArray) -> tuple[CollectionPoint, ...]:
+def _points(queued: QueuedCollections, requests: Requests, label: IntArray) -> tuple[CollectionPoint, ...]:
     """Return the collections in order of arrival."""
     order = np.lexsort((queued.ids, queued.time))
     seconds, units, means = queued.time // MICROSECONDS, requests.units, requests.mean

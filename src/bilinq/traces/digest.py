@@ -1,4 +1,4 @@
-"""The digest of a trace: the aggregate figures that the trace experiment needs, in a small file without raw rows."""
+"""The digest of a trace: the aggregate figures that the trace experiment needs, without raw rows."""
 
 from __future__ import annotations
 
@@ -10,14 +10,94 @@ from typing import TYPE_CHECKING, Literal
 
 from numpy.typing import ArrayLike
 
-from bilinq.arrays import count, one_of, positive, scalar
+from bilinq.arrays import count, non_negative, one_of, positive, scalar
 from bilinq.errors import BadInput
-from bilinq.traces.figures import CollectionPoint, JobClass, LeftOut, MachineClass, Pair
 
 if TYPE_CHECKING:
     from bilinq.problem import Problem
     from bilinq.simulation import Recorded
     from bilinq.traces.experiment import BilinearFit
+
+
+@dataclass(frozen=True)
+class MachineClass:
+    """Machines of equal capacity, as shares of the largest machine, present when the trace began."""
+
+    cpus: float
+    memory: float
+    machines: int
+
+    def __post_init__(self) -> None:
+        scalar("cpus", self.cpus, positive)
+        scalar("memory", self.memory, positive)
+        count("machines", self.machines)
+
+
+@dataclass(frozen=True)
+class TraceJobClass:
+    """Collections with similar requests; `cpus` and `memory` are means over all units of the class."""
+
+    cpus: float
+    memory: float
+    collections: int
+    units: int
+
+    def __post_init__(self) -> None:
+        scalar("cpus", self.cpus, non_negative)
+        scalar("memory", self.memory, non_negative)
+        count("collections", self.collections)
+        count("units", self.units, least=self.collections)
+
+
+@dataclass(frozen=True)
+class CollectionPoint:
+    """One collection: the second of the trace in which it was queued, its class (from 0), units and mean request."""
+
+    second: int
+    job_class: int
+    units: int
+    cpus: float
+    memory: float
+
+    def __post_init__(self) -> None:
+        count("second", self.second, least=0)
+        count("job_class", self.job_class, least=0)
+        count("units", self.units)
+        scalar("cpus", self.cpus, non_negative)
+        scalar("memory", self.memory, non_negative)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """1/CPI of a job class on a machine class (both from 0); `variance` is None where the pair was seen only once."""
+
+    job_class: int
+    machine_class: int
+    count: int
+    mean: float
+    variance: float | None
+
+    def __post_init__(self) -> None:
+        count("job_class", self.job_class, least=0)
+        count("machine_class", self.machine_class, least=0)
+        count("count", self.count)
+        scalar("mean", self.mean, positive)
+        if (self.variance is None) != (self.count == 1):
+            raise BadInput(f"variance must be null where count is 1 and only there; got {self.variance}")
+        if self.variance is not None:
+            scalar("variance", self.variance, non_negative)
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Rows, collections or files that are not part of the digest, and how many."""
+
+    what: str
+    count: int
+
+    def __post_init__(self) -> None:
+        count("count", self.count)
+
 
 Features = Literal["raw", "normalised"]
 Unseen = Literal["zero", "predicted", "left out"]
@@ -47,7 +127,7 @@ class Digest:
         Of k-means.
     machine_classes : tuple of MachineClass
         Most machines first.
-    job_classes : tuple of JobClass
+    job_classes : tuple of TraceJobClass
         The one with the most collections first, the others by falling `cpus`.
     collections : tuple of CollectionPoint
         In order of arrival.
@@ -68,7 +148,7 @@ class Digest:
     units: Units
     seed: int
     machine_classes: tuple[MachineClass, ...]
-    job_classes: tuple[JobClass, ...]
+    job_classes: tuple[TraceJobClass, ...]
     collections: tuple[CollectionPoint, ...]
     pairs: tuple[Pair, ...]
     left_out: tuple[LeftOut, ...]
@@ -123,7 +203,7 @@ class Digest:
         path : path
             A folder with files of `machine_events`, `collection_events`, `instance_events` and `instance_usage`.
         until : float
-            Seconds; collections queued, and instances and usage seen, up to then. 5,500 is the paper's.
+            End of the window in seconds; 5,500 is the paper's.
         classes : int
             Job classes, found by k-means on the mean request of each collection.
         units : "rows" or "instances"
@@ -131,11 +211,11 @@ class Digest:
         seed : int
             Of k-means.
         cell : "a" to "h", optional
-            Which cell; needed for a joined file with rows of several.
+            Which cell; required for a joined file with rows of several.
         source, licence : str
             Named in the digest.
         progress : callable, optional
-            Told files read and files in all.
+            Called with the number of files read and of all files.
         """
         from bilinq.traces.cluster import aggregate
 
@@ -184,18 +264,18 @@ class Digest:
         ----------
         features : "raw" or "normalised"
             (CPU, memory, 1/CPU, 1/memory) as they are, or each divided by its largest value and all vectors by the
-            largest norm, so that norms are at most one as the model asks.
+            largest norm, so that norms are at most one as the model requires.
         unseen : "zero", "predicted" or "left out"
-            Mean reward of pairs that the trace does not show: zero; what the bilinear fit says, kept within the
-            range that was seen; or only the largest block of classes in which every pair was seen.
+            Mean reward of pairs that the trace does not show: zero; the prediction of the bilinear fit, clipped to the
+            observed range; or only the largest block of classes in which every pair was observed.
         rewards : "raw" or "scaled"
             1/CPI as it is, up to 1.39 in the shipped trace, or divided by the largest mean.
         slot : float
             Seconds of a slot.
         service_rate : float or (I,) array, optional
-            One over the median number of units of a collection unless given.
+            Default: one over the median number of units of a collection.
         holding_cost : float or (I,) array, optional
-            7/4, 7/4, 1/4, 1/4, 1 unless given, as in the paper, or 1 where there are not five classes.
+            Default: 7/4, 7/4, 1/4, 1/4, 1 as in the paper, or 1 where there are not five classes.
         """
         from bilinq.traces import experiment
 

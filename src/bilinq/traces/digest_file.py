@@ -1,4 +1,4 @@
-"""Digests in JSON files: exact, checked against the record types, one record a line."""
+"""Digests as JSON files, with errors that name the file and the key."""
 
 import json
 from collections.abc import Mapping
@@ -10,15 +10,15 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from bilinq.arrays import short
 from bilinq.errors import BadInput
-from bilinq.plain import plain
+from bilinq.jsonable import plain
 from bilinq.traces.digest import Digest
 
 SCHEMA = 1
-"""Version of the file's layout; a file with another one is refused."""
+"""Version of the file's layout; files of other versions are refused."""
 
 
 def load(path: str | PathLike[str]) -> Digest:
-    """Read a digest; whatever is wrong is a `BadInput` that names the file and the key."""
+    """Read a digest; any fault is a `BadInput` that names the file and the key."""
     file = Path(path)
     try:
         text = file.read_text(encoding="utf-8")
@@ -55,7 +55,7 @@ def text(digest: Digest) -> str:
 
 
 def parse(text: str, name: str) -> Digest:
-    """Return the digest that a JSON text holds; `name` is the file's, for errors."""
+    """Return the digest in a JSON text; `name` is the file's, for errors."""
     try:
         values = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -73,7 +73,7 @@ def parse(text: str, name: str) -> Digest:
 
 
 def _value(kind: Any, value: Any, where: str) -> Any:
-    """Return `value` as an instance of `kind`, or say what stands at `where` instead."""
+    """Return `value` as an instance of `kind`; raise an error that names what is at `where` instead."""
     if is_dataclass(kind):
         return _record(kind, value, where)
     if get_origin(kind) is tuple:

@@ -1,4 +1,4 @@
-"""The trace experiment: a digest as a problem with arrivals, and how far its rewards are bilinear."""
+"""The trace experiment: a digest as a problem with arrivals, and the bilinear fit to its rewards."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from bilinq.arrays import Array, BoolArray, IntArray, non_negative, one_of, posi
 from bilinq.errors import BadInput
 from bilinq.problem import Problem
 from bilinq.simulation.arrivals import Recorded
-from bilinq.traces.digest import Digest
-from bilinq.traces.figures import JobClass, MachineClass
+from bilinq.traces.digest import Digest, MachineClass, TraceJobClass
 
 HOLDING_COST = (1.75, 1.75, 0.25, 0.25, 1.0)
 """The paper's holding costs of five classes, in the order of their sizes 39, 2, 9, 2, 24."""
 UNSEEN = ("zero", "predicted", "left out")
 MOST_CLASSES = 20
-"""Classes on the smaller side up to which the largest block is searched for; the search doubles with each."""
+"""The largest number of classes on the smaller side for which the largest block is searched; each doubles the search."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +32,7 @@ class BilinearFit:
     theta : (4, 4) array
         Parameters for the raw features; where the data leave them open, the smallest for features scaled to at most one.
     predicted : (I, J) array
-        What the model says of every pair, seen or not.
+        The prediction of the model for every pair, observed or not.
     explained : float
         Share of the variance of the fitted means that it explains, 1 - (residual sum of squares) / (sum about the mean).
     pairs, rank : int
@@ -146,7 +145,7 @@ def _features(digest: Digest, normalised: bool) -> tuple[Array, Array]:
     return (_normalised(u), _normalised(v)) if normalised else (u, v)
 
 
-def _with_inverses(name: str, kinds: Sequence[JobClass] | Sequence[MachineClass]) -> Array:
+def _with_inverses(name: str, kinds: Sequence[TraceJobClass] | Sequence[MachineClass]) -> Array:
     sizes = np.array([(kind.cpus, kind.memory) for kind in kinds])
     require(f"{name} cpus and memory", sizes, lambda x: x > 0.0, "positive to have inverses")
     return np.hstack([sizes, 1.0 / sizes])

@@ -1,38 +1,141 @@
-"""One pass over each table: what is kept grows with machines and collections in the window, never with rows."""
+"""One pass over each table of a trace: machines, queued collections, requests and rewards, with running statistics."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from bilinq.arrays import Array, BoolArray, IntArray
 from bilinq.errors import BadInput
-from bilinq.traces.moments import Moments
-from bilinq.traces.rows import MISSING, Rows
+from bilinq.traces.shards import read
+
+
+class Moments:
+    """Count, mean and sum of squared deviations of each of K groups, merged pairwise as Chan, Golub and LeVeque do.
+
+    Attributes
+    ----------
+    count : (K,) int array
+    mean, deviation : (K,) arrays
+        Zero in groups without numbers.
+
+    Examples
+    --------
+    >>> moments = Moments(2)
+    >>> moments.add(np.array([0, 0, 1]), np.array([1.0, 2.0, 5.0]))
+    >>> moments.add(np.array([0]), np.array([6.0]))
+    >>> moments.mean, moments.variance
+    (array([3., 5.]), array([ 7., nan]))
+    """
+
+    def __init__(self, groups: int) -> None:
+        self.count: IntArray = np.zeros(groups, np.int64)
+        self.mean: Array = np.zeros(groups)
+        self.deviation: Array = np.zeros(groups)
+
+    def add(self, group: IntArray, value: Array) -> None:
+        """Add values (M,), each with the number of its group (M,)."""
+        size = self.count.size
+        fresh = np.bincount(group, minlength=size)
+        mean = np.bincount(group, value, size) / np.maximum(fresh, 1)
+        deviation = np.bincount(group, (value - mean[group]) ** 2, size)
+        total = np.maximum(self.count + fresh, 1)
+        step = mean - self.mean
+        self.deviation += deviation + step**2 * self.count * fresh / total
+        self.mean += step * fresh / total
+        self.count += fresh
+
+    @property
+    def variance(self) -> Array:
+        """Sample variance of each group (K,), NaN below two numbers."""
+        return np.where(self.count > 1, self.deviation / np.maximum(self.count - 1, 1), np.nan)
+
+
+MISSING = -(2**63)
+"""Marks a missing whole number."""
+CELLS = "abcdefgh"
+"""The cells of cluster-data-2019; the joined sample numbers them from one."""
+
+
+class TraceRows:
+    """The rows of one batch of a file that are still wanted."""
+
+    def __init__(self, file: Path, batch: Any, left_out: Counter[str]) -> None:
+        self.file, self._batch, self._left_out = file, batch, left_out
+
+    def __len__(self) -> int:
+        return int(self._batch.num_rows)
+
+    def whole(self, name: str) -> IntArray:
+        """Return a column of whole numbers (M,), `MISSING` where the file has none."""
+        column = self._batch.column(name)
+        return np.asarray(pc.fill_null(column, MISSING).to_numpy(zero_copy_only=False))
+
+    def number(self, name: str) -> Array:
+        """Return a column of floats (M,), NaN where the file has none."""
+        return np.asarray(self._batch.column(name).to_numpy(zero_copy_only=False))
+
+    def lacks(self, *names: str) -> bool:
+        """Return whether one of the columns is empty in a batch that has rows."""
+        return len(self) > 0 and any(self._batch.column(name).null_count == len(self) for name in names)
+
+    def keep(self, good: BoolArray, otherwise: str) -> None:
+        """Drop the rows that are not `good` (M,) and count them as `otherwise`."""
+        dropped = int(good.size - np.count_nonzero(good))
+        if dropped:
+            self._left_out[otherwise] += dropped
+            self._batch = self._batch.filter(pa.array(good))
+
+    def keep_known(self, *names: str, noun: str) -> None:
+        """Drop the rows in which one of the columns is missing."""
+        for name in names:
+            self.keep(self.whole(name) != MISSING, f"{noun} without {name}")
+
+
+def rows(file: Path, table: str, left_out: Counter[str], cell: str | None, cells: set[int]) -> Iterator[TraceRows]:
+    """Yield the rows of a file, of one cell if it has a column for that; `cells` collects those found."""
+    for batch in read(file, table):
+        part = TraceRows(file, batch, left_out)
+        if "cluster" in batch.schema.names and not part.lacks("cluster"):
+            cells |= set(np.unique(part.whole("cluster")).tolist())
+            _keep_cell(part, cell, cells)
+        yield part
+
+
+def _keep_cell(part: TraceRows, cell: str | None, cells: set[int]) -> None:
+    if cell is not None:
+        part.keep(part.whole("cluster") == CELLS.index(cell) + 1, "rows of other cells")
+    elif len(cells) > 1:
+        named = ", ".join(CELLS[k - 1] if 0 < k <= len(CELLS) else str(k) for k in sorted(cells))
+        raise BadInput(f"cell must be given where a file contains several; {part.file} contains {named}")
+
 
 ADD, QUEUE, SUBMIT = 1, 1, 0
 """Event types: a machine is added; a collection is queued; an instance is submitted."""
 
 
 class Machines(NamedTuple):
-    """Machines that were there when the trace began: sorted ids (M,), CPU and memory (M, 2)."""
+    """Machines present when the trace began: sorted ids (M,), CPU and memory (M, 2)."""
 
     ids: IntArray
     capacity: Array
 
 
-class Queued(NamedTuple):
-    """Collections that were queued in the window: sorted ids (C,), and when, in microseconds (C,)."""
+class QueuedCollections(NamedTuple):
+    """Collections that were queued in the window: sorted ids (C,), and their times in microseconds (C,)."""
 
     ids: IntArray
     time: IntArray
 
 
 class Requests(NamedTuple):
-    """What the instances of each collection ask for: their number (C,), mean CPU and memory (C, 2)."""
+    """Requests of the instances of each collection: their number (C,), mean CPU and memory (C, 2)."""
 
     units: IntArray
     mean: Array
@@ -45,15 +148,15 @@ class Labels(NamedTuple):
     label: IntArray
 
     def of(self, ids: IntArray) -> IntArray:
-        """Return the class of each of `ids` (M,), and -1 for those that are not known."""
+        """Return the class of each of `ids` (M,), and -1 for unknown ones."""
         if not self.ids.size:
             return np.full(ids.size, -1)
         place = np.minimum(np.searchsorted(self.ids, ids), self.ids.size - 1)
         return np.where(self.ids[place] == ids, self.label[place], -1)
 
 
-def machines(parts: Iterable[Rows], left_out: Counter[str]) -> Machines:
-    """Return the machines added before the trace began; files without event types have nothing else."""
+def machines(parts: Iterable[TraceRows], left_out: Counter[str]) -> Machines:
+    """Return the machines added before the trace began; files without event types contain no others."""
     ids, sizes = [np.zeros(0, np.int64)], [np.zeros((0, 2))]
     for part in parts:
         part.keep_known("time", "machine_id", noun="machine events")
@@ -67,7 +170,7 @@ def machines(parts: Iterable[Rows], left_out: Counter[str]) -> Machines:
     return Machines(unique, np.concatenate(sizes)[first])
 
 
-def queued(parts: Iterable[Rows], end: int, left_out: Counter[str]) -> Queued:
+def queued(parts: Iterable[TraceRows], end: int, left_out: Counter[str]) -> QueuedCollections:
     """Return the collections queued after the trace began and up to `end`, with the first time of each."""
     ids, times = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for part in parts:
@@ -80,10 +183,10 @@ def queued(parts: Iterable[Rows], end: int, left_out: Counter[str]) -> Queued:
     order = np.argsort(when, kind="stable")
     unique, first = np.unique(every[order], return_index=True)
     left_out["collection events that repeat a collection"] += every.size - unique.size
-    return Queued(unique, when[order][first])
+    return QueuedCollections(unique, when[order][first])
 
 
-def requests(parts: Iterable[Rows], known: IntArray, end: int, distinct: bool) -> Requests:
+def requests(parts: Iterable[TraceRows], known: IntArray, end: int, distinct: bool) -> Requests:
     """Return units and mean requests of the `known` collections (C,); with `distinct` each instance counts once."""
     cpus, memory, seen = Moments(known.size), Moments(known.size), set[tuple[int, int]]()
     place = Labels(known, np.arange(known.size))
@@ -103,7 +206,7 @@ def requests(parts: Iterable[Rows], known: IntArray, end: int, distinct: bool) -
     return Requests(cpus.count, np.column_stack([cpus.mean, memory.mean]))
 
 
-def rewards(parts: Iterable[Rows], jobs: Labels, servers: Labels, shape: tuple[int, int], end: int) -> Moments:
+def rewards(parts: Iterable[TraceRows], jobs: Labels, servers: Labels, shape: tuple[int, int], end: int) -> Moments:
     """Return the moments of 1/CPI of each job class on each machine class, in a table of `shape` (I, J), row by row."""
     table = Moments(shape[0] * shape[1])
     for part in parts:
@@ -120,7 +223,7 @@ def rewards(parts: Iterable[Rows], jobs: Labels, servers: Labels, shape: tuple[i
     return table
 
 
-def _keep_distinct(part: Rows, seen: set[tuple[int, int]]) -> None:
+def _keep_distinct(part: TraceRows, seen: set[tuple[int, int]]) -> None:
     """Keep the first submit event of every instance and remember the instances."""
     part.keep_known("type", "instance_index", noun="instance events")
     part.keep(part.whole("type") == SUBMIT, "instance events other than submit")
@@ -136,10 +239,10 @@ def _within(time: IntArray, end: int) -> BoolArray:
     return (time > 0) & (time <= end)
 
 
-def _sizes(part: Rows) -> Array:
+def _sizes(part: TraceRows) -> Array:
     return np.column_stack([part.number("cpus"), part.number("memory")])
 
 
-def _sized(part: Rows, above_zero: bool) -> BoolArray:
+def _sized(part: TraceRows, above_zero: bool) -> BoolArray:
     sizes = _sizes(part)
     return np.asarray((np.isfinite(sizes) & ((sizes > 0.0) if above_zero else (sizes >= 0.0))).all(axis=1))

@@ -1,12 +1,22 @@
-"""Features for a bilinear model, and what it says about pairs that were never seen."""
+"""Counted rewards as a problem: features, predictions for unseen pairs, scale, noise and arrivals."""
 
-from collections.abc import Sequence
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bilinq.arrays import Array, IntArray, as_floats
+from bilinq.arrays import Array, IntArray, as_floats, non_negative, scalar
 from bilinq.errors import BadInput
+from bilinq.problem import Problem
+from bilinq.simulation.arrivals import Arrivals, Poisson, Recorded
+
+if TYPE_CHECKING:
+    from bilinq.traces.reward_rows import FileClasses, Tally
 
 SPANNED = 1e-8
 """A pair is predictable if its features are a combination of observed ones up to this part of their length."""
@@ -15,7 +25,7 @@ SPANNED = 1e-8
 def scaled_features(raw: ArrayLike) -> Array:
     """Return features (classes, d): each column divided by its largest entry, then all by the length of the longest.
 
-    The theory asks for vectors of length at most one; what a bilinear model can express stays the same.
+    The theory requires vectors of length at most one; what a bilinear model can express stays the same.
 
     Examples
     --------
@@ -36,7 +46,7 @@ def fill_unseen(mean: Array, count: IntArray, u: Array, v: Array, names: Sequenc
     Parameters
     ----------
     mean : (I, J) array
-        Mean rewards of the observed pairs; what stands elsewhere does not matter.
+        Mean rewards of the observed pairs; other entries are ignored.
     count : (I, J) int array
         Observations of each pair: least squares weighs means by them.
     u, v : (I, d1) and (J, d2) arrays
@@ -65,3 +75,151 @@ def _row_space(rows: Array) -> Array:
     """Return an orthonormal basis (rank, p) of what the rows (n, p) span."""
     _, size, basis = np.linalg.svd(rows, full_matrices=False)
     return np.asarray(basis[size > SPANNED * size[0]])
+
+
+PerClass = float | Mapping[str, float]
+"""One number for all classes, or one for each by name."""
+
+
+class Terms(NamedTuple):
+    """What a problem needs in addition to observations; the arguments of `reward_table` of the same names."""
+
+    servers: int | Mapping[str, int]
+    arrival_rate: PerClass | None
+    slot: float | None
+    service_rate: PerClass
+    holding_cost: PerClass
+    noise: float | None
+    unseen: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """The map from rewards in the file's units to those of the problem: `low` becomes 0 and `high` becomes 1.
+
+    Examples
+    --------
+    >>> scale = Scale(low=20.0, high=120.0)
+    >>> scale.to_problem([45.0]), scale.to_file([0.25])
+    (array([0.25]), array([45.]))
+    """
+
+    low: float = 0.0
+    high: float = 1.0
+
+    def to_problem(self, reward: ArrayLike) -> Array:
+        """Return rewards in the problem's units."""
+        return np.asarray((as_floats("reward", reward) - self.low) / (self.high - self.low))
+
+    def to_file(self, reward: ArrayLike) -> Array:
+        """Return rewards in the file's units: the inverse of `to_problem`."""
+        return np.asarray(self.low + (self.high - self.low) * as_floats("reward", reward))
+
+
+@dataclass(frozen=True, eq=False)
+class RewardTable:
+    """A problem made from observations.
+
+    Attributes
+    ----------
+    problem : Problem
+        Mean rewards and noise of all pairs in the units of `scale`, classes by the names in the file.
+    arrivals : Arrivals
+        `Poisson()` at the problem's rates, or the file's own jobs where their times were given.
+    counts : (I, J) int array
+        Observations of each pair.
+    scale : Scale
+        From the file's units to those of the problem and back.
+    left_out : dict
+        Number of rows, by class, that were left out because `arrival_rate` or `servers` does not name their class.
+    """
+
+    problem: Problem
+    arrivals: Arrivals
+    counts: IntArray
+    scale: Scale
+    left_out: dict[str, int]
+
+
+def build(tally: Tally, file: Path, terms: Terms) -> RewardTable:
+    """Return the problem with its arrivals."""
+    counts, mean, spread = tally.tables()
+    jobs, servers = list(tally.job.number), list(tally.server.number)
+    scale, (rates, arrivals) = _scale(tally), _arrivals(tally, terms)
+    if not counts.all():
+        mean = _filled(tally, file, counts, mean, terms.unseen)
+    number = _each("servers", terms.servers, servers)
+    problem = Problem(
+        arrival_rate=rates,
+        servers=np.broadcast_to(number, len(servers)),
+        job_features=_features(tally.job),
+        server_features=_features(tally.server),
+        mean_reward=scale.to_problem(mean),
+        service_rate=_each("service_rate", terms.service_rate, jobs),
+        noise=_noise(file, counts, spread, terms.noise) / (scale.high - scale.low),
+        holding_cost=_each("holding_cost", terms.holding_cost, jobs),
+        job_names=jobs,
+        server_names=servers,
+    )
+    return RewardTable(problem, arrivals, counts, scale, tally.left_out())
+
+
+def _scale(tally: Tally) -> Scale:
+    """Return the scale of the given range, or of the observed rewards."""
+    if tally.bounds is not None:
+        return Scale(*tally.bounds)
+    if tally.low >= -1.0 and tally.high <= 1.0:
+        return Scale()
+    return Scale(tally.low, tally.high if tally.high > tally.low else tally.low + 1.0)
+
+
+def _features(side: FileClasses) -> Array:
+    """Return the features (classes, d): one-hot, or the file's, scaled."""
+    return scaled_features(side.vectors) if side.features else np.eye(len(side.number))
+
+
+def _filled(tally: Tally, file: Path, counts: IntArray, mean: Array, unseen: str) -> Array:
+    """Return the means with predictions for unseen pairs; raise an error that names the first if these are not wanted."""
+    job, server = tally.job, tally.server
+    names = (list(job.number), list(server.number))
+    if unseen == "error":
+        i, j = np.argwhere(counts == 0)[0]
+        pair = f"{job.column} {names[0][i]!r} on {server.column} {names[1][j]!r}"
+        raise BadInput(f"{file}: must contain a row of {pair}, or set unseen = 'predicted'; got none")
+    if not job.features and not server.features:
+        raise BadInput("unseen = 'predicted' needs job_features or server_features; got neither")
+    low, high = tally.bounds or (tally.low, tally.high)
+    return np.clip(fill_unseen(mean, counts, _features(job), _features(server), names), low, high)
+
+
+def _noise(file: Path, counts: IntArray, spread: Array, noise: float | None) -> Array:
+    """Return the standard deviation of each pair's rewards (I, J), in the file's units."""
+    if noise is not None:
+        return np.full(counts.shape, scalar("noise", noise, non_negative))
+    free = np.maximum(counts - 1, 0)
+    if not free.any():
+        raise BadInput(f"{file}: must contain some pair twice, or set noise; got every pair at most once")
+    pooled = np.sqrt(spread.sum() / free.sum())
+    return np.where(free > 0, np.sqrt(spread / np.maximum(free, 1)), pooled)
+
+
+def _each(name: str, value: PerClass | Mapping[str, int], classes: Sequence[str]) -> Array:
+    """Return the one number for all classes, or one for each (classes,)."""
+    if not isinstance(value, Mapping):
+        return np.array(scalar(name, value))
+    for key in classes:
+        if key not in value:
+            raise BadInput(f"{name} must have a number for every class; got none for {key!r}")
+    return np.array([scalar(f"{name}[{key!r}]", value[key]) for key in classes])
+
+
+def _arrivals(tally: Tally, terms: Terms) -> tuple[Array, Arrivals]:
+    """Return the arrival rates (I,) and the arrival process."""
+    classes = list(tally.job.number)
+    if terms.arrival_rate is not None:
+        given = _each("arrival_rate", terms.arrival_rate, classes)
+        return (given if given.ndim else np.full(len(classes), given / len(classes))), Poisson()
+    times, jobs = np.concatenate(tally.times), np.concatenate(tally.jobs)
+    slots = np.floor((times - times.min()) / terms.slot).astype(np.int64)
+    rates = np.bincount(jobs, minlength=len(classes)) / (slots.max() + 1)
+    return rates, Recorded(np.stack([slots, jobs, np.ones_like(jobs)], axis=1))

@@ -1,17 +1,21 @@
-"""A table of observed rewards becomes a problem with its arrivals: `reward_table`."""
+"""Tables of rewards as problems: observations in a file (`reward_table`), and measured speeds of GPUs (`gpu_table`)."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from importlib.resources import files
 from os import PathLike
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from bilinq.arrays import finite, one_of, positive, scalar, short
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bilinq.arrays import finite, non_negative, one_of, positive, scalar, short
 from bilinq.errors import BadInput
-from bilinq.traces.reward_build import PerClass, RewardTable, Scale, Terms, build
-
-__all__ = ["RewardTable", "Scale", "reward_table"]
+from bilinq.problem import Problem
+from bilinq.traces.reward_model import PerClass, RewardTable, Terms, build, scaled_features
 
 
 def reward_table(
@@ -47,25 +51,25 @@ def reward_table(
         Jobs per slot in all, shared equally by the job classes; or of each class by name, and rows of other job classes
         are left out.
     time, slot : str and float
-        In place of `arrival_rate`: the column with the time at which the job of a row came, and how long a slot is in
-        its units. The jobs then come as recorded, one unit of service each.
+        In place of `arrival_rate`: the column with the arrival time of the job of a row, and the length of a slot in
+        its units. The jobs then arrive as recorded, with one unit of service each.
     service_rate, holding_cost : float or mapping
         As in `Problem`, for all job classes or by name.
     job, server, reward : str
         The columns with the names of the classes and with the observed reward.
     job_features, server_features : sequences of str, optional
-        Columns with what is known of a job class and of a server class, the same in all its rows; one-hot unless
-        given. There is no constant among them unless a column of ones is. They are scaled, which a bilinear model does
-        not notice: each column by its largest entry, then all by the longest vector.
+        Columns with the features of a job class and of a server class, the same in all its rows; default: one-hot.
+        A constant feature needs a column of ones. Features are scaled, which does not change what a bilinear model can
+        express: each column by its largest entry, then all by the longest vector.
     reward_range : (low, high), optional
-        The rewards that become 0 and 1. Unless given, rewards that all lie in [-1, 1] stay as they are, and others
-        are scaled by the smallest and the largest observed.
+        The rewards that become 0 and 1. Default: rewards that all lie in [-1, 1] stay as they are, and others are
+        scaled by the smallest and the largest observed.
     noise : float, optional
-        Standard deviation of an observation, in the file's units. Unless given it is each pair's own, and pooled over
-        all pairs where one has a single observation.
+        Standard deviation of an observation, in the file's units. Default: each pair's own, and pooled over all pairs
+        for one with a single observation.
     unseen : "error" or "predicted"
-        What becomes of a pair without observations: an error, or the prediction of least squares, bilinear in the
-        features and kept within the range of the rewards.
+        What to do with a pair without observations: raise an error, or use the prediction of least squares, bilinear in
+        the features and clipped to the range of the rewards.
 
     Raises
     ------
@@ -81,20 +85,23 @@ def reward_table(
     (array([[0.6, 1. ],
            [0. , 0.8]]), Scale(low=2.0, high=12.0))
     """
-    from bilinq.traces.reward_reading import chunks
-    from bilinq.traces.reward_tally import Side, Tally
+    from bilinq.traces.reward_rows import FileClasses, Tally, chunks
 
     _check_clock(arrival_rate, time, slot)
     one_of("unseen", unseen, ("error", "predicted"))
-    jobs = Side(job, _columns("job_features", job_features), _named(arrival_rate))
-    others = Side(server, _columns("server_features", server_features), _named(servers))
+    jobs = FileClasses(job, _columns("job_features", job_features), _named(arrival_rate))
+    others = FileClasses(server, _columns("server_features", server_features), _named(servers))
     tally = Tally(jobs, others, reward, time, _bounds(reward_range))
     file = Path(path)
     numbers = [reward, *jobs.features, *others.features, *(() if time is None else (time,))]
     for chunk in chunks(file, (job, server), numbers):
-        tally.take(chunk)
+        tally.add(chunk)
     tally.check_seen(file)
-    return build(tally, file, Terms(servers, arrival_rate, slot, service_rate, holding_cost, noise, unseen))
+    terms = Terms(
+        servers=servers, arrival_rate=arrival_rate, slot=slot, service_rate=service_rate, holding_cost=holding_cost,
+        noise=noise, unseen=unseen,
+    )  # fmt: skip
+    return build(tally, file, terms)
 
 
 def _check_clock(arrival_rate: PerClass | None, time: str | None, slot: float | None) -> None:
@@ -127,3 +134,60 @@ def _bounds(reward_range: tuple[float, float] | None) -> tuple[float, float] | N
     if bounds.shape != (2,) or not bounds[0] < bounds[1]:
         raise BadInput(f"reward_range must be (low, high) with low below high; got {short(reward_range)}")
     return float(bounds[0]), float(bounds[1])
+
+
+def gpu_table(
+    *,
+    servers: ArrayLike = (4, 4, 4),
+    load: float = 0.7,
+    service_rate: float = 0.05,
+    noise: float = 0.1,
+    features: Literal["known", "one-hot"] = "known",
+) -> Problem:
+    """Return a cluster of K80, P100 and V100 GPUs that trains 26 kinds of jobs, all equally often.
+
+    The mean reward of a job on a GPU is its measured speed (steps per second, alone on the GPU) relative to its fastest
+    GPU. The measurements are those of Gavel (Stanford FutureData, MIT licence); arrivals, lengths and noise are not
+    measured.
+
+    Parameters
+    ----------
+    servers : (3,) array
+        GPUs of each kind.
+    load : float
+        Traffic intensity relative to the number of GPUs.
+    service_rate : float
+        Chance that a slot on a GPU completes a job, whatever the GPU.
+    noise : float
+        Standard deviation of the relative speed observed in a slot.
+    features : "known" or "one-hot"
+        What is known of a job before its first run (model family, and doublings of the batch size within the family),
+        or nothing. GPUs are one-hot: with three of them other features would not be better.
+
+    Examples
+    --------
+    >>> problem = gpu_table(load=0.5)
+    >>> problem.job_names[20], problem.mean_reward[20].round(2)
+    ('Recommendation (512)', array([0.67, 1.  , 0.48]))
+    """
+    one_of("features", features, ("known", "one-hot"))
+    data, number, rate = (
+        _measurements(),
+        non_negative("servers", servers),
+        scalar("service_rate", service_rate, positive),
+    )
+    jobs, total = data["jobs"], scalar("load", load, positive) * number.sum() * rate
+    return Problem(
+        arrival_rate=np.full(len(jobs), total / len(jobs)),
+        servers=number,
+        mean_reward=[job["relative"] for job in jobs],
+        job_features=scaled_features([job["features"] for job in jobs]) if features == "known" else None,
+        service_rate=rate,
+        noise=noise,
+        job_names=[job["name"] for job in jobs],
+        server_names=data["gpus"],
+    )
+
+
+def _measurements() -> Any:
+    return json.loads((files("bilinq.traces") / "data" / "gavel.json").read_text(encoding="utf-8"))

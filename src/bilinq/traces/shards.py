@@ -1,16 +1,17 @@
-"""Shards: the files of one table, whatever their format, as a stream of Arrow batches with one schema."""
+"""The files of a trace: which of them belong to which table, their formats, and their rows as Arrow batches."""
 
 from __future__ import annotations
 
 import glob
 import zlib
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from bilinq.errors import BadInput, BilinqError
-from bilinq.traces import tables
+from bilinq.traces.tables import BYTE_ORDER_MARK, GZIP, JOINED, PARQUET, TABLES, columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,14 +19,20 @@ if TYPE_CHECKING:
 Format = Literal["csv", "json", "parquet"]
 
 HEAD = 1 << 16
-"""Bytes at the start of a file that tell its format."""
-GZIP, PARQUET, BYTE_ORDER_MARK = b"\x1f\x8b", b"PAR1", b"\xef\xbb\xbf"
+"""Bytes at the start of a file that show its format."""
+EXTRACT = {
+    "machine": "machine_events",
+    "collection": "collection_events",
+    "instance": "instance_events",
+    "cpi": "instance_usage",
+}
+"""Names of the files of a small extract, without what follows the dot."""
 
 
 def batches(path: str | PathLike[str], table: str) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a table in batches of bounded size, with the same columns whatever the files look like.
 
-    Files are CSV, JSON lines or Parquet, the first two with gzip or without: their content tells, not their names.
+    Files are CSV, JSON lines or Parquet, the first two with gzip or without: their content decides, not their names.
     Whole numbers are int64 and never pass through floats; other numbers are float64; columns that a file lacks are null.
 
     Parameters
@@ -52,42 +59,42 @@ def batches(path: str | PathLike[str], table: str) -> Iterator[pa.RecordBatch]:
 
 def read(file: Path, table: str) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one file of a table in batches."""
-    wanted = tables.columns(table)
+    wanted = columns(table)
     try:
-        from bilinq.traces import delimited, lines, parquet
+        from bilinq.traces import formats, json_lines
     except ImportError as error:  # pragma: no cover
         raise BilinqError(f"reading a trace needs PyArrow: pip install 'bilinq[lab]' ({error})") from None
-    readers = {"csv": delimited.read, "json": lines.read, "parquet": parquet.read}
+    readers = {"csv": formats.read_csv, "json": json_lines.read, "parquet": formats.read_parquet}
     yield from readers[format_of(file)](file, wanted)
 
 
 def shards(path: str | PathLike[str]) -> list[Path]:
-    """Return the files that `path` stands for, in order of their names."""
+    """Return the files that `path` matches, in order of their names."""
     name = str(path)
     if Path(name).is_dir():
-        found = below(Path(name))
+        found = files_below(Path(name))
     elif "*" in name and not Path(name).exists():
         found = sorted(Path(file) for file in glob.glob(name) if Path(file).is_file())  # noqa: PTH207 (absolute ones)
     else:
         return [Path(name)]
     if not found:
-        raise BadInput(f"{name}: must stand for at least one file; got none")
+        raise BadInput(f"{name}: must match at least one file; got none")
     check_distinct(found)
     return found
 
 
-def below(folder: Path) -> list[Path]:
-    """Return all files below a folder in order of their names, hidden ones not."""
+def files_below(folder: Path) -> list[Path]:
+    """Return all files below a folder in order of their names, except hidden ones."""
     return sorted(file for file in folder.rglob("*") if file.is_file() and not file.name.startswith("."))
 
 
 def check_distinct(files: Collection[Path]) -> None:
-    """Refuse two files that differ only in what follows the first dot: one shard in two formats counts twice."""
+    """Raise if two files differ only after the first dot: one shard in two formats would count twice."""
     seen: dict[Path, Path] = {}
     for file in sorted(files):
         stem = file.parent / file.name.split(".")[0]
         if stem in seen:
-            raise BadInput(f"{file}: must not be the same shard as another file; got {seen[stem].name} beside it")
+            raise BadInput(f"{file}: must not be the same shard as another file; got {seen[stem].name} next to it")
         seen[stem] = file
 
 
@@ -98,7 +105,7 @@ def format_of(file: Path) -> Format:
     if packed:
         head = _unpacked(head, file)
     if not head.strip():
-        raise BadInput(f"{file}: must hold rows; it is empty")
+        raise BadInput(f"{file}: must contain rows; it is empty")
     if head.startswith(PARQUET):
         if packed:
             raise BadInput(f"{file}: is Parquet inside gzip, which cannot be read in parts; unpack it first")
@@ -121,3 +128,68 @@ def _unpacked(head: bytes, file: Path) -> bytes:
         return zlib.decompressobj(wbits=31).decompress(head, HEAD)
     except zlib.error as error:
         raise BadInput(f"{file}: is damaged gzip before its first row; {error}") from None
+
+
+# A folder with a trace.
+
+
+@dataclass(frozen=True)
+class TraceFolder:
+    """The files of each table, and how many files belong to none."""
+
+    files: dict[str, list[Path]]
+    others: int
+
+    @property
+    def count(self) -> int:
+        """Number of shards to read; a joined file is read once for each of its tables."""
+        return sum(map(len, self.files.values()))
+
+
+def find_tables(path: str | PathLike[str]) -> TraceFolder:
+    """Return the files of the four tables in a folder, by the names of files or of the folders they are in.
+
+    `machine_events-000000000000.json.gz` and `instance_usage/part-7.parquet` are the trace as Google publishes it;
+    `machine.csv`, `collection.csv`, `instance.csv` and `cpi.csv` a small extract. A CSV file with another name is used for
+    all tables but the machines if its header shows that their rows are joined in it.
+    """
+    root = Path(path)
+    if not root.exists():
+        raise BadInput(f"{root}: cannot be read; No such file or directory")
+    files: dict[str, list[Path]] = {table: [] for table in TABLES}
+    others = 0
+    for file in files_below(root) if root.is_dir() else [root]:
+        tables = tables_of(file, root)
+        for table in tables:
+            files[table].append(file)
+        others += not tables
+    for table, found in files.items():
+        if not found:
+            raise BadInput(f"{root}: must contain a file of {table}; got {_listed(files)}")
+        check_distinct(found)
+    return TraceFolder(files, others)
+
+
+def tables_of(file: Path, root: Path) -> tuple[str, ...]:
+    """Return the tables whose rows a file below `root` contains."""
+    names = [file.name, *(parent.name for parent in file.relative_to(root).parents)] if file != root else [file.name]
+    for name in names:
+        for table in TABLES:
+            if name.startswith(table):
+                return (table,)
+    stem = file.name.split(".")[0]
+    if stem in EXTRACT:
+        return (EXTRACT[stem],)
+    return tuple(table for table in TABLES if table != "machine_events") if _joined(file) else ()
+
+
+def _joined(file: Path) -> bool:
+    if ".csv" not in file.name or format_of(file) != "csv":
+        return False
+    from bilinq.traces.formats import header
+
+    return set(JOINED) <= set(header(file))
+
+
+def _listed(files: dict[str, list[Path]]) -> str:
+    return ", ".join(f"{len(found)} of {table}" for table, found in files.items())

@@ -1,4 +1,6 @@
-"""The tables of cluster-data-2019: the columns that are read, and how exports of the trace spell them."""
+"""The tables of cluster-data-2019: their columns, and how files spell them."""
+
+from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -10,10 +12,10 @@ from bilinq.errors import BadInput
 
 @dataclass(frozen=True)
 class Column:
-    """One column: its name here, whether it holds whole numbers, its spellings in files, and whether it must be there.
+    """One column: its name here, whether it contains whole numbers, its spellings in files, and whether it is required.
 
-    Spellings are tried in order; a dot leads into a record, whether the file has it as a column of that name, as a struct,
-    as a JSON object or as the text of a Python dictionary.
+    Spellings are tried in order; a dot leads into a record, which a file may have as a column of that name, as a struct, as
+    a JSON object or as the text of a Python dictionary.
     """
 
     name: str
@@ -36,6 +38,9 @@ def _whole(name: str, *spellings: str, required: bool = True) -> Column:
 def _size(name: str, record: str) -> Column:
     return Column(name, False, (f"{record}.{name}", name))
 
+
+GZIP, PARQUET, BYTE_ORDER_MARK = b"\x1f\x8b", b"PAR1", b"\xef\xbb\xbf"
+"""The first bytes of files."""
 
 CLUSTER = _whole("cluster", required=False)
 """The cell, counted from one; only the joined sample has it."""
@@ -88,7 +93,7 @@ def locate(wanted: Collection[Column], names: Collection[str], file: object) -> 
     Raises
     ------
     BadInput
-        If a required column is missing, or a column that is wanted is there twice.
+        If a required column is missing, or a wanted column is there twice.
     """
     found = {}
     for column in wanted:

@@ -1,4 +1,4 @@
-"""Independent against distinct assignment: what it costs that servers may pick the same job."""
+"""Independent and distinct assignment compared: what it costs if servers may pick the same job."""
 
 from __future__ import annotations
 
@@ -10,21 +10,20 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import NullLocator
 
+from bilinq.experiments import PlannedRun, Record, Synthetic
 from bilinq.lab import effects, style
 from bilinq.lab.claims import Claim, Finding, above, between
 from bilinq.lab.effects import number
-from bilinq.lab.figure import Figure, Records
+from bilinq.lab.figure import Figure, Records, Table
 from bilinq.lab.presets import published
-from bilinq.lab.runs import Record, Run, Synthetic
 from bilinq.lab.style import Look
-from bilinq.lab.table import Table
 
 SETTING = Synthetic()
 SLOTS = 500
 STEPS = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
 """Multiples of the public code's V."""
 MARGIN = 0.02
-"""Observed rewards within this share of the expected ones count as consistent: as fine as 100 replications can tell."""
+"""Observed rewards within this share of the expected ones count as consistent: what 100 replications can resolve."""
 
 PAPER, CAPPED, SCALED, BEST = (
     "independent, no cap (the paper)", "independent, at most the queue", "distinct, no cap", "distinct, at most the queue",
@@ -50,14 +49,14 @@ MEASURES = {
 }
 
 
-class Assignment(Figure):
+class AssignmentFigure(Figure):
     """Regret, pay, queue and wait over V when servers draw jobs independently, and when no job is drawn twice."""
 
     name = "assignment"
     title = "Two servers, one job"
     where = "Section 3.1"
 
-    def runs(self) -> dict[str, Run]:
+    def runs(self) -> dict[str, PlannedRun]:
         """Return SABR with every kind of assignment at every V."""
         runs = {}
         for kind, (assignment, limit) in KINDS.items():
@@ -86,16 +85,16 @@ class Assignment(Figure):
                 style.curve(axes, table.where(assignment=kind, measure=measure), look, kind, x="V")
             _log_axis(axes, list(self._values().values()))
             style.label(axes, title, x="V")
-        panels[0].axhline(0.0, color=style.GREY, lw=1.2, ls=(0, (4, 2)))
+        panels[0].axhline(0.0, color=style.GREY, lw=1.2, ls=style.DASHED)
         oracle = table.where(assignment="oracle").last()
-        panels[1].axhline(oracle, color=style.GREY, lw=1.2, ls=(0, (4, 2)), label="oracle")
+        panels[1].axhline(oracle, color=style.GREY, lw=1.2, ls=style.DASHED, label="oracle")
         for axes in panels[1:]:
             axes.set_ylim(bottom=0.0)
         style.legend(figure, panels, columns=3)
         return figure
 
     def caption(self, table: Table) -> str:
-        """Say what is paid twice, at small V and at the public code's."""
+        """Return what is paid twice, at small V and at the public code's."""
 
         def end(kind: str, measure: str, place: int) -> str:
             return number(table.where(assignment=kind, measure=measure).rows[place]["mean"])
@@ -103,12 +102,12 @@ class Assignment(Figure):
         low, high = (number(V) for V in (min(self._values().values()), self._V()))
         return (
             f"At V = {low} the paper's assignment has regret {end(PAPER, 'regret', 0)} and pays {end(PAPER, 'paid', 0)} "
-            f"for a job, where the oracle earns {number(table.where(assignment='oracle').last())}: several servers draw the "
-            "same one-unit job, all but one service is wasted, and each is paid. Drawn without repetition and capped at the "
-            f"queue, the same policy has regret {end(BEST, 'regret', 0)}. Double pay does not vanish at the public code's "
-            f"V = {high}: regret is {end(PAPER, 'regret', -1)} there, and {end(BEST, 'regret', -1)} where no job is served "
-            "twice. A cap alone is not enough, since independent servers still meet at one job; and without the cap "
-            "distinct draws cannot meet the allocation, so that (a) counts rewards that (b) does not see."
+            f"for a job, where the oracle earns {number(table.where(assignment='oracle').last())}: several servers draw "
+            "the same one-unit job, all but one service is wasted, and each is paid. With distinct draws and a cap at the "
+            f"queue, the same policy has regret {end(BEST, 'regret', 0)}. Double pay does not disappear at the public "
+            f"code's V = {high}: regret is {end(PAPER, 'regret', -1)} there, and {end(BEST, 'regret', -1)} if no job is "
+            "served twice. A cap alone is not enough, since independent servers may still pick the same job. Without the "
+            "cap distinct draws cannot meet the allocation, so (a) counts rewards that are not in (b)."
         )
 
     def claims(self, records: Records) -> list[Claim]:
@@ -123,11 +122,11 @@ class Assignment(Figure):
             findings.append(Finding(f"{kind}; V = {number(V)}", ratio, between(1.0 - MARGIN, 1.0 + MARGIN)))
         return Claim(
             "assignment-keeps-allocation", "Section 3.1",
-            "Jobs are assigned at random so that the allocation is met in expectation.",
-            f"Observed reward over the expected reward of the allocation, {self._slots()} slots; consistent means within "
-            f"{MARGIN:.0%}, our choice.", tuple(findings),
-            "A row that asks for more services than it has jobs cannot be met without repetition: distinct assignment "
-            "needs the cap. The paper's meets it by paying several servers for one job.",
+            statement="Jobs are assigned at random so that the allocation is met in expectation.",
+            test=f"Observed reward over the expected reward of the allocation, {self._slots()} slots; consistent "
+            f"means within {MARGIN:.0%}, our choice.", findings=tuple(findings),
+            note="If a row of the allocation has more services than the class has jobs, distinct draws cannot meet "
+            "it, so they need the cap. The paper's draws meet it by paying several servers for one job.",
         )  # fmt: skip
 
     def _oracle_claim(self, records: Records) -> Claim:
@@ -141,10 +140,11 @@ class Assignment(Figure):
         ]
         return Claim(
             "oracle-is-best", "Section 2.2",
-            "The oracle's split of the load is optimal, so that regret is what a policy loses.",
-            f"Regret after {self._slots()} slots of one-unit jobs; positive if the oracle earns more.", tuple(findings),
-            "The oracle serves every job once. A policy that serves jobs more often than once earns more, and its queue is "
-            "no shorter for it.",
+            statement="The oracle's split of the load is optimal, so regret is what a policy loses.",
+            test=f"Regret after {self._slots()} slots of one-unit jobs; positive if the oracle earns more.",
+            findings=tuple(findings),
+            note="The oracle serves every job once. A policy that serves a job twice earns more, but its queue is not "
+            "shorter.",
         )  # fmt: skip
 
     def _ends(self, kinds: Iterable[str]) -> list[tuple[str, float, float]]:

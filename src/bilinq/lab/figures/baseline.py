@@ -1,22 +1,19 @@
-"""UGDA-OL per job, as released and per class pair, against SABR: where sharing a bilinear parameter pays."""
+"""SABR compared with UGDA-OL per job, as released and per class pair: where sharing a bilinear parameter pays."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
+from bilinq.experiments import PlannedRun, Record, Setting, SizedJobs, Synthetic, Unstructured
 from bilinq.lab import effects, style
 from bilinq.lab.claims import Claim, Finding, below
-from bilinq.lab.effects import number
-from bilinq.lab.figure import Figure, Records
+from bilinq.lab.effects import number, price, price_gap
+from bilinq.lab.figure import Figure, Records, Table
 from bilinq.lab.presets import published
-from bilinq.lab.price import price, price_gap
-from bilinq.lab.runs import Record, Run, Setting, Synthetic
-from bilinq.lab.runs.sized import SizedJobs, Unstructured
-from bilinq.lab.table import Table
 from bilinq.policies import KnownRewards, Policy, Sabr, UgdaOl
 
 BLIND, JOB, RELEASED, PAIR = "no learning", "UGDA-OL, per job", "UGDA-OL, as released", "UGDA-OL, per class pair"
@@ -24,7 +21,7 @@ CODE, THOMPSON, ONE_HOT = "SABR, public code radius", "SABR, Thompson sampling",
 KNOWN = "rewards known"
 
 POLICIES: dict[str, Callable[[float], Policy]] = {
-    BLIND: lambda V: Sabr(V=V, radius="calibrated", noise=1e6),  # such noise drowns all data: every index stays 1
+    BLIND: lambda V: Sabr(V=V, radius="calibrated", noise=1e6),  # with so much assumed noise every index stays 1
     JOB: lambda V: UgdaOl(learning="job", V=V),
     RELEASED: lambda V: UgdaOl(learning="published", V=V),
     PAIR: lambda V: UgdaOl(learning="class", V=V),
@@ -36,15 +33,15 @@ LOOKS = {
     BLIND: (style.GREY, "X"), JOB: (style.AMBER, "s"), RELEASED: (style.PINK, "D"), PAIR: (style.ORANGE, "o"),
     CODE: (style.BLUE, "o"), THOMPSON: (style.SKY, "^"), ONE_HOT: (style.GREEN, "v"),
 }  # fmt: skip
-RIVALS = ((CODE, RELEASED), (CODE, PAIR), (THOMPSON, PAIR), (THOMPSON, ONE_HOT))
-"""Who shares, and who does not."""
+COMPARISONS = ((CODE, RELEASED), (CODE, PAIR), (THOMPSON, PAIR), (THOMPSON, ONE_HOT))
+"""Pairs of a policy that shares one parameter and a policy that does not."""
 ONE_UNIT = (JOB, PAIR, CODE, THOMPSON, ONE_HOT)
-"""What differs where jobs leave with their first reward: without learning, per job and as released are the same."""
+"""Policies for one-unit jobs; these leave with their first reward, so UGDA-OL per job and as released do not learn."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A setting, its length, the most replications, and what is run in it; `steps` are multiples of V."""
+    """A setting, its slots, the most replications, and the policies; `steps` are multiples of V for known rewards."""
 
     setting: Setting
     slots: int
@@ -64,26 +61,26 @@ CASES = {
     "50 x 10 classes, one-unit jobs": Case(MANY, 2000, 20, (0.5, 0.75, 1.1), ONE_UNIT[:-1]),
     "10 x 2 classes, jobs of 20 units": Case(SizedJobs(Synthetic(service_rate=0.05)), 2000, 50, (0.4, 0.6, 0.8, 1.1)),
 }
-"""Where policies are compared. With 500 pairs, learning each on its own by Thompson sampling takes too long."""
+"""Where policies are compared. Thompson sampling without features is too slow with 500 pairs of classes."""
 
 
-class Baseline(Figure):
+class BaselineFigure(Figure):
     """Regret over queue of three kinds of UGDA-OL and of SABR, with the frontier of known rewards."""
 
     name = "baseline"
     title = "What the baseline may learn"
     where = "Section 5.2, Section 3.2"
 
-    def runs(self) -> dict[str, Run]:
+    def runs(self) -> dict[str, PlannedRun]:
         """Return all policies at one V, and known rewards at several, in every case."""
-        runs: dict[str, Run] = {}
+        runs: dict[str, PlannedRun] = {}
         for text, case in CASES.items():
             mine = {name: POLICIES[name](case.V) for name in case.policies}
             mine |= {f"{KNOWN} x{step}": KnownRewards(V=step * case.V) for step in case.steps}
             for name, policy in mine.items():
                 setting = Unstructured(case.setting) if name == ONE_HOT else case.setting
-                run = self.options.run(setting, policy, self.options.pick(case.slots, quick=case.slots // 16))
-                runs[f"{text}: {name}"] = replace(run, replications=min(run.replications, case.most))
+                slots = self.options.pick(case.slots, quick=case.slots // 16)
+                runs[f"{text}: {name}"] = self.options.run(setting, policy, slots, most=case.most)
         return runs
 
     def table(self, records: Records) -> Table:
@@ -109,17 +106,17 @@ class Baseline(Figure):
         return figure
 
     def caption(self, table: Table) -> str:
-        """Say how far from the frontier the policies are in each case."""
+        """Return how far from the frontier the policies are in each case."""
         parts = []
         for text in CASES:
             found = [number(table.where(case=text, policy=p).last("price")) for p in (PAIR, CODE, THOMPSON)]
             parts.append(f"{found[0]}, {found[1]} and {found[2]} ({text})")
         return (
-            "All policies of a panel run at one V; the dashed line is what known rewards reach at other V. The height of a "
-            "point above it is its price of learning, Eq. (32), with the interval drawn: for UGDA-OL per class pair, SABR "
+            "All policies of a panel run at one V; the dashed line shows known rewards at other V. The height of a point "
+            "above it is its price of learning, Eq. (32), drawn with its interval: for UGDA-OL per class pair, SABR "
             f"with the public code's radius and SABR with Thompson sampling {'; '.join(parts)}. With one-unit jobs UGDA-OL "
             "per job learns nothing: a job leaves with its first reward. Thompson sampling without features learns every "
-            "pair on its own: it tells what sharing gains from what knowing the noise gains."
+            "pair separately: it separates the gain of sharing from the gain of knowing the noise."
         )
 
     def claims(self, records: Records) -> list[Claim]:
@@ -127,18 +124,19 @@ class Baseline(Figure):
         findings = [
             Finding(f"{one}, against {other}; {text}", self._gap(records, text, one, other), below(0.0))
             for text, case in CASES.items()
-            for one, other in RIVALS
+            for one, other in COMPARISONS
             if other in case.policies
         ]
         return [
             Claim(
                 "sharing-beats-unstructured", "Section 1, Section 3.2",
-                "Sharing one bilinear parameter over all pairs learns from fewer samples than treating pairs as unrelated.",
-                "Price of learning of the policy that shares less that of the one that does not, each at its own queue, "
-                "all at the public code's V. Without features, Thompson sampling has a parameter for each pair.",
-                tuple(findings),
-                "UGDA-OL's bonus is made for noise of scale one, ten times the experiment's: SABR's gain over it is due to "
-                "the smaller bonus as well. Only the comparison without features isolates sharing.",
+                statement="Sharing one bilinear parameter over all pairs learns from fewer samples than treating "
+                "pairs as unrelated.",
+                test="Price of learning of the policy that shares, less that of the one that does not, each at its "
+                "own queue, all at the public code's V. Without features, Thompson sampling has a parameter for each "
+                "pair.", findings=tuple(findings),
+                note="UGDA-OL's bonus is made for noise of scale one, ten times the experiment's: SABR's gain over it "
+                "is due to the smaller bonus as well. Only the comparison without features isolates sharing.",
             )
         ]  # fmt: skip
 
@@ -160,7 +158,7 @@ def _draw_case(axes: Axes, table: Table, title: str) -> None:
     """Draw the frontier of known rewards and a point for each policy."""
     frontier = table.where(policy=KNOWN)
     axes.plot(
-        frontier.numbers("queue"), frontier.numbers("mean"), color=style.GREY, lw=1.2, ls=(0, (4, 2)), label=KNOWN
+        frontier.numbers("queue"), frontier.numbers("mean"), color=style.GREY, lw=1.2, ls=style.DASHED, label=KNOWN
     )
     for name, (colour, marker) in LOOKS.items():
         for row in table.where(policy=name).rows:

@@ -1,31 +1,38 @@
-"""Measured queue, holding cost and regret beside the paper's bounds: do they hold, and how near are they?"""
+"""The bounds of the theorems compared with what is measured: over V, over time, and over the spare capacity."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
+from numpy.typing import NDArray
 
 from bilinq import theory
+from bilinq.arrays import Array, IntArray
+from bilinq.experiments import PlannedRun, Record, Synthetic
 from bilinq.lab import effects, style
 from bilinq.lab.claims import Claim, Finding, below
-from bilinq.lab.effects import number
-from bilinq.lab.figure import Figure, Records
-from bilinq.lab.figures import bounds_measures as m
-from bilinq.lab.figures.bounds_measures import COSTS, RULE, SETTING, SLOTS
-from bilinq.lab.presets import PRESETS, published
-from bilinq.lab.runs import Run
-from bilinq.lab.style import Look
-from bilinq.lab.table import Table, curves
-from bilinq.lab.ticks import log_axis
+from bilinq.lab.effects import Effect, number
+from bilinq.lab.figure import Figure, Records, Table, curves
+from bilinq.lab.presets import PRESETS, least_bound, order, published
+from bilinq.lab.style import Look, log_axis
 
+COSTS = (7 / 4,) * 5 + (1 / 4,) * 5
+"""Holding costs of the paper."""
+SETTING = Synthetic(holding_cost=COSTS)
+SLOTS = 500
+RULE = "V = sqrt(I T)"
+STEPS = (1 / 4, 2.0)
+"""Multiples of sqrt(I T) that are run in addition to the rules for V."""
 LONG = 4000
 SLACKS = (1.0, 0.5, 0.25, 0.125)
 FLAT, NEAR = 1.1, 10.0
-"""Growth of the running maximum that counts as none; ratio of bound to measurement that counts as one size."""
+"""Growth of the running maximum that counts as none; ratio of bound to measurement that counts as the same size."""
 
 SABR = {"printed radius": PRESETS["paper"], "Thompson sampling": PRESETS["calibrated"]}
-"""The algorithm that the theorems are about, and the one that learns."""
+"""The algorithm of the theorems, and the one that learns within the experiment."""
 MATCHED = "matched weights"
 LOOKS = {
     "printed radius": Look(style.GREEN, marker="o"),
@@ -43,25 +50,25 @@ OTHERS = {
 }
 
 
-class Bounds(Figure):
+class BoundsFigure(Figure):
     """Bounds and measurements over V, over time, and over the spare capacity."""
 
     name = "bounds"
-    title = "The bounds beside what is measured"
+    title = "Bounds and measurements"
     where = "Theorems 3.1, 3.4 and 3.5"
 
-    def runs(self) -> dict[str, Run]:
+    def runs(self) -> dict[str, PlannedRun]:
         """Return SABR at every V, with weights that match costs too, long runs, and runs at several slacks."""
-        runs: dict[str, Run] = {}
+        runs: dict[str, PlannedRun] = {}
         for name, V in self._grid().items():
             runs |= {f"{line}, {name}": self.options.run(SETTING, p.sabr(V), SLOTS) for line, p in SABR.items()}
             runs[f"{MATCHED}, {name}"] = self.options.run(SETTING, PRESETS["calibrated"].sabr(V, COSTS), SLOTS)
         V = published(SETTING.example, LONG)
         runs |= {f"{line}, long": self.options.run(SETTING, p.sabr(V), self._long()) for line, p in SABR.items()}
-        for name, V in m.slack_grid().items():
+        for name, V in slack_grid().items():
             policy = PRESETS["calibrated"].sabr(V)
             runs |= {
-                f"{name}, slack {slack}": self.options.run(m.narrow(slack), policy, SLOTS) for slack in self._slacks()
+                f"{name}, slack {slack}": self.options.run(narrow(slack), policy, SLOTS) for slack in self._slacks()
             }
         return runs
 
@@ -70,18 +77,18 @@ class Bounds(Figure):
         rows: list[dict[str, object]] = []
         for measure in TITLES:
             for name, V in self._grid().items():
-                rows.append({"measure": measure, "line": "bound", "V": V} | m.exact(m.bound(measure, V)).row())
+                rows.append({"measure": measure, "line": "bound", "V": V} | effects.exact(bound(measure, V)).row())
                 for line in (*SABR, MATCHED) if measure == "holding cost" else SABR:
-                    found = m.measured(records[f"{line}, {name}"], measure)
+                    found = measured(records[f"{line}, {name}"], measure)
                     rows.append({"measure": measure, "line": line, "V": V} | found.row())
-                found = m.tightness(records[f"Thompson sampling, {name}"], measure, V)
+                found = tightness(records[f"Thompson sampling, {name}"], measure, V)
                 rows.append({"measure": "ratio", "line": measure, "V": V} | found.row())
-        for name, V in m.slack_grid().items():
+        for name, V in slack_grid().items():
             for slack in self._slacks():
-                found = m.measured(records[f"{name}, slack {slack}"], "queue")
-                bound = theory.queue_bound(m.narrow(slack).example, V)
+                found = measured(records[f"{name}, slack {slack}"], "queue")
+                limit = theory.queue_bound(narrow(slack).example, V)
                 rows.append({"measure": "slack", "line": name, "V": V, "inverse": 1 / slack} | found.row())
-                rows.append({"measure": "slack bound", "line": name, "inverse": 1 / slack} | m.exact(bound).row())
+                rows.append({"measure": "slack bound", "line": name, "inverse": 1 / slack} | effects.exact(limit).row())
         paths = curves({line: records[f"{line}, long"] for line in SABR}, ("queue",))
         return Table([*rows, *({**row, "measure": "path"} for row in paths.rows)])
 
@@ -97,13 +104,13 @@ class Bounds(Figure):
         return figure
 
     def caption(self, table: Table) -> str:
-        """Say how far apart bound and measurement are."""
+        """Return how far apart bounds and measurements are."""
         V = published(SETTING.example, LONG)
-        ratio = {x: number(table.where(measure="ratio", line=x, V=m.grid()[RULE]).last()) for x in TITLES}
+        ratio = {x: number(table.where(measure="ratio", line=x, V=grid()[RULE]).last()) for x in TITLES}
         return (
             f"(a) to (c) T = {SLOTS}, half of the classes at cost 7/4 and half at 1/4: the highest mean queue over time, "
-            "the highest running average of the holding cost, and regret where it is positive. It grows with V where its "
-            f"bound falls. (d) The mean queue in a long run at V = {number(V)}; its bound is {number(m.bound('queue', V))}. "
+            "the highest running average of the holding cost, and regret where it is positive. Regret grows with V, its "
+            f"bound falls. (d) The mean queue in a long run at V = {number(V)}; its bound is {number(bound('queue', V))}. "
             "(e) The highest mean queue of two servers with jobs of two units, at two V. (f) At V = sqrt(I T) the bound is "
             f"{ratio['queue']} times the queue, {ratio['holding cost']} times the holding cost and {ratio['regret']} times "
             "the regret that SABR with Thompson sampling has."
@@ -118,26 +125,27 @@ class Bounds(Figure):
         over_V = {line: {V: records[f"{line}, {name}"] for name, V in grid.items()} for line in SABR}
         return [
             Claim(
-                "bounds-hold", "Theorems 3.1, 3.4 and 3.5", "Queue, holding cost and regret stay below their bounds.",
-                f"The largest ratio of measurement to bound at {len(grid)} values of V from {number(min(grid.values()))} to "
-                f"{number(max(grid.values()))}, T = {SLOTS}: of the highest mean queue, the highest running average of the "
-                "holding cost, and regret.",
-                tuple(Finding(f"{x}, {line}", m.worst(over_V[line], x), below(1.0)) for x in TITLES for line in SABR),
-                "The theorem on regret leaves out constants and logarithms; here they are taken as one.",
+                "bounds-hold", "Theorems 3.1, 3.4 and 3.5",
+                statement="Queue, holding cost and regret stay below their bounds.",
+                test=f"The largest ratio of measurement to bound at {len(grid)} values of V from "
+                f"{number(min(grid.values()))} to {number(max(grid.values()))}, T = {SLOTS}: of the highest mean "
+                "queue, the highest running average of the holding cost, and regret.",
+                findings=tuple(Finding(f"{x}, {line}", worst(over_V[line], x), below(1.0)) for x in TITLES for line in SABR),
+                note="The theorem on regret omits constants and logarithms; here they are set to one.",
             ),
             Claim(
-                "queue-uniform-in-time", "Theorem 3.4", "The bound on the mean queue is uniform in time.",
-                f"Highest mean queue in {self._long():,} slots over the highest in the first half of them, "
-                f"V = {number(published(SETTING.example, LONG))}; below {FLAT:g} counts as flat, our choice.",
-                tuple(Finding(line, m.still_growing(records[f"{line}, long"]), below(FLAT)) for line in SABR),
-                "With the printed radius the queue still grows as optimism wears off, towards that of known rewards, which "
-                "is about that of Thompson sampling.",
+                "queue-uniform-in-time", "Theorem 3.4", statement="The bound on the mean queue is uniform in time.",
+                test=f"Highest mean queue in {self._long():,} slots over the highest in the first half of them, V = "
+                f"{number(published(SETTING.example, LONG))}; below {FLAT:g} counts as flat, our choice.",
+                findings=tuple(Finding(line, still_growing(records[f"{line}, long"]), below(FLAT)) for line in SABR),
+                note="With the printed radius the queue still grows, as confidence bounds shrink, towards that of "
+                "known rewards, which is close to that of Thompson sampling.",
             ),
         ]  # fmt: skip
 
     def _grid(self) -> dict[str, float]:
-        grid = m.grid()
-        return self.options.pick(grid, quick=dict(list(grid.items())[::2]))
+        values = grid()
+        return self.options.pick(values, quick=dict(list(values.items())[::2]))
 
     def _slacks(self) -> tuple[float, ...]:
         return self.options.pick(SLACKS, quick=SLACKS[::3])
@@ -148,48 +156,53 @@ class Bounds(Figure):
 
 def _slack_claim(records: Records) -> Claim:
     found = {
-        V: m.slack_slope({slack: records[key] for slack in SLACKS if (key := f"{name}, slack {slack}") in records})
-        for name, V in m.slack_grid().items()
+        V: slack_slope({slack: records[key] for slack in SLACKS if (key := f"{name}, slack {slack}") in records})
+        for name, V in slack_grid().items()
     }
     return Claim(
-        "queue-inverse-in-slack", "Theorem 3.4", "The queue grows at most like the inverse of the spare capacity.",
-        f"Slope of log highest mean queue over log 1 / slack, slack from {SLACKS[0]:g} down to {SLACKS[-1]:g}, two servers, "
-        f"jobs of two units, T = {SLOTS}, Thompson sampling.",
-        tuple(Finding(f"V = {number(V)}", slope, below(1.0)) for V, slope in found.items()),
-        "Near capacity an empty system takes long to fill, so that longer runs would give a higher slope at small V.",
+        "queue-inverse-in-slack", "Theorem 3.4",
+        statement="The queue grows at most like the inverse of the spare capacity.",
+        test=f"Slope of log highest mean queue over log 1 / slack, slack from {SLACKS[0]:g} down to {SLACKS[-1]:g}, "
+        f"two servers, jobs of two units, T = {SLOTS}, Thompson sampling.",
+        findings=tuple(Finding(f"V = {number(V)}", slope, below(1.0)) for V, slope in found.items()),
+        note="Near capacity an empty system takes long to fill, so longer runs would give a higher slope at small V.",
     )  # fmt: skip
 
 
 def _weights_claim(records: Records) -> Claim:
-    V = m.grid()[RULE]
-    bound = m.bound("holding cost", V, COSTS) / m.bound("holding cost", V)
+    V = grid()[RULE]
+    shrunk = bound("holding cost", V, COSTS) / bound("holding cost", V)
     matched, equal = (records[f"{line}, {RULE}"].samples["holding_cost"] for line in (MATCHED, "Thompson sampling"))
+    ratios = {"the bounds": effects.exact(shrunk, "times"), "measured": effects.ratio(matched, equal, "times")}
     return Claim(
-        "matched-weights-remove-mismatch", "Theorem 3.5", "Weights equal to the costs remove the mismatch factor, here 7/4.",
-        f"Holding cost with matched weights over that with equal weights at V = {number(V)}: of the bounds, and of "
-        "time averages with Thompson sampling. To remove the factor means at most 4/7; below 1 is a gain.",
-        (Finding("the bounds, factor removed", m.exact(bound, "times"), below(4 / 7)),
-         Finding("measured, factor removed", effects.ratio(matched, equal, "times"), below(4 / 7)),
-         Finding("the bounds, any gain", m.exact(bound, "times"), below(1.0)),
-         Finding("measured, any gain", effects.ratio(matched, equal, "times"), below(1.0))),
-        "The factor leaves the term with V. At this V the other term is larger, and contains the largest weight over "
-        "traffic, which matched weights raise by the same 7/4.",
+        "matched-weights-remove-mismatch", "Theorem 3.5",
+        statement="Weights equal to the costs remove the mismatch factor, here 7/4.",
+        test=f"Holding cost with matched weights over that with equal weights at V = {number(V)}: of the bounds, and "
+        "of time averages with Thompson sampling. The factor is removed at 4/7 or less; below 1 is a gain.",
+        findings=tuple(
+            Finding(f"{text}, {gain}", effect, below(limit))
+            for gain, limit in (("factor removed", 4 / 7), ("any gain", 1.0))
+            for text, effect in ratios.items()
+        ),
+        note="The factor disappears from the term with V. At this V the other term is larger, and it contains the "
+        "largest ratio of weight to traffic, which matched weights raise by the same 7/4.",
     )  # fmt: skip
 
 
 def _near_claim(records: Records) -> Claim:
-    V = m.grid()[RULE]
+    V = grid()[RULE]
     findings = [
-        Finding(f"{x}, {line}", m.tightness(records[f"{line}, {RULE}"], x, V), below(NEAR))
+        Finding(f"{x}, {line}", tightness(records[f"{line}, {RULE}"], x, V), below(NEAR))
         for x in TITLES
         for line in SABR
     ]
     return Claim(
-        "bounds-near", "Section 5", "The experiments validate the theory: bounds and measurements are of one size.",
-        f"The bound over the measured value at V = sqrt(I T), T = {SLOTS}; one size means below {NEAR:g}, our choice.",
-        tuple(findings),
-        "Our reading of the word validate: the paper claims no tightness. Bounds say how things scale; the rule of thumb of "
-        "Eq. (21) predicts the size of the queue.",
+        "bounds-near", "Section 5",
+        statement="The experiments validate the theory: bounds and measurements have the same size.",
+        test=f"The bound over the measured value at V = sqrt(I T), T = {SLOTS}; the same size means below {NEAR:g}, "
+        "our choice.", findings=tuple(findings),
+        note="This is our reading of the word validate: the paper does not claim that bounds are tight. Bounds "
+        "describe scaling; the rule of thumb of Eq. (21) predicts the size of the queue.",
     )  # fmt: skip
 
 
@@ -211,7 +224,7 @@ def _draw_over_time(axes: Axes, table: Table) -> None:
 
 def _draw_over_slack(axes: Axes, table: Table) -> None:
     measured, bound = table.where(measure="slack"), table.where(measure="slack bound")
-    for name, V in m.slack_grid().items():
+    for name, V in slack_grid().items():
         style.curve(axes, measured.where(line=name), OTHERS[name], x="inverse")
         style.curve(axes, bound.where(line=name), LOOKS["bound"], x="inverse")
         _name_curve(
@@ -235,6 +248,93 @@ def _draw_ratios(axes: Axes, table: Table) -> None:
 
 
 def _name_curve(axes: Axes, text: str, x: float, y: float, shift: tuple[int, int], look: Look) -> None:
-    """Write a curve's name beside one of its ends, `shift` points away."""
+    """Write a curve's name next to one of its ends, `shift` points from it."""
     side = "right" if shift[0] < 0 else "left"
     axes.annotate(text, (x, y), shift, textcoords="offset points", ha=side, fontsize=8.5, color=look.colour)
+
+
+def grid() -> dict[str, float]:
+    """Return the values of V by name, ascending."""
+    example = SETTING.example
+    steps = {f"x{step:g}": step * order(example, SLOTS) for step in STEPS}
+    rules = {RULE: order(example, SLOTS), "published": published(example, SLOTS), "least": least_bound(example, SLOTS)}
+    return dict(sorted((steps | rules).items(), key=lambda entry: entry[1]))
+
+
+def slack_grid() -> dict[str, float]:
+    """Return the two values of V at which the slack is varied: one dominates the queue, the other hardly matters."""
+    V = order(SETTING.example, SLOTS)
+    return {"large V": V, "small V": V / 16}
+
+
+def narrow(slack: float) -> Synthetic:
+    """Return two servers with this spare capacity; jobs of two units, so that at most one arrives per slot."""
+    return Synthetic(servers=2, traffic=2.0 - slack, service_rate=0.5)
+
+
+def _top(path: NDArray[np.float32], keep: IntArray) -> float:
+    """Return the highest mean queue over time of some replications."""
+    return float(path[keep].mean(axis=0, dtype=np.float64).max())
+
+
+def _top_average(path: NDArray[np.float32], keep: IntArray) -> float:
+    """Return the highest time average, from the start to any slot, of the mean over some replications."""
+    mean = path[keep].mean(axis=0, dtype=np.float64)
+    return float((np.cumsum(mean) / np.arange(1, mean.size + 1)).max())
+
+
+STATISTICS: dict[str, Callable[[Record, IntArray], float]] = {
+    "queue": lambda record, keep: _top(record.paths["queue"], keep),
+    "holding cost": lambda record, keep: _top_average(record.paths["holding_cost"], keep),
+    "regret": lambda record, keep: float(record.samples["regret"][keep].mean()),
+}
+"""What each bound is about, as a function of a record and the replications to use."""
+
+
+def bound(measure: str, V: float, weight: tuple[float, ...] | None = None) -> float:
+    """Return the paper's bound on a measure in `SETTING`."""
+    problem = SETTING.example
+    if measure == "queue":
+        return theory.queue_bound(problem, V, weight=weight)
+    if measure == "holding cost":
+        return theory.holding_cost_bound(problem, V, weight=weight)
+    return theory.regret_bound(problem, V, SLOTS, weight=weight).total
+
+
+def measured(record: Record, measure: str) -> Effect:
+    """Return a measure with its interval."""
+    return effects.estimate(lambda keep: STATISTICS[measure](record, keep), record.replications)
+
+
+def tightness(record: Record, measure: str, V: float) -> Effect:
+    """Return how many times the measured value the bound is, with the interval of the measurement."""
+    found, limit = measured(record, measure), bound(measure, V)
+    low = limit / found.high if found.high > 0 else np.nan
+    return Effect(limit / found.value, low, limit / found.low if found.low > 0 else np.inf, "times")
+
+
+def worst(records: dict[float, Record], measure: str) -> Effect:
+    """Return the largest ratio of measurement to bound over the records of several V."""
+    limits = {V: bound(measure, V) for V in records}
+
+    def statistic(keep: IntArray) -> float:
+        return max(STATISTICS[measure](record, keep) / limits[V] for V, record in records.items())
+
+    return effects.estimate(statistic, next(iter(records.values())).replications, "of the bound")
+
+
+def slack_slope(records: dict[float, Record]) -> Effect:
+    """Return the slope of the highest mean queue over 1 / slack on log axes, from records by slack."""
+    inverse: Array = 1.0 / np.array(list(records))
+
+    def statistic(keep: IntArray) -> float:
+        return effects.slope(inverse, np.array([STATISTICS["queue"](record, keep) for record in records.values()]))
+
+    return effects.estimate(statistic, next(iter(records.values())).replications, "slope")
+
+
+def still_growing(record: Record) -> Effect:
+    """Return the highest mean queue of the whole run over that of its first half."""
+    path = record.paths["queue"]
+    early = path[:, record.slot <= record.slot[-1] // 2]
+    return effects.estimate(lambda keep: _top(path, keep) / _top(early, keep), record.replications, "times")

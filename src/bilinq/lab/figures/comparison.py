@@ -5,37 +5,27 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.figure import Figure as Drawing
 
-from bilinq.arrays import IntArray
+from bilinq.experiments import PlannedRun, Record, Synthetic
 from bilinq.lab import effects, style
 from bilinq.lab.claims import Claim, Finding, below
 from bilinq.lab.effects import Effect, number
-from bilinq.lab.figure import Figure, Records
+from bilinq.lab.figure import Figure, Records, Table, curves
 from bilinq.lab.presets import PRESETS, order
-from bilinq.lab.runs import Record, Run, Synthetic
-from bilinq.lab.style import Look
-from bilinq.lab.table import Table, curves
 from bilinq.policies import Policy
 
 SETTING = Synthetic()
 STEPS = (0.4, 0.7, 1.4)
 """Multiples of V at which SABR is run too, to compare at an equal queue."""
-LOOKS = {
-    "UGDA-OL": Look(style.ORANGE),
-    "SABR": Look(style.BLUE),
-    "UGDA-OL, per class pair": Look(style.AMBER, thin=True),
-    "SABR, Thompson sampling": Look(style.SKY, thin=True),
-    "rewards known": Look(style.GREY, dashed=True),
-}
 
 
-class Comparison(Figure):
+class ComparisonFigure(Figure):
     """Regret and total queue of SABR, UGDA-OL and known rewards, all at the same V."""
 
     name = "comparison"
     title = "SABR against UGDA-OL"
     where = "Figure 3"
 
-    def runs(self) -> dict[str, Run]:
+    def runs(self) -> dict[str, PlannedRun]:
         """Return the shown lines, and both policies under every preset."""
         shown, V = self.options.shown, self._V(self.options.preset)
         policies: dict[str, Policy] = {f"{shown.name} known": shown.known(V)}
@@ -54,23 +44,18 @@ class Comparison(Figure):
         lines = {"UGDA-OL": f"{shown} UGDA-OL", "SABR": f"{shown} SABR", "rewards known": f"{shown} known"}
         if shown != "calibrated":
             lines |= {"UGDA-OL, per class pair": "per class", "SABR, Thompson sampling": "thompson"}
-        return curves({label: records[lines[label]] for label in LOOKS if label in lines}, ("regret", "queue"))
+        return curves(
+            {label: records[lines[label]] for label in style.POLICY_LOOKS if label in lines}, ("regret", "queue")
+        )
 
     def draw(self, table: Table) -> Drawing:
         """Draw regret on the left, the queue on the right."""
-        figure, (left, right) = style.panels()
-        for policy in table.distinct("policy"):
-            mine = table.where(policy=policy)
-            style.curve(left, mine.where(measure="regret"), LOOKS[str(policy)], str(policy))
-            style.curve(right, mine.where(measure="queue"), LOOKS[str(policy)])
-        style.label(left, "Regret")
-        style.label(right, "Jobs in the system")
-        right.set_ylim(bottom=0.0)
-        style.legend(figure, left)
+        figure, (_, queue) = style.lines(table, style.POLICY_LOOKS, {"regret": "Regret", "queue": "Jobs in the system"})
+        queue.set_ylim(bottom=0.0)
         return figure
 
     def caption(self, table: Table) -> str:
-        """Say where the lines end."""
+        """Return the regret at which the lines end."""
         ends = {str(p): number(table.where(policy=p, measure="regret").last()) for p in table.distinct("policy")}
         text = (
             f"All lines at V = {number(self._V(self.options.preset))}. After {self.slots} slots regret is {ends['SABR']} "
@@ -78,33 +63,33 @@ class Comparison(Figure):
         )
         if "SABR, Thompson sampling" in ends:
             text += (
-                f" At the same V, SABR with Thompson sampling ends at {ends['SABR, Thompson sampling']} and UGDA-OL with an "
-                f"index per class pair at {ends['UGDA-OL, per class pair']}. A policy that learns faster waits for better "
-                "servers, so its queue is longer: look at both panels."
+                f" At the same V, SABR with Thompson sampling ends at {ends['SABR, Thompson sampling']} and UGDA-OL with "
+                f"an index per class pair at {ends['UGDA-OL, per class pair']}. A policy that learns faster waits for "
+                "better servers, so its queue is longer: compare both panels."
             )
         return text
 
     def claims(self, records: Records) -> list[Claim]:
-        """Judge "consistently lower regret", at the end and all along."""
+        """Judge "consistently lower regret": at the end, and over time."""
         pairs = self._pairs(records)
         at_end = [Finding(name, _final(*pair), below(0.0)) for name, pair in pairs.items()]
         at_end += [
-            Finding(f"{preset.text}, at an equal queue", self._at_equal_queue(records, name), below(0.0))
+            Finding(f"{preset.text}, at an equal queue", _at_equal_queue(records, name), below(0.0))
             for name, preset in PRESETS.items()
         ]
         always = [Finding(name, _worst(*pair), below(0.0)) for name, pair in pairs.items()]
         return [
             Claim(
-                "regret-below-ugda", "Section 5.2, Figure 3", "SABR ends with a lower regret than UGDA-OL.",
-                f"SABR's regret less UGDA-OL's after {self.slots} slots on the same instances and arrivals, "
-                "at the same V; and at the V at which SABR's time-average queue equals UGDA-OL's.", tuple(at_end),
-                "With jobs of one unit UGDA-OL per job never learns: every job leaves with its first reward.",
+                "regret-below-ugda", "Section 5.2, Figure 3", statement="SABR ends with a lower regret than UGDA-OL.",
+                test=f"SABR's regret less UGDA-OL's after {self.slots} slots on the same instances and arrivals, at "
+                "the same V, and at the V at which SABR's time-average queue equals UGDA-OL's.", findings=tuple(at_end),
+                note="With jobs of one unit UGDA-OL per job never learns: every job leaves with its first reward.",
             ),
             Claim(
                 "regret-below-ugda-always", "Section 5.2, Figure 3",
-                "SABR's regret is lower consistently, not at the end only.",
-                "The largest difference of mean regrets, SABR's less UGDA-OL's, over the slots of the "
-                "second half.", tuple(always),
+                statement="SABR's regret is lower throughout, not only at the end.",
+                test="The largest difference of mean regrets, SABR's less UGDA-OL's, over the slots of the second "
+                "half.", findings=tuple(always),
             ),
         ]  # fmt: skip
 
@@ -126,17 +111,11 @@ class Comparison(Figure):
         pairs[f"the paper's radius, V = {middle}"] = (records["order SABR"], records["order UGDA-OL"])
         return pairs
 
-    def _at_equal_queue(self, records: Records, name: str) -> Effect:
-        """Return SABR's regret less UGDA-OL's at UGDA-OL's queue."""
-        baseline = records[f"{name} UGDA-OL"]
-        sabr = [records[f"{name} SABR"], *(records[f"{name} SABR x{step}"] for step in STEPS)]
 
-        def statistic(keep: IntArray) -> float:
-            queue, regret = (np.array([r.samples[m][keep].mean() for r in sabr]) for m in ("queue", "regret"))
-            level = float(baseline.samples["queue"][keep].mean())
-            return effects.at_level(level, queue, regret) - float(baseline.samples["regret"][keep].mean())
-
-        return effects.estimate(statistic, baseline.replications, "regret")
+def _at_equal_queue(records: Records, name: str) -> Effect:
+    """Return SABR's regret less UGDA-OL's at UGDA-OL's queue."""
+    sabr = [records[f"{name} SABR"], *(records[f"{name} SABR x{step}"] for step in STEPS)]
+    return effects.gap_at_equal_queue(sabr, records[f"{name} UGDA-OL"], "regret")
 
 
 def _final(one: Record, other: Record) -> Effect:

@@ -8,32 +8,31 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
-from bilinq.lab import style
+from bilinq.experiments import PlannedRun
+from bilinq.lab import effects, style
 from bilinq.lab.claims import Claim, Finding, above
-from bilinq.lab.effects import Effect, number
-from bilinq.lab.figure import Figure, Records
-from bilinq.lab.runs import Run
-from bilinq.lab.runs.trace import Trace
-from bilinq.lab.table import Table
+from bilinq.lab.effects import number
+from bilinq.lab.figure import Figure, Records, Table
+from bilinq.lab.trace import Trace
 from bilinq.traces import Digest
 
 MOST = 0.5
-"""Share of the variance from which on a bilinear model counts as an approximation."""
+"""Share of the variance that a bilinear model must explain to count as an approximation."""
 COLOURS = (style.BLUE, style.ORANGE, style.GREEN, style.PINK, style.SKY, style.AMBER)
 MARKERS = "osD^vP"
 NEAR = 0.08
 """Distance in CPU capacity below which two labels would overlap."""
 
 
-class Features(Figure):
+class FeaturesFigure(Figure):
     """Requests of collections by class, and capacities of machine classes with the number of machines."""
 
     name = "features"
     title = "The trace: classes and features"
     where = "Appendix, feature vectors for collections and machines"
 
-    def runs(self) -> dict[str, Run]:
-        """Return none: the trace's digest has it all."""
+    def runs(self) -> dict[str, PlannedRun]:
+        """Return no runs: all numbers are in the digest of the trace."""
         return {}
 
     def table(self, records: Records) -> Table:
@@ -58,7 +57,7 @@ class Features(Figure):
         return figure
 
     def caption(self, table: Table) -> str:
-        """Say what a point is, and how much the trace shows of rewards."""
+        """Return what a point is, and how much the trace shows about rewards."""
         digest = Trace().digest
         fit = digest.bilinear_fit()
         most = max(digest.pairs, key=lambda pair: pair.count)
@@ -67,13 +66,13 @@ class Features(Figure):
             "Requests and capacities are shares of the largest machine. Left: a point is a collection, its mean request; "
             "classes by k-means. Right: a bubble is a class of equal machines, its area and label their number. Of the "
             f"{len(digest.job_classes) * len(digest.machine_classes)} pairs of classes the trace shows {fit.pairs}, and "
-            f"class {most.job_class + 1} gives {rows / sum(pair.count for pair in digest.pairs):.0%} of rewards seen. On "
+            f"class {most.job_class + 1} has {rows / sum(pair.count for pair in digest.pairs):.0%} of the rewards seen. On "
             f"these pairs a bilinear model explains {fit.explained:.0%} of the variance with {fit.rank} parameters, and "
             f"with zero for the unseen pairs {digest.bilinear_fit(unseen='zero').explained:.0%}."
         )
 
     def claims(self, records: Records) -> list[Claim]:
-        """Judge how far inverse CPI is bilinear in these features."""
+        """Judge how closely inverse CPI is bilinear in these features."""
         digest = Trace().digest
         fit, filled = digest.bilinear_fit(), digest.bilinear_fit(unseen="zero")
         adjusted = 1.0 - (1.0 - fit.explained) * (fit.pairs - 1) / (fit.pairs - fit.rank)
@@ -88,12 +87,14 @@ class Features(Figure):
         return [
             Claim(
                 "trace-bilinear", "Appendix, connection to the cluster trace",
-                "Inverse CPI depends on collection and machine in a way that bilinear feature interactions approximate.",
-                "Share of the variance of the pairs' mean 1/CPI that the bilinear model explains, least squares, every pair "
-                f"with the same weight; at least {MOST:.0%}, our choice. Exact numbers, no interval.",
-                tuple(Finding(text, Effect(r, r, r, "of the variance"), above(MOST)) for text, r in found.items()),
-                "Four classes with four features each have coefficients of their own: only the class with more pairs than "
-                "features tests the model, and nothing tests whether classes share a parameter.",
+                statement="Inverse CPI depends on collection and machine in a way that bilinear feature interactions "
+                "approximate.",
+                test="Share of the variance of the pairs' mean 1/CPI that the bilinear model explains, least squares, "
+                f"every pair with the same weight; at least {MOST:.0%}, our choice. Exact numbers, no interval.",
+                findings=tuple(Finding(text, effects.exact(r, "of the variance"), above(MOST)) for text, r in found.items()),
+                note="The four classes that were seen have four features, so the model gives each class its own "
+                "coefficients: only the class with more pairs than features tests the model, and nothing tests "
+                "whether classes share a parameter.",
             )
         ]  # fmt: skip
 

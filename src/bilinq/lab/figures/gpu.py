@@ -1,34 +1,30 @@
-"""Training jobs on GPUs of three kinds, with measured speeds: what learning gains over first come, first served."""
+"""Training jobs on three kinds of GPU, with measured speeds: the gain of learning over first come, first served."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
+from bilinq.experiments import Fixed, PlannedRun, Record, Setting, SizedJobs
 from bilinq.lab import effects, style
 from bilinq.lab.claims import Claim, Finding, above, between
 from bilinq.lab.effects import Effect, number
-from bilinq.lab.figure import Figure, Records
-from bilinq.lab.once import once
-from bilinq.lab.runs import Record, Run, Setting
-from bilinq.lab.runs.fixed import Fixed
-from bilinq.lab.runs.sized import SizedJobs
+from bilinq.lab.figure import Figure, Records, Table
+from bilinq.lab.presets import serve_once
 from bilinq.lab.style import Look
-from bilinq.lab.table import Table
 from bilinq.policies import FirstCome, Greedy, KnownRewards, Policy, Random, Sabr
 from bilinq.traces import gpu_table
 
 LOADS = (0.5, 0.7, 0.9)
 SLOTS, EARLY = 1000, 100
 MOST = 10
-"""Replications; all share the problem."""
+"""Replications at most; all share the problem."""
 BUSY = 1.0 / (Sabr().gamma + 1.0)
-"""V up to which SABR with at most one server for a job leaves no server idle while a job waits: rewards are at least -1."""
+"""Up to this V, SABR with one server per job keeps no server idle while a job waits, as rewards are at least -1."""
 STEPS = (1, 4, 8)
 """Multiples of that V."""
 MARGIN = 1.02
@@ -44,23 +40,23 @@ POINTS = {
 OTHERS: dict[str, Policy] = {GREEDY: Greedy(), FIRST: FirstCome(), NEWEST: FirstCome(newest=True), RANDOM: Random()}
 
 
-class Gpu(Figure):
+class GpuFigure(Figure):
     """Mean training speed over the time that jobs spend in the system, at three loads."""
 
     name = "gpu"
     title = "Training jobs on three kinds of GPU"
     where = "beyond the paper: Gavel's measurements"
 
-    def runs(self) -> dict[str, Run]:
+    def runs(self) -> dict[str, PlannedRun]:
         """Return SABR and known rewards at several V, the others once, at every load."""
-        runs: dict[str, Run] = {}
+        runs: dict[str, PlannedRun] = {}
         for load in self._loads():
             setting = _setting(load)
             mine = {name: self._run(setting, policy) for name, policy in OTHERS.items()}
-            mine[TABLE] = self._run(_setting(load, "one-hot"), once(Sabr(V=BUSY)))
+            mine[TABLE] = self._run(_setting(load, "one-hot"), serve_once(Sabr(V=BUSY)))
             for step in self._steps():
-                mine[f"{SABR} x{step}"] = self._run(setting, once(Sabr(V=step * BUSY)))
-                mine[f"{KNOWN} x{step}"] = self._run(setting, once(KnownRewards(V=step * BUSY)))
+                mine[f"{SABR} x{step}"] = self._run(setting, serve_once(Sabr(V=step * BUSY)))
+                mine[f"{KNOWN} x{step}"] = self._run(setting, serve_once(KnownRewards(V=step * BUSY)))
             runs |= {f"{load} {name}": run for name, run in mine.items()}
         return runs
 
@@ -72,14 +68,8 @@ class Gpu(Figure):
             names |= {name: (name, BUSY if name == TABLE else math.nan) for name in POINTS}
             first = records[f"{load} {FIRST}"]
             for key, (name, V) in names.items():
-                rows.append(
-                    {
-                        "load": load,
-                        "policy": name,
-                        "V": V,
-                        **_place(records[f"{load} {key}"], first, load, self._slots()),
-                    }
-                )
+                place = _place(records[f"{load} {key}"], first, load, self._slots())
+                rows.append({"load": load, "policy": name, "V": V, **place})
         return Table(rows)
 
     def draw(self, table: Table) -> Drawing:
@@ -95,7 +85,7 @@ class Gpu(Figure):
         return figure
 
     def caption(self, table: Table) -> str:
-        """Say what learning gains where nobody waits longer."""
+        """Return what learning gains where jobs do not wait longer."""
         gains = {
             name: ", ".join(f"{_first(table, load, name) - 1.0:.0%}" for load in self._loads())
             for name in (SABR, GREEDY, NEWEST)
@@ -105,12 +95,12 @@ class Gpu(Figure):
         return (
             f"{_setting(LOADS[0]).example.job_classes} kinds of training jobs on 12 GPUs (K80, P100, V100), speeds as "
             "measured for Gavel; arrivals, lengths (20 rounds on average) and noise (0.1) are assumed. Under first come, "
-            f"first served, work runs at {speeds} of the speed of its fastest GPU at loads {loads}. The leftmost point of a "
-            "curve leaves no GPU idle while a job waits, so jobs stay as long as there: SABR gains "
-            f"{gains[SABR]}, greedy service with the same learner {gains[GREEDY]}, and taking the newest free GPU without "
-            f"learning anything {gains[NEWEST]}. Larger V waits for better GPUs; work left at the end counts as lost. "
-            f"Moving a job between rounds costs nothing here. {self._replications()} replications of {self._slots():,} "
-            "rounds from an empty system."
+            f"first served, jobs run at {speeds} of the speed of their fastest GPU at loads {loads}. At the leftmost point "
+            "of a curve no GPU is idle while a job waits, so jobs stay as long as under first come, first served: SABR "
+            f"gains {gains[SABR]}, greedy service with the same learner {gains[GREEDY]}, and taking the newest free GPU "
+            f"without learning {gains[NEWEST]}. A larger V waits for better GPUs; work left at the end counts as lost. "
+            f"Moving a job between rounds is free here. {min(self.options.count, self._most())} replications of "
+            f"{self._slots():,} rounds from an empty system."
         )
 
     def claims(self, records: Records) -> list[Claim]:
@@ -132,23 +122,25 @@ class Gpu(Figure):
         return [
             Claim(
                 "gpu-learning-gains", "Section 1",
-                "Learning which job suits which server earns more, with queues kept short.",
-                "SABR (Thompson sampling, V at which no GPU idles while a job waits, one GPU for a job) over first come, "
-                f"first served: reward collected, and time in the system, equal if within {MARGIN - 1.0:.0%}. Same jobs.",
-                tuple(gains),
-                "First come, first served takes GPUs as they come, or the newest that is free: the second knows that newer "
-                "GPUs are faster for most jobs, and learns nothing.",
+                statement="Learning which job suits which server earns more while queues stay short.",
+                test="SABR (Thompson sampling, a V at which no GPU is idle while a job waits, one GPU per job) over "
+                "first come, first served, on the same jobs: reward collected, and time in the system, equal if "
+                f"within {MARGIN - 1.0:.0%}.", findings=tuple(gains),
+                note="First come, first served takes any free GPU, or the newest free one: the second rule knows that "
+                "newer GPUs are faster for most jobs, and learns nothing.",
             ),
             Claim(
-                "gpu-features-help", "Section 1", "Features shared by related jobs make learning need fewer samples.",
-                "Reward collected by SABR with the features of jobs (model family, batch size) over that of SABR with "
-                "one-hot features, which learns each pair of job and GPU on its own.", tuple(features),
-                "The features describe these speeds only roughly; with time, a table without features knows them better.",
+                "gpu-features-help", "Section 1",
+                statement="Features shared by related jobs make learning need fewer samples.",
+                test="Reward collected by SABR with the features of jobs (model family, batch size) over that of SABR "
+                "with one-hot features, which learns each pair of job and GPU separately.", findings=tuple(features),
+                note="The features describe these speeds only roughly; later a table without features is more "
+                "accurate.",
             ),
         ]  # fmt: skip
 
-    def _run(self, setting: Setting, policy: Policy) -> Run:
-        return replace(self.options.run(setting, policy, self._slots()), replications=self._replications())
+    def _run(self, setting: Setting, policy: Policy) -> PlannedRun:
+        return self.options.run(setting, policy, self._slots(), most=self._most())
 
     def _steps(self) -> tuple[int, ...]:
         return self.options.pick(STEPS, quick=STEPS[::2])
@@ -159,8 +151,8 @@ class Gpu(Figure):
     def _slots(self) -> int:
         return self.options.pick(SLOTS, quick=100)
 
-    def _replications(self) -> int:
-        return min(self.options.count, self.options.pick(MOST, quick=4))
+    def _most(self) -> int:
+        return self.options.pick(MOST, quick=4)
 
 
 def _setting(load: float, features: Literal["known", "one-hot"] = "known") -> Setting:
@@ -170,7 +162,7 @@ def _setting(load: float, features: Literal["known", "one-hot"] = "known") -> Se
 def _place(record: Record, first: Record, load: float, slots: int) -> dict[str, float]:
     """Return the rounds a job spends in the system, by Little's law, and the speed, also relative to `first`.
 
-    Speed is the reward per round of work that arrives; replications are pairs, so that ratios are sharper than speeds.
+    Speed is the reward per round of work that arrives; replications are pairs, so ratios are more precise than speeds.
     """
     problem = _setting(load).example
     reward = record.samples["reward"]

@@ -1,4 +1,4 @@
-"""Regret and queue against the load: SABR beside known rewards, UGDA-OL, and simple rules that never wait."""
+"""Regret and queue over the load: SABR, known rewards, UGDA-OL, and simple rules that never let a job wait."""
 
 from __future__ import annotations
 
@@ -7,17 +7,13 @@ from collections.abc import Callable
 import numpy as np
 from matplotlib.figure import Figure as Drawing
 
-from bilinq.arrays import Array, IntArray
+from bilinq.experiments import PlannedRun, Record, Synthetic
 from bilinq.lab import effects, style
 from bilinq.lab.claims import Claim, Finding, below
 from bilinq.lab.effects import Effect, number
-from bilinq.lab.figure import Figure, Records
-from bilinq.lab.once import once
-from bilinq.lab.presets import PRESETS, order
-from bilinq.lab.runs import Record, Run, Synthetic
-from bilinq.lab.style import Look
-from bilinq.lab.table import Table
-from bilinq.lab.ticks import log_axis
+from bilinq.lab.figure import Figure, Records, Table
+from bilinq.lab.presets import PRESETS, order, serve_once
+from bilinq.lab.style import Look, log_axis
 from bilinq.policies import Greedy, KnownRewards, MaxWeight, Policy, Random, UgdaOl
 
 SERVERS = 4
@@ -26,14 +22,14 @@ SLOTS = 400
 SHARE = 0.1
 """The smaller V, as a share of sqrt(I T)."""
 STEADY = 1.1
-"""Ratio of the queue in the last quarter to that in the third below which it counts as bounded."""
+"""Ratio of the queue in the last quarter of the slots to that in the third; below it a queue counts as bounded."""
 
 SMALL = "SABR, V / 10"
 POLICIES: dict[str, Callable[[float], Policy]] = {
-    "SABR": lambda V: once(PRESETS["calibrated"].sabr(V)),
-    SMALL: lambda V: once(PRESETS["calibrated"].sabr(SHARE * V)),
-    "rewards known": lambda V: once(KnownRewards(V=V)),
-    "UGDA-OL, per class pair": lambda V: once(UgdaOl(learning="class", V=V)),
+    "SABR": lambda V: serve_once(PRESETS["calibrated"].sabr(V)),
+    SMALL: lambda V: serve_once(PRESETS["calibrated"].sabr(SHARE * V)),
+    "rewards known": lambda V: serve_once(KnownRewards(V=V)),
+    "UGDA-OL, per class pair": lambda V: serve_once(UgdaOl(learning="class", V=V)),
     "greedy": lambda V: Greedy(),
     "MaxWeight": lambda V: MaxWeight(),
     "random": lambda V: Random(),
@@ -49,14 +45,14 @@ LOOKS = {
 }
 
 
-class Load(Figure):
-    """Regret, queue, and gain over serving at once, from an idle system to a nearly full one."""
+class LoadFigure(Figure):
+    """Regret, queue, and gain over greedy service, from an idle system to a nearly full one."""
 
     name = "load"
     title = "From light to heavy load"
     where = "Theorem 3.4, Section 1"
 
-    def runs(self) -> dict[str, Run]:
+    def runs(self) -> dict[str, PlannedRun]:
         """Return every policy at every load, and SABR with the paper's draws and other radii at the highest."""
         V = order(Synthetic().example, self.slots)
         runs = {
@@ -77,7 +73,7 @@ class Load(Figure):
                 measures = {
                     "regret": effects.mean(mine.samples["regret"]),
                     "queue": effects.mean(mine.samples["queue"]),
-                    "gain": effects.difference(_late(greedy), _late(mine)),
+                    "gain": effects.difference(effects.late_growth(greedy), effects.late_growth(mine)),
                 }
                 rows += [{"policy": name, "load": load, "measure": m, **found.row()} for m, found in measures.items()]
         return Table(rows)
@@ -100,7 +96,7 @@ class Load(Figure):
         return figure
 
     def caption(self, table: Table) -> str:
-        """Say where waiting pays."""
+        """Return where waiting pays."""
         heavy = self._loads()[-2]
 
         def at(policy: str, measure: str, load: float = heavy) -> str:
@@ -108,17 +104,17 @@ class Load(Figure):
 
         return (
             f"Poisson arrivals to {SERVERS} servers, jobs of one unit, T = {self.slots}, V = sqrt(I T) = "
-            f"{number(order(Synthetic().example, self.slots))} or a tenth of it; MaxWeight at its default V. No policy puts "
-            "two servers on one job. (c) compares the second half only, when queues have filled: what is earned per slot "
-            "above greedy, which lets no server idle while a job waits. "
+            f"{number(order(Synthetic().example, self.slots))} or a tenth of it; MaxWeight at its default V. No policy "
+            "puts two servers on one job. (c) compares only the second half, when queues have filled: the reward per slot "
+            "above that of greedy service, which keeps no server idle while a job waits. "
             f"At load {heavy:g} regret is {at('greedy', 'regret')} for greedy, {at('SABR', 'regret')} for SABR "
             f"and {at(SMALL, 'regret')} for SABR with the smaller V, with "
             f"{at('greedy', 'queue')}, {at('SABR', 'queue')} and {at(SMALL, 'queue')} jobs in the system. In (b) "
-            "random service lies under greedy."
+            "the line of random service is hidden behind that of greedy."
         )
 
     def claims(self, records: Records) -> list[Claim]:
-        """Judge stability, and the gain over UGDA-OL and over serving at once."""
+        """Judge stability, and the gain over UGDA-OL and over greedy service."""
         return [self._stable(records), self._against_ugda(records), self._against_greedy(records)]
 
     def _stable(self, records: Records) -> Claim:
@@ -126,12 +122,13 @@ class Load(Figure):
         for name in ("published", "paper"):
             found[f"{PRESETS[name].text}, load {self._loads()[-1]:g}"] = _growth(records[name])
         return Claim(
-            "stable-at-any-load", "Theorem 3.4, Section 1", "The queue stays bounded at every load below capacity.",
-            f"Mean queue in the last quarter of {self.slots} slots over that in the third, SABR at V = sqrt(I T); bounded "
-            f"means below {STEADY:g}, our choice (a queue that grows steadily has 1.4).",
-            tuple(Finding(condition, effect, below(STEADY)) for condition, effect in found.items()),
-            "Poisson arrivals, so that the load can exceed 0.25 with jobs of one unit; the theorem assumes at most one "
-            "arrival per slot.",
+            "stable-at-any-load", "Theorem 3.4, Section 1",
+            statement="The queue stays bounded at every load below capacity.",
+            test=f"Mean queue in the last quarter of {self.slots} slots over that in the third quarter, SABR at V = "
+            f"sqrt(I T); bounded means below {STEADY:g}, our choice (a queue that grows steadily has 1.4).",
+            findings=tuple(Finding(condition, effect, below(STEADY)) for condition, effect in found.items()),
+            note="Poisson arrivals, so that the load can exceed 0.25 with jobs of one unit; the theorem assumes at "
+            "most one arrival per slot.",
         )  # fmt: skip
 
     def _against_ugda(self, records: Records) -> Claim:
@@ -144,11 +141,13 @@ class Load(Figure):
                 Finding(f"load {load:g}, at an equal queue", _at_equal_queue(records, other, load), below(0.0)),
             ]
         return Claim(
-            "gain-over-ugda", "Section 1.1", "SABR performs better than UGDA-OL, the best algorithm known before.",
-            f"SABR's regret less that of UGDA-OL with an index per class pair after {self.slots} slots, both at "
-            "V = sqrt(I T); and at the V between V / 10 and V at which SABR has UGDA-OL's queue.", tuple(findings),
-            "The index of UGDA-OL is too high for long, so it serves faster and has a shorter queue at the same V; at high "
-            "load that is worth more than what it fails to learn.",
+            "gain-over-ugda", "Section 1.1",
+            statement="SABR performs better than UGDA-OL, the best algorithm known before.",
+            test=f"SABR's regret less that of UGDA-OL with an index per class pair after {self.slots} slots, both at "
+            "V = sqrt(I T), and at the V between V / 10 and V at which SABR has UGDA-OL's queue.",
+            findings=tuple(findings),
+            note="The index of UGDA-OL stays too high for a long time, so it serves faster and has a shorter queue at "
+            "the same V; at high load that is worth more than what it fails to learn.",
         )  # fmt: skip
 
     def _against_greedy(self, records: Records) -> Claim:
@@ -158,11 +157,12 @@ class Load(Figure):
             for load in self._loads()
         ]
         return Claim(
-            "waiting-pays", "Section 1", "To make jobs wait for better servers raises the reward.",
-            f"SABR's regret less that of greedy service after {self.slots} slots; greedy learns in the same way and lets no "
-            "server idle while a job waits.", tuple(findings),
-            "Implied, not stated: it is what a queue is held for. Jobs that wait at the end have earned nothing yet, a loss "
-            "of order V; the gain is of order T, so that a longer horizon favours waiting at the same V.",
+            "waiting-pays", "Section 1", statement="Letting jobs wait for better servers raises the reward.",
+            test=f"SABR's regret less that of greedy service after {self.slots} slots; greedy learns in the same way "
+            "and keeps no server idle while a job waits.", findings=tuple(findings),
+            note="Implied by the paper, not stated: it is the purpose of a queue. Jobs that wait at the end have "
+            "earned nothing yet, a loss of order V; the gain is of order T, so a longer horizon favours waiting at "
+            "the same V.",
         )  # fmt: skip
 
     def _loads(self) -> tuple[float, ...]:
@@ -178,14 +178,8 @@ def _setting(load: float) -> Synthetic:
     return Synthetic(servers=SERVERS, traffic=SERVERS * load, law="poisson")
 
 
-def _late(record: Record) -> Array:
-    """Return the growth of regret per slot in the second half (R,)."""
-    path, half = record.paths["regret"].astype(np.float64), len(record.slot) // 2
-    return np.asarray((path[:, -1] - path[:, half]) / float(record.slot[-1] - record.slot[half]))
-
-
 def _growth(record: Record) -> Effect:
-    """Return the queue in the last quarter over that in the third."""
+    """Return the queue in the last quarter of the slots over that in the third quarter."""
     quarter = (4 * (record.slot - 1)) // record.slot[-1]
     path = record.paths["queue"].astype(np.float64)
     third, last = (np.asarray(path[:, quarter == number].mean(axis=1)) for number in (2, 3))
@@ -199,11 +193,5 @@ def _difference(records: Records, one: str, other: str, load: float) -> Effect:
 
 def _at_equal_queue(records: Records, other: str, load: float) -> Effect:
     """Return SABR's regret less that of another policy, at the V that gives SABR the other's queue."""
-    baseline, sabr = records[f"{other} {load}"].samples, [records[f"{name} {load}"].samples for name in (SMALL, "SABR")]
-
-    def statistic(keep: IntArray) -> float:
-        queue, regret = (np.array([samples[m][keep].mean() for samples in sabr]) for m in ("queue", "regret"))
-        at = effects.at_level(float(baseline["queue"][keep].mean()), queue, regret)
-        return at - float(baseline["regret"][keep].mean())
-
-    return effects.estimate(statistic, len(baseline["regret"]), "regret")
+    sabr = [records[f"{name} {load}"] for name in (SMALL, "SABR")]
+    return effects.gap_at_equal_queue(sabr, records[f"{other} {load}"], "regret")

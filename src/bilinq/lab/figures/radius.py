@@ -1,29 +1,26 @@
-"""The confidence radius: why the printed one learns nothing by T = 500, and what others cost."""
+"""The confidence radius: why the printed one learns nothing in 500 slots, and what other radii cost."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
 from bilinq.arrays import Array
-from bilinq.instances import Instances
+from bilinq.experiments import PlannedRun, Record, Synthetic
+from bilinq.experiments.settings import SEED_STEP
 from bilinq.lab import effects, style
 from bilinq.lab.claims import Claim, Finding, above, below
-from bilinq.lab.effects import Effect, number
-from bilinq.lab.figure import Figure, Records
+from bilinq.lab.effects import Effect, learnt, number, price, price_gap
+from bilinq.lab.figure import Figure, Records, Table
 from bilinq.lab.presets import published
-from bilinq.lab.price import learnt, price, price_gap
-from bilinq.lab.runs import Record, Run, Synthetic
-from bilinq.lab.runs.setting import SEED_STEP
 from bilinq.lab.style import Look
-from bilinq.lab.table import Table
 from bilinq.learning import Outcome
 from bilinq.policies import KnownRewards, Policy, Sabr, UgdaOl
 from bilinq.policies.fair import FairState
+from bilinq.problem.instances import Instances
 from bilinq.simulation import simulate
 
 SETTING = Synthetic()
@@ -31,16 +28,18 @@ SLOTS = 500
 QUEUE = 15.0
 """Time-average queue at which policies are compared; that of the public code's radius at its V."""
 STEPS = (0.5, 0.7, 1.0, 1.4)
-"""Multiples of V; between them every policy passes through that queue."""
+"""Multiples of V; the range contains the V at which each policy has that queue."""
 LEAST = 0.1
-"""Share of the gap between no learning and known rewards from which on a policy counts as learning."""
+"""Share of the gap between no learning and known rewards that a policy must close to count as learning."""
 LONG = 5000
 WATCHED, FEW = 20, 20
-"""Replications of which the indices are looked at, and of the longer runs."""
+"""Replications whose indices are recorded, and replications of the longer runs, at most."""
 
 Maker = Callable[[float], Policy]
 POLICIES: dict[str, Maker] = {
-    "no learning": lambda V: UgdaOl(learning="job", V=V),  # one-unit jobs leave with what they taught: every index is 1
+    "no learning": lambda V: UgdaOl(
+        learning="job", V=V
+    ),  # one-unit jobs leave before their index is used again: every index is 1
     "printed radius": lambda V: Sabr(V=V, radius="paper"),
     "public code radius": lambda V: Sabr(V=V, radius="published"),
     "calibrated radius": lambda V: Sabr(V=V, radius="calibrated"),
@@ -57,14 +56,14 @@ LOOKS = {
 COLOURS = {name: look.colour for name, look in LOOKS.items()} | {"Thompson sampling": style.SKY}
 
 
-class Radius(Figure):
+class RadiusFigure(Figure):
     """Radius and clipped indices over time, and regret of seven ways to learn at equal V and at an equal queue."""
 
     name = "radius"
     title = "The confidence radius"
     where = "Algorithm 1, Section 5"
 
-    def runs(self) -> dict[str, Run]:
+    def runs(self) -> dict[str, PlannedRun]:
         """Return every policy at several V, and the printed radius over a longer time."""
         V, slots = published(SETTING.example, self.slots), self._long()
         runs = {
@@ -72,17 +71,15 @@ class Radius(Figure):
             for name, make in POLICIES.items()
             for step in STEPS
         }
-        few = min(self.options.count, FEW)
         long = {"no learning": (1.0,), "printed radius": (1.0,), "rewards known": (0.3, 0.5, 1.0)}
         for name, steps in long.items():
             for step in steps:
-                run = self.options.run(SETTING, POLICIES[name](step * V), slots)
-                runs[f"long {name} x{step}"] = replace(run, replications=few)
+                runs[f"long {name} x{step}"] = self.options.run(SETTING, POLICIES[name](step * V), slots, most=FEW)
         return runs
 
     def table(self, records: Records) -> Table:
         """Return the paths of radius and clipped share, and regret and price of every policy."""
-        rows = [row for name in LOOKS for row in self._watch(name)]
+        rows = [row for name in LOOKS for row in self._recorded(name)]
         known = _at_all_V(records, "rewards known")
         for name in POLICIES:
             regret = effects.mean(records[f"{name} x1.0"].samples["regret"])
@@ -111,20 +108,21 @@ class Radius(Figure):
         return figure
 
     def caption(self, table: Table) -> str:
-        """Say how many indices are still clipped, and what that costs."""
+        """Return how many indices are still clipped, and what that costs."""
         clipped = {name: table.where(policy=name, measure="clipped").last() for name in LOOKS}
         paid = {str(p): table.where(policy=p, measure="price").last() for p in POLICIES if p != "rewards known"}
         return (
             f"With the printed radius {clipped['printed radius']:.0%} of all indices are still clipped at 1 after "
             f"{self.slots} slots, with the public code's {clipped['public code radius']:.0%}, with one that uses the noise "
             f"scale {clipped['calibrated radius']:.0%}. In (c) all run at V = "
-            f"{number(published(SETTING.example, self.slots))}; optimism serves faster, so queues differ. (d) compares at "
-            f"an equal queue: above known rewards the printed radius costs {number(paid['printed radius'])}, no learning "
-            f"{number(paid['no learning'])}, Thompson sampling {number(paid['Thompson sampling'])}."
+            f"{number(published(SETTING.example, self.slots))}; higher indices serve faster, so queues differ. (d) "
+            f"compares at an equal queue: relative to known rewards the printed radius costs "
+            f"{number(paid['printed radius'])}, no learning {number(paid['no learning'])}, Thompson sampling "
+            f"{number(paid['Thompson sampling'])}."
         )
 
     def claims(self, records: Records) -> list[Claim]:
-        """Judge whether SABR learns at all, and whether exploring by optimism pays."""
+        """Judge whether SABR learns at all, and whether optimistic exploration pays."""
         known, blind = _at_all_V(records, "rewards known"), _at_all_V(records, "no learning")
         findings = [
             Finding(f"{name}, T = {self.slots}", learnt(_at_all_V(records, name), blind, known, QUEUE), above(LEAST))
@@ -138,35 +136,36 @@ class Radius(Figure):
         ]
         return [
             Claim(
-                "sabr-learns", "Section 5.2", "SABR learns the rewards within the experiment's 500 slots.",
-                "Share of the gap in regret between no learning (every index 1) and known rewards that SABR closes, at "
-                f"queue {QUEUE:g}; at T = {self._long():,} at the queue that each has at the same V. Learning "
-                f"means at least {LEAST:.0%}, our choice.", tuple(findings),
-                "The printed radius is made for noise of scale 1 and sums to about nine; the experiment's noise is 0.1 and "
-                "its rewards lie in [0, 1].",
+                "sabr-learns", "Section 5.2", statement="SABR learns the rewards within the experiment's 500 slots.",
+                test="Share of the gap in regret between no learning (every index 1) and known rewards that SABR "
+                f"closes, at queue {QUEUE:g}; for T = {self._long():,}, at the queue that each has at the same V. "
+                f"Learning means at least {LEAST:.0%}, our choice.", findings=tuple(findings),
+                note="The printed radius is made for noise of scale 1 and sums to about nine; the experiment's noise "
+                "is 0.1 and its rewards lie in [0, 1].",
             ),
             Claim(
-                "exploration-pays", "Section 3.1", "Upper confidence indices balance exploring and exploiting well.",
-                "Price of learning of SABR less that of the same policy with plain estimates for indices (no "
-                f"exploration), at queue {QUEUE:g}.", tuple(pays),
+                "exploration-pays", "Section 3.1",
+                statement="Upper confidence indices balance exploration and exploitation well.",
+                test="Price of learning of SABR less that of the same policy with plain estimates as indices (no "
+                f"exploration), at queue {QUEUE:g}.", findings=tuple(pays),
             ),
         ]  # fmt: skip
 
     def _long(self) -> int:
         return self.options.pick(LONG, quick=125)
 
-    def _watch(self, name: str) -> list[dict[str, object]]:
-        """Return radius and share of clipped indices over time, of the first replications of the run."""
+    def _recorded(self, name: str) -> list[dict[str, object]]:
+        """Return radius and share of clipped indices over time in the first replications of the run."""
         count, seed = min(self.options.count, WATCHED), self.options.seed
         policy = POLICIES[name](published(SETTING.example, self.slots))
         assert isinstance(policy, Sabr)
-        watched = _Watched(policy)
+        recorded = _RecordedSabr(policy)
         simulate(
-            SETTING.problems(seed, range(count)), watched, slots=self.slots, seed=seed * SEED_STEP, record_jobs=False
+            SETTING.problems(seed, range(count)), recorded, slots=self.slots, seed=seed * SEED_STEP, record_jobs=False
         )
         return [
             {"policy": name, "measure": measure, "slot": t + 1, **effects.mean(values[t]).row()}
-            for measure, values in (("radius", watched.radius), ("clipped", watched.clipped))
+            for measure, values in (("radius", recorded.radius), ("clipped", recorded.clipped))
             for t in range(0, self.slots, 5)
         ]
 
@@ -176,8 +175,8 @@ class Radius(Figure):
         return self.options.pick(SLOTS, quick=SLOTS // 8)
 
 
-class _Watched(Policy):
-    """SABR, with the radius and the share of indices at 1 written down for each slot."""
+class _RecordedSabr(Policy):
+    """SABR that records the radius and the share of indices at 1 in each slot."""
 
     def __init__(self, policy: Sabr) -> None:
         self.policy, self.assignment = policy, policy.assignment

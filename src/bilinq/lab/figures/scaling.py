@@ -1,25 +1,105 @@
-"""Regret against T, I, d and J on log axes: measured slopes beside the exponents of the theory."""
+"""How regret grows with the horizon, the numbers of job and server classes, and the length of the features."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
 from bilinq.arrays import IntArray
+from bilinq.experiments import PlannedRun, Synthetic
 from bilinq.lab import effects, style
-from bilinq.lab.claims import Claim, Finding, Range, above, below, between
+from bilinq.lab.claims import Claim, ClaimedRange, Finding, above, below, between
 from bilinq.lab.effects import MINUS, Effect, number
-from bilinq.lab.figure import Figure, Records
-from bilinq.lab.figures.scaling_sweeps import FIXED, LINES, QUICK, SABR, SWEEPS, UGDA, Sweep
-from bilinq.lab.presets import published
-from bilinq.lab.runs import Record, Run, Synthetic
-from bilinq.lab.style import Look
-from bilinq.lab.table import Table
-from bilinq.lab.ticks import log_axis
+from bilinq.lab.figure import Figure, Records, Table
+from bilinq.lab.presets import PRESETS, order, published, serve_once
+from bilinq.lab.style import Look, log_axis
+from bilinq.policies import Policy, UgdaOl
+
+LINES: dict[str, Callable[[float], Policy]] = {
+    "Thompson sampling": PRESETS["calibrated"].sabr,
+    "public code radius": PRESETS["published"].sabr,
+    "printed radius": PRESETS["paper"].sabr,
+    "no job served twice": lambda V: serve_once(PRESETS["calibrated"].sabr(V)),
+    "UGDA-OL": lambda V: UgdaOl(learning="job", V=V),
+    "UGDA-OL, per class pair": lambda V: UgdaOl(learning="class", V=V),
+}
+"""A policy for each V, by the name of its line; the first four are SABR."""
+SABR = tuple(LINES)[:4]
+UGDA = tuple(LINES)[4:]
+FIXED = ("Thompson sampling", "no job served twice")
+"""Lines that are also run at a V that does not depend on T."""
+
+
+@dataclass(frozen=True)
+class ScalingSweep:
+    """One number that is varied at a load of 0.25, and the growth of regret that theory allows.
+
+    Attributes
+    ----------
+    name, title : str
+        The symbol, and the title of the panel.
+    values : tuple of int
+    exponent : float
+        The largest exponent with which regret may grow, up to logarithms.
+    lines : tuple of str
+        Names in `LINES`.
+    setting : callable
+        The setting for a value.
+    horizon : int
+        The number of slots, if T is not the number that is varied.
+    """
+
+    name: str
+    title: str
+    values: tuple[int, ...]
+    exponent: float
+    lines: tuple[str, ...]
+    setting: Callable[[int], Synthetic]
+    horizon: int = 500
+
+    def slots(self, value: int) -> int:
+        """Return the number of slots for a value."""
+        return value if self.name == "T" else self.horizon
+
+    def V(self, value: int) -> float:
+        """Return sqrt(I T), the order that Corollary 3.2 asks for."""
+        return order(self.setting(value).example, self.slots(value))
+
+    def shorter(self) -> ScalingSweep:
+        """Return the sweep for a quick report: its first two values, and half the slots."""
+        values = tuple(self.slots(value) // 2 if self.name == "T" else value for value in self.values[:2])
+        return replace(self, values=values, horizon=self.horizon // 2)
+
+
+def _many_servers(J: int) -> Synthetic:
+    """Return 12 servers, which 2, 3 or 6 classes share equally, at load 0.25 and still one job per slot."""
+    return Synthetic(server_classes=J, servers=12, traffic=3.0, service_rate=1 / 3)
+
+
+SWEEPS: dict[str, ScalingSweep] = {
+    sweep.name: sweep
+    for sweep in (
+        ScalingSweep("T", "(a) Over T: theory 1/2", (250, 500, 1000, 2000), 0.5,
+              ("Thompson sampling", "public code radius", "printed radius", *UGDA), lambda T: Synthetic()),
+        ScalingSweep("I", "(b) Over I: theory at most 1/2", (5, 10, 20, 40), 0.5,
+              ("Thompson sampling", "public code radius", "no job served twice"), lambda I: Synthetic(job_classes=I)),
+        ScalingSweep("d", "(c) Over d: theory at most 2", (2, 3, 6), 2.0,
+              ("Thompson sampling", "public code radius"), lambda d: Synthetic(dimension=d)),
+        ScalingSweep("J", "(d) Over J: theory 0", (2, 3, 6), 0.0,
+              ("Thompson sampling", "public code radius", *UGDA), _many_servers, 250),
+    )
+}  # fmt: skip
+"""By symbol, in the order of the panels."""
+QUICK = {name: sweep.shorter() for name, sweep in SWEEPS.items()}
+"""The same for a quick report."""
+
 
 MARGIN = 0.1
-"""How far a fitted slope may lie from an exponent that logarithms and small systems blur."""
+"""How far a fitted slope may be from an exponent, because of logarithms and small systems."""
 GUIDE = "slope of the theory"
 STEP = 0.09
 """Least distance between two slopes in a panel, as a share of its height."""
@@ -34,16 +114,16 @@ LOOKS = {
 }
 
 
-class Scaling(Figure):
+class ScalingFigure(Figure):
     """Regret over the horizon, the numbers of job and server classes and the length of the features."""
 
     name = "scaling"
     title = "How regret grows with T, I, d and J"
     where = "Theorem 3.1, Corollary 3.2"
 
-    def runs(self) -> dict[str, Run]:
+    def runs(self) -> dict[str, PlannedRun]:
         """Return every line at every point of its sweeps, and SABR with V fixed."""
-        runs: dict[str, Run] = {}
+        runs: dict[str, PlannedRun] = {}
         for sweep in self._sweeps.values():
             for value in sweep.values:
                 setting, V, slots = sweep.setting(value), sweep.V(value), sweep.slots(value)
@@ -79,13 +159,13 @@ class Scaling(Figure):
         return figure
 
     def caption(self, table: Table) -> str:
-        """Give the slopes in T."""
+        """Return the slopes in T."""
         slope = {line: _plus_minus(table.where(slope_of="T", policy=line)) for line in self._sweeps["T"].lines}
         return (
             "Mean regret at V = sqrt(I T), with fitted log-log slopes and their 95 % intervals at the right. In T they are "
             f"{slope['Thompson sampling']} for SABR with Thompson sampling, {slope['public code radius']} with the public "
-            f"code's radius, {slope['printed radius']} with the printed one and {slope['UGDA-OL']} for UGDA-OL. The load is "
-            "0.25 throughout, with one job per slot: in (a) to (c) the paper's 4 servers, in (d) 12 servers and jobs of "
+            f"code's radius, {slope['printed radius']} with the printed one and {slope['UGDA-OL']} for UGDA-OL. The load "
+            "is 0.25 throughout, with one job per slot: in (a) to (c) the paper's 4 servers, in (d) 12 servers and jobs of "
             f"3 units on average; T = {self._sweeps['I'].horizon} in (b) and (c), {self._sweeps['J'].horizon} in (d)."
         )
 
@@ -95,59 +175,66 @@ class Scaling(Figure):
 
     def _claims_in_T(self, records: Records) -> list[Claim]:
         slots, V = self._sweeps["T"].values[-1], number(published(Synthetic().example, 0))
-        drift = [_drift(records[f"fixed {line}"]) for line in FIXED]
+        drift = [effects.mean(effects.late_growth(records[f"fixed {line}"]), "per slot") for line in FIXED]
         return [
             Claim(
-                "regret-sublinear-in-T", "Corollary 3.2", "With V of order sqrt(I T) regret is sublinear in T.",
-                f"Slope of log mean regret over log T, {self._span('T')}, V = sqrt(I T).",
-                self._judged(records, "T", SABR, below(1.0)),
+                "regret-sublinear-in-T", "Corollary 3.2",
+                statement="With V of order sqrt(I T) regret is sublinear in T.",
+                test=f"Slope of log mean regret over log T, {self._span('T')}, V = sqrt(I T).",
+                findings=self._judged(records, "T", SABR, below(1.0)),
             ),
             Claim(
                 "regret-root-T", "Corollary 3.2",
-                "With V of order sqrt(I T) regret grows like the root of T, up to logarithms.",
-                f"The same slopes; at most 1/2 and {MARGIN:g} more for logarithms, our choice.",
-                self._judged(records, "T", SABR, below(0.5 + MARGIN)),
-                "The printed radius has hardly begun to learn by then, and what is not learnt costs the same in every slot.",
+                statement="With V of order sqrt(I T) regret grows like the root of T, up to logarithms.",
+                test=f"The same slopes; at most 1/2 and {MARGIN:g} more for logarithms, our choice.",
+                findings=self._judged(records, "T", SABR, below(0.5 + MARGIN)),
+                note="The printed radius has hardly begun to learn by then, and missing knowledge costs the same in "
+                "every slot.",
             ),
             Claim(
                 "regret-linear-at-fixed-V", "Remark 3.6",
-                "With V fixed whatever T is, regret is linear in T, as its bound is.",
-                f"Growth of regret per slot in the second half of {slots:,} slots at V = {V}, the public code's, with "
-                "Thompson sampling; above zero where regret grows linearly.",
-                (Finding("the paper's independent draws", drift[0], above(0.0)),
-                 Finding("no job served twice", drift[1], above(0.0))),
-                "The paper says so of the bound. Under the paper's draws regret falls steadily, since two servers that draw "
-                "the same job are both paid; without that it stays where it was when the queue had filled.",
+                statement="With a V that does not depend on T, regret is linear in T, like its bound.",
+                test=f"Growth of regret per slot in the second half of {slots:,} slots at V = {V}, the public code's, "
+                "with Thompson sampling; above zero if regret grows linearly.",
+                findings=(
+                    Finding("the paper's independent draws", drift[0], above(0.0)),
+                    Finding("no job served twice", drift[1], above(0.0)),
+                ),
+                note="The paper says so about the bound. Under the paper's draws regret falls steadily, since two "
+                "servers that draw the same job are both paid; otherwise it stays constant once the queue has filled.",
             ),
         ]  # fmt: skip
 
     def _claims_in_size(self, records: Records) -> list[Claim]:
         return [
             Claim(
-                "regret-in-I", "Corollary 3.2", "Regret grows at most like the root of the number of job classes.",
-                f"Slope of log mean regret over log I, {self._span('I')}, V = sqrt(I T), T = 500, a traffic of 1 split "
-                f"equally; at most 1/2 and {MARGIN:g} more for small systems, our choice.",
-                self._judged(records, "I", SABR, below(0.5 + MARGIN)),
-                "With few classes two servers often draw the same job and both are paid, which lowers regret at the left "
-                "end; the line without that follows the root.",
+                "regret-in-I", "Corollary 3.2",
+                statement="Regret grows at most like the root of the number of job classes.",
+                test=f"Slope of log mean regret over log I, {self._span('I')}, V = sqrt(I T), T = 500, a traffic of 1 "
+                f"split equally; at most 1/2 and {MARGIN:g} more for small systems, our choice.",
+                findings=self._judged(records, "I", SABR, below(0.5 + MARGIN)),
+                note="With few classes two servers often draw the same job and both are paid, which lowers regret at "
+                "the left end; the line without double pay follows the root.",
             ),
             Claim(
-                "regret-in-d", "Corollary 3.2", "Regret grows at most like the square of the length of the features.",
-                f"Slope of log mean regret over log d, {self._span('d')}, V = sqrt(I T), T = 500.",
-                self._judged(records, "d", SABR, below(2.0)),
-                "Most of this regret is the queue left at the end, which has nothing to do with d; and normalised features "
-                "with positive entries are the more alike the longer they are.",
+                "regret-in-d", "Corollary 3.2",
+                statement="Regret grows at most like the square of the length of the features.",
+                test=f"Slope of log mean regret over log d, {self._span('d')}, V = sqrt(I T), T = 500.",
+                findings=self._judged(records, "d", SABR, below(2.0)),
+                note="Most of this regret is the queue left at the end, which does not depend on d; and the longer "
+                "normalised features with positive entries are, the more similar they are.",
             ),
             Claim(
-                "regret-without-J", "Corollary 3.2", "The regret of SABR does not depend on the number of server classes.",
-                f"Slope of log mean regret over log J, {self._span('J')}, 12 servers in all, load 0.25, "
-                f"T = {self._sweeps['J'].horizon}; no dependence means within {MARGIN:g} of zero, our choice.",
-                self._judged(records, "J", SABR, between(-MARGIN, MARGIN)),
+                "regret-without-J", "Corollary 3.2",
+                statement="The regret of SABR does not depend on the number of server classes.",
+                test=f"Slope of log mean regret over log J, {self._span('J')}, 12 servers in all, load 0.25, T = "
+                f"{self._sweeps['J'].horizon}; no dependence means within {MARGIN:g} of zero, our choice.",
+                findings=self._judged(records, "J", SABR, between(-MARGIN, MARGIN)),
             ),
         ]  # fmt: skip
 
     def _claims_on_ugda(self, records: Records) -> list[Claim]:
-        def gaps(name: str, claimed: Range) -> tuple[Finding, ...]:
+        def gaps(name: str, claimed: ClaimedRange) -> tuple[Finding, ...]:
             text = "slope less that of SABR with Thompson sampling"
             found = {line: self._slope(records, name, line, less=SABR[0]) for line in UGDA}
             return tuple(Finding(f"{_full(line)}: {text}", effect, claimed) for line, effect in found.items())
@@ -155,26 +242,31 @@ class Scaling(Figure):
         linear = self._judged(records, "T", UGDA, above(1.0 - MARGIN))
         return [
             Claim(
-                "ugda-linear-in-T", "Section 5.2", "The regret of UGDA-OL grows linearly in T, that of SABR more slowly.",
-                f"Slope of log mean regret over log T, {self._span('T')}, V = sqrt(I T), where linear means at least "
-                f"{1 - MARGIN:g}, our choice; and the difference of slopes.", linear + gaps("T", above(0.0)),
-                "The paper argues from the bounds. With an index per job UGDA-OL cannot learn jobs of one unit; with one "
-                "per class pair it does, but late: its bonus is made for noise of scale one.",
+                "ugda-linear-in-T", "Section 5.2",
+                statement="The regret of UGDA-OL grows linearly in T, that of SABR more slowly.",
+                test=f"Slope of log mean regret over log T, {self._span('T')}, V = sqrt(I T), where linear means at "
+                f"least {1 - MARGIN:g}, our choice; and the difference of slopes.",
+                findings=linear + gaps("T", above(0.0)),
+                note="The paper argues from the bounds. With an index per job UGDA-OL cannot learn from jobs of one "
+                "unit; with an index per class pair it learns, but late: its bonus is made for noise of scale one.",
             ),
             Claim(
-                "ugda-grows-with-J", "Section 3.2", "The regret of UGDA-OL grows with the number of server classes.",
-                f"Slope of log mean regret over log J, {self._span('J')}, and what it has above that of SABR.",
-                self._judged(records, "J", UGDA, above(0.0)) + gaps("J", above(0.0)),
+                "ugda-grows-with-J", "Section 3.2",
+                statement="The regret of UGDA-OL grows with the number of server classes.",
+                test=f"Slope of log mean regret over log J, {self._span('J')}, and its difference from that of SABR.",
+                findings=self._judged(records, "J", UGDA, above(0.0)) + gaps("J", above(0.0)),
             ),
         ]  # fmt: skip
 
-    def _judged(self, records: Records, name: str, lines: tuple[str, ...], claimed: Range) -> tuple[Finding, ...]:
+    def _judged(
+        self, records: Records, name: str, lines: tuple[str, ...], claimed: ClaimedRange
+    ) -> tuple[Finding, ...]:
         """Return a finding on the slope of each of the lines that the sweep has."""
         chosen = [line for line in lines if line in self._sweeps[name].lines]
         return tuple(Finding(_full(line), self._slope(records, name, line), claimed) for line in chosen)
 
     def _slope(self, records: Records, name: str, line: str, less: str | None = None) -> Effect:
-        """Return the slope of a line, less that of another where one is named."""
+        """Return the slope of a line, less that of another line if `less` names one."""
         sweep = self._sweeps[name]
         values = sweep.values
 
@@ -188,7 +280,7 @@ class Scaling(Figure):
         return effects.estimate(statistic, self.options.count, "slope")
 
     @property
-    def _sweeps(self) -> dict[str, Sweep]:
+    def _sweeps(self) -> dict[str, ScalingSweep]:
         return self.options.pick(SWEEPS, quick=QUICK)
 
     def _span(self, name: str) -> str:
@@ -196,7 +288,7 @@ class Scaling(Figure):
         return f"{name} from {values[0]:,} to {values[-1]:,}"
 
 
-def _name(sweep: Sweep, line: str, value: int) -> str:
+def _name(sweep: ScalingSweep, line: str, value: int) -> str:
     return f"{sweep.name} = {value}, {line}"
 
 
@@ -204,13 +296,7 @@ def _full(line: str) -> str:
     return f"SABR, {line}" if line in SABR else line
 
 
-def _drift(record: Record) -> Effect:
-    """Return the growth of regret per slot in the second half of the run."""
-    path, half = record.paths["regret"].astype(np.float64), len(record.slot) // 2
-    return effects.mean((path[:, -1] - path[:, half]) / float(record.slot[-1] - record.slot[half]), "per slot")
-
-
-def _draw_sweep(axes: Axes, table: Table, sweep: Sweep) -> None:
+def _draw_sweep(axes: Axes, table: Table, sweep: ScalingSweep) -> None:
     """Draw the lines of one sweep on log axes, their slopes at the right."""
     points = Table([row for row in table.rows if "x" in row])
     for policy in points.distinct("policy"):
@@ -224,7 +310,7 @@ def _draw_sweep(axes: Axes, table: Table, sweep: Sweep) -> None:
 
 
 def _write_slopes(axes: Axes, table: Table, points: Table) -> None:
-    """Write each slope beside the end of its line, moved apart where lines meet."""
+    """Write each slope next to the end of its line; slopes of close lines are moved apart."""
     low, high = np.log(axes.get_ylim())
     ends = {str(p): points.where(policy=p).last() for p in points.distinct("policy") if p != GUIDE}
     places = {p: max(0.0, float(np.log(max(end, 1e-9)) - low) / (high - low)) for p, end in ends.items()}

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-import numpy as np
 from matplotlib.figure import Figure as Drawing
 
-from bilinq.arrays import IntArray
+from bilinq.experiments import PlannedRun, Record
 from bilinq.lab import effects, style
 from bilinq.lab.claims import Claim, Finding, above, between
 from bilinq.lab.effects import Effect, number
-from bilinq.lab.figure import Figure, Records
+from bilinq.lab.figure import Figure, Records, Table, curves
 from bilinq.lab.presets import PRESETS
-from bilinq.lab.runs import Record, Run
-from bilinq.lab.runs.trace import Trace
-from bilinq.lab.style import Look
-from bilinq.lab.table import Table, curves
+from bilinq.lab.trace import Trace
 from bilinq.policies import Policy
 
 TRACE = Trace()
-"""As the paper has it: raw features, zero reward for pairs that were not seen."""
+"""The paper's choices: raw features, zero reward for pairs that were not seen."""
 MODEL = "features normalised, unseen pairs predicted, rewards at most 1"
 OTHERS = {
     "features normalised": Trace(features="normalised"),
@@ -28,31 +22,24 @@ OTHERS = {
     MODEL: Trace(features="normalised", unseen="predicted", rewards="scaled"),
     "only classes whose pairs were all seen": Trace(unseen="left out"),
 }
-"""Other ways to make a problem of the trace."""
+"""Other ways to turn the trace into a problem."""
 MOST = 50
-"""Replications; all share the problem and the arrivals, so that they differ less than random instances."""
+"""Replications at most; all share the problem and the arrivals, so they differ less than random instances."""
 STEPS = (0.5, 0.75, 1.3)
 """Multiples of V at which SABR is run too, to compare at an equal queue."""
 MARGIN = 1.25
 """Queues whose ratio is within this factor count as comparable."""
-LOOKS = {
-    "UGDA-OL": Look(style.ORANGE),
-    "SABR": Look(style.BLUE),
-    "UGDA-OL, per class pair": Look(style.AMBER, thin=True),
-    "SABR, Thompson sampling": Look(style.SKY, thin=True),
-    "rewards known": Look(style.GREY, dashed=True),
-}
 
 
-class TraceComparison(Figure):
+class TraceComparisonFigure(Figure):
     """Cumulative reward and collections in the system under SABR and UGDA-OL."""
 
     name = "trace_comparison"
     title = "SABR against UGDA-OL on the cluster trace"
     where = "Appendix, experiments using real-world data"
 
-    def runs(self) -> dict[str, Run]:
-        """Return both policies under every preset, and as published on other problems made of the trace."""
+    def runs(self) -> dict[str, PlannedRun]:
+        """Return both policies under every preset, and as published on other problems made from the trace."""
         V = TRACE.V()
         runs = {"known": self._run(TRACE, PRESETS["published"].known(V))}
         for name, preset in PRESETS.items():
@@ -74,26 +61,22 @@ class TraceComparison(Figure):
         lines = {"UGDA-OL": f"{shown} UGDA-OL", "SABR": f"{shown} SABR", "rewards known": "known"}
         if shown != "calibrated":
             lines |= {"UGDA-OL, per class pair": "calibrated UGDA-OL", "SABR, Thompson sampling": "calibrated SABR"}
-        return curves({label: records[lines[label]] for label in LOOKS if label in lines}, ("reward", "queue"))
+        return curves(
+            {label: records[lines[label]] for label in style.POLICY_LOOKS if label in lines}, ("reward", "queue")
+        )
 
     def draw(self, table: Table) -> Drawing:
         """Draw cumulative reward on the left, the queue on the right."""
-        figure, (left, right) = style.panels()
-        for policy in table.distinct("policy"):
-            mine = table.where(policy=policy)
-            style.curve(left, mine.where(measure="reward"), LOOKS[str(policy)], str(policy))
-            style.curve(right, mine.where(measure="queue"), LOOKS[str(policy)])
-        style.label(left, "Cumulative reward")
-        style.label(right, "Collections in the system")
-        for axes in (left, right):
+        titles = {"reward": "Cumulative reward", "queue": "Collections in the system"}
+        figure, panels = style.lines(table, style.POLICY_LOOKS, titles)
+        for axes in panels:
             axes.set_ylim(bottom=0.0)
-        style.legend(figure, left)
         return figure
 
     def caption(self, table: Table) -> str:
-        """Say where the lines end, and what there is to know about the trace."""
+        """Return where the lines end, and what to know about the trace."""
         ends = {str(p): number(table.where(policy=p, measure="reward").last()) for p in table.distinct("policy")}
-        queue = {str(p): number(_average(table.where(policy=p, measure="queue"))) for p in table.distinct("policy")}
+        queue = {str(p): number(table.where(policy=p, measure="queue").average()) for p in table.distinct("policy")}
         pairs, seen = TRACE.example.mean_reward.size, len(TRACE.digest.pairs)
         return (
             f"{self._collections()} collections of cell a, {self._slots():,} slots of 5 s, all policies at V = "
@@ -104,7 +87,7 @@ class TraceComparison(Figure):
         )
 
     def claims(self, records: Records) -> list[Claim]:
-        """Judge reward and queue as the paper made the problem, and as others may."""
+        """Judge reward and queue on the paper's problem and on the other ones."""
         rewards, queues = [], []
         for condition, (sabr, ugda) in self._pairs(records).items():
             more = effects.difference(sabr.samples["reward"], ugda.samples["reward"], "reward")
@@ -116,22 +99,22 @@ class TraceComparison(Figure):
         return [
             Claim(
                 "trace-reward-above-ugda", "Appendix, real-world data",
-                "SABR collects more reward than UGDA-OL on the trace.",
-                f"Cumulative reward of SABR less that of UGDA-OL over the {self._slots():,} slots at the public "
-                "code's V; and at the V at which SABR has UGDA-OL's queue. Where not said otherwise the problem is made "
-                "as in the paper, and where no preset is named both run as published.", tuple(rewards),
-                "The public code itself gave 129 to 156 for SABR and 111 to 116 for UGDA-OL in three runs.",
+                statement="SABR collects more reward than UGDA-OL on the trace.",
+                test=f"Cumulative reward of SABR less that of UGDA-OL over the {self._slots():,} slots at the public "
+                "code's V, and at the V at which SABR has UGDA-OL's queue. By default the problem is made as in the "
+                "paper, and both policies run as published.", findings=tuple(rewards),
+                note="The public code itself gave 129 to 156 for SABR and 111 to 116 for UGDA-OL in three runs.",
             ),
             Claim(
                 "trace-queue-like-ugda", "Appendix, real-world data",
-                "SABR and UGDA-OL have comparable mean queues on the trace.",
-                f"Time-average queue of SABR over that of UGDA-OL, both at the public code's V; comparable means within a "
-                f"factor of {MARGIN:g}, our choice.", tuple(queues),
+                statement="SABR and UGDA-OL have comparable mean queues on the trace.",
+                test="Time-average queue of SABR over that of UGDA-OL, both at the public code's V; comparable means "
+                f"within a factor of {MARGIN:g}, our choice.", findings=tuple(queues),
             ),
         ]  # fmt: skip
 
-    def _run(self, trace: Trace, policy: Policy) -> Run:
-        return replace(self.options.run(trace, policy, self._slots()), replications=self._replications())
+    def _run(self, trace: Trace, policy: Policy) -> PlannedRun:
+        return self.options.run(trace, policy, self._slots(), most=MOST)
 
     def _replications(self) -> int:
         return min(self.options.count, MOST)
@@ -161,18 +144,7 @@ class TraceComparison(Figure):
         return self.options.pick(OTHERS, quick={MODEL: OTHERS[MODEL]})
 
 
-def _average(table: Table) -> float:
-    return float(table.numbers("mean").mean())
-
-
 def _at_equal_queue(records: Records, name: str) -> Effect:
     """Return SABR's reward less UGDA-OL's at UGDA-OL's queue."""
-    baseline = records[f"{name} UGDA-OL"]
     sabr = [records[f"{name} SABR"], *(record for key, record in records.items() if key.startswith(f"{name} SABR x"))]
-
-    def statistic(keep: IntArray) -> float:
-        queue, reward = (np.array([r.samples[m][keep].mean() for r in sabr]) for m in ("queue", "reward"))
-        level = float(baseline.samples["queue"][keep].mean())
-        return effects.at_level(level, queue, reward) - float(baseline.samples["reward"][keep].mean())
-
-    return effects.estimate(statistic, baseline.replications, "reward")
+    return effects.gap_at_equal_queue(sabr, records[f"{name} UGDA-OL"], "reward")

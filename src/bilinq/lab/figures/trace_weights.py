@@ -7,34 +7,33 @@ from dataclasses import replace
 import numpy as np
 from matplotlib.figure import Figure as Drawing
 
+from bilinq.experiments import PlannedRun, Record
 from bilinq.lab import effects, style
 from bilinq.lab.claims import Claim, Finding, above
 from bilinq.lab.effects import Effect, number
-from bilinq.lab.figure import Figure, Records
+from bilinq.lab.figure import Figure, Records, Table, curves
 from bilinq.lab.presets import PRESETS
-from bilinq.lab.runs import Record, Run
-from bilinq.lab.runs.trace import Trace
 from bilinq.lab.style import Look
-from bilinq.lab.table import Table, curves
+from bilinq.lab.trace import Trace
 from bilinq.policies import KnownRewards, Policy
 
 TRACE = Trace()
 COSTS = tuple(TRACE.example.holding_cost.tolist())
 """The paper's: 7/4 for two classes, 1/4 for two, 1 for one."""
 MOST = 50
-"""Replications; all share the problem and the arrivals."""
+"""Replications at most; all share the problem and the arrivals."""
 CONTROL = "W-SABR at SABR's V"
 LOOKS = {"SABR": Look(style.BLUE), "W-SABR": Look(style.ORANGE), CONTROL: Look(style.GREY, dashed=True)}
 
 
-class TraceWeights(Figure):
+class TraceWeightsFigure(Figure):
     """Holding cost and cumulative reward of SABR and W-SABR, with W-SABR at SABR's V as a control."""
 
     name = "trace_weights"
     title = "Weights on the cluster trace"
     where = "Appendix, experiments using real-world data"
 
-    def runs(self) -> dict[str, Run]:
+    def runs(self) -> dict[str, PlannedRun]:
         """Return SABR, W-SABR and the control under every preset and with rewards known."""
         own, equal = TRACE.V(COSTS), TRACE.V()
         policies: dict[str, Policy] = {}
@@ -45,7 +44,8 @@ class TraceWeights(Figure):
                 f"{name} {CONTROL}": preset.sabr(equal, COSTS),
             }
         policies |= {"known SABR": KnownRewards(V=equal), f"known {CONTROL}": KnownRewards(V=equal, weight=COSTS)}
-        return {name: self._run(policy) for name, policy in policies.items()}
+        slots = self.options.pick(TRACE.slots, quick=TRACE.slots // 4)
+        return {name: self.options.run(TRACE, policy, slots, most=MOST) for name, policy in policies.items()}
 
     def table(self, records: Records) -> Table:
         """Return the mean paths of the shown preset."""
@@ -54,27 +54,21 @@ class TraceWeights(Figure):
 
     def draw(self, table: Table) -> Drawing:
         """Draw holding cost on the left, cumulative reward on the right."""
-        figure, (cost, reward) = style.panels()
-        for label, look in LOOKS.items():
-            style.curve(cost, table.where(policy=label, measure="holding_cost"), look, label)
-            style.curve(reward, table.where(policy=label, measure="reward"), look)
-        style.label(cost, "Holding cost")
-        style.label(reward, "Cumulative reward")
-        for axes in (cost, reward):
+        figure, panels = style.lines(table, LOOKS, {"holding_cost": "Holding cost", "reward": "Cumulative reward"})
+        for axes in panels:
             axes.set_ylim(bottom=0.0)
-        style.legend(figure, cost)
         return figure
 
     def caption(self, table: Table) -> str:
-        """Say what is due to the weights, and what to V."""
-        cost = {label: number(_average(table.where(policy=label, measure="holding_cost"))) for label in LOOKS}
+        """Return what is due to the weights, and what to V."""
+        cost = {label: number(table.where(policy=label, measure="holding_cost").average()) for label in LOOKS}
         reward = {label: number(table.where(policy=label, measure="reward").last()) for label in LOOKS}
         return (
             f"Averaged over time the holding cost is {cost['SABR']} for SABR (V = {number(TRACE.V())}) and {cost['W-SABR']} "
             f"for W-SABR (V = {number(TRACE.V(COSTS))}), each at the V of the public code's rule; the cumulative reward is "
             f"{reward['SABR']} and {reward['W-SABR']}. The dashed line is the control, W-SABR with SABR's V: cost "
-            f"{cost[CONTROL]}, reward {reward[CONTROL]}. What remains of the gap there is due to the weights, the rest to "
-            f"the smaller V, which serves more. {min(self.options.count, MOST)} replications of the same arrivals."
+            f"{cost[CONTROL]}, reward {reward[CONTROL]}. The part of the gap that remains there is due to the weights, the "
+            f"rest to the smaller V, which serves more. {min(self.options.count, MOST)} replications of the same arrivals."
         )
 
     def claims(self, records: Records) -> list[Claim]:
@@ -82,25 +76,21 @@ class TraceWeights(Figure):
         pairs = _pairs(records)
         cost = [Finding(text, _share(w, s, "holding_cost"), above(0.5)) for text, (w, s) in pairs.items()]
         reward = [Finding(text, _share(s, w, "reward"), above(0.5)) for text, (w, s) in pairs.items()]
-        test = "Share of slots, from the first arrival on, in which the mean of W-SABR is better; most means over half."
+        test = "Share of slots since the first arrival in which the mean of W-SABR is better; most means over half."
         return [
             Claim(
                 "trace-weights-cost", "Appendix, real-world data",
-                "W-SABR has a lower mean holding cost than SABR in most time steps.", test, tuple(cost),
+                statement="W-SABR has a lower mean holding cost than SABR in most time steps.",
+                test=test, findings=tuple(cost),
             ),
             Claim(
                 "trace-weights-reward", "Appendix, real-world data",
-                "W-SABR has a higher cumulative reward than SABR in most time steps.", test, tuple(reward),
-                "The public code's rule gives W-SABR a smaller V. A smaller V serves more units in the same time, and the "
-                "largest collections have more units than any policy here serves.",
+                statement="W-SABR has a higher cumulative reward than SABR in most time steps.",
+                test=test, findings=tuple(reward),
+                note="The public code's rule gives W-SABR a smaller V. A smaller V serves more units in the same "
+                "time, and the largest collections have more units than any policy here serves.",
             ),
         ]  # fmt: skip
-
-    def _run(self, policy: Policy) -> Run:
-        return replace(
-            self.options.run(TRACE, policy, self.options.pick(TRACE.slots, quick=TRACE.slots // 4)),
-            replications=min(self.options.count, MOST),
-        )
 
 
 def _pairs(records: Records) -> dict[str, tuple[Record, Record]]:
@@ -116,7 +106,7 @@ def _pairs(records: Records) -> dict[str, tuple[Record, Record]]:
 
 
 def _share(lower: Record, higher: Record, measure: str) -> Effect:
-    """Return in which share of the slots one mean is below the other."""
+    """Return the share of the slots in which one mean is below the other."""
     first = min(slot for slot, _, _ in _jobs()) + 1
     gap = (higher.paths[measure] - lower.paths[measure])[:, lower.slot >= first].astype(np.float64)
     share = effects.estimate(lambda keep: float((gap[keep].mean(axis=0) > 0.0).mean()), len(gap), "of the slots")
@@ -126,7 +116,3 @@ def _share(lower: Record, higher: Record, measure: str) -> Effect:
 def _jobs() -> list[list[int]]:
     jobs: list[list[int]] = TRACE.digest.arrivals(slot=TRACE.slot).jobs.tolist()
     return jobs
-
-
-def _average(table: Table) -> float:
-    return float(table.numbers("mean").mean())

@@ -10,26 +10,23 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
 from bilinq.arrays import Array, IntArray
+from bilinq.experiments import PlannedRun, Record, Synthetic
 from bilinq.lab import effects, style
 from bilinq.lab.claims import Claim, Finding, below
 from bilinq.lab.effects import Effect, number
-from bilinq.lab.figure import Figure, Records
-from bilinq.lab.once import once
-from bilinq.lab.presets import PRESETS, least_bound, order, published
-from bilinq.lab.runs import Record, Run, Synthetic
-from bilinq.lab.style import Look
-from bilinq.lab.table import Table
-from bilinq.lab.ticks import log_axis
+from bilinq.lab.figure import Figure, Records, Table
+from bilinq.lab.presets import PRESETS, least_bound, order, published, serve_once
+from bilinq.lab.style import Look, log_axis
 from bilinq.policies import KnownRewards, Policy
 
 SLOTS = 500
 TINY, SMALL = 1 / 32, 1 / 8
 STEPS = (TINY, SMALL, 1 / 4, 2.0)
-"""Multiples of sqrt(I T) that are run besides the rules for V."""
+"""Multiples of sqrt(I T) that are run in addition to the rules for V."""
 RULES = {"V = sqrt(I T)": order, "V of the public code": published, "V at the least bound": least_bound}
 MARKS = {"V = sqrt(I T)": "o", "V of the public code": "s", "V at the least bound": "D"}
 MARGIN = 0.1
-"""How far above one the slope of a queue that grows linearly may come out."""
+"""How far above one the measured slope of a queue that grows linearly may be."""
 
 Maker = Callable[[float], Policy]
 DRAWN: dict[str, Maker] = {
@@ -39,8 +36,8 @@ DRAWN: dict[str, Maker] = {
     "rewards known": lambda V: KnownRewards(V=V),
 }
 SINGLE: dict[str, Maker] = {
-    "Thompson sampling": lambda V: once(PRESETS["calibrated"].sabr(V)),
-    "rewards known": lambda V: once(KnownRewards(V=V)),
+    "Thompson sampling": lambda V: serve_once(PRESETS["calibrated"].sabr(V)),
+    "rewards known": lambda V: serve_once(KnownRewards(V=V)),
 }
 LOOKS = {
     "Thompson sampling": Look(style.BLUE),
@@ -52,7 +49,7 @@ LOOKS = {
 
 @dataclass(frozen=True)
 class Scene:
-    """Where V is varied: how texts call it, a setting, and the policies by the name of their line."""
+    """Where V is varied: its name in texts, a setting, and the policies by the name of their line."""
 
     text: str
     setting: Synthetic
@@ -67,14 +64,14 @@ SCENES = {
 """By the letter of the panel."""
 
 
-class Tradeoff(Figure):
+class TradeoffFigure(Figure):
     """Regret over the time-average queue along V, under the paper's draws and without double pay."""
 
     name = "tradeoff"
     title = "What V trades"
     where = "Remark 3.6, Theorem 3.4"
 
-    def runs(self) -> dict[str, Run]:
+    def runs(self) -> dict[str, PlannedRun]:
         """Return every policy of every scene at every V."""
         return {
             _name(key, policy, step): self.options.run(scene.setting, make(V), self.slots)
@@ -107,7 +104,7 @@ class Tradeoff(Figure):
         return figure
 
     def caption(self, table: Table) -> str:
-        """Say which V is best, and what the rules give."""
+        """Return which V is best, and the regret of the rules for V."""
 
         def least(key: str) -> str:
             mine = table.where(scene=key, policy="Thompson sampling")
@@ -119,8 +116,8 @@ class Tradeoff(Figure):
 
         return (
             f"T = {self.slots}; along each line V grows from left to right, marks show the rules for V. (a) Small V puts "
-            "several servers on one job, all are paid, and regret turns negative. (b) and (c) leave no job to two servers: "
-            f"with Thompson sampling the best V tried is then {least('b')} at load 0.25 and {least('c')} at load 0.5, "
+            "several servers on one job, all are paid, and regret becomes negative. In (b) and (c) no job has two servers: "
+            f"with Thompson sampling the best V tried is {least('b')} at load 0.25 and {least('c')} at load 0.5, "
             f"where sqrt(I T) gives {at('b', 'V = sqrt(I T)')} and {at('c', 'V = sqrt(I T)')}, and the V at the "
             f"least bound {at('b', 'V at the least bound')} and {at('c', 'V at the least bound')}. (d) The queue of "
             "the last quarter under the paper's draws; dotted: proportional to V."
@@ -137,10 +134,10 @@ class Tradeoff(Figure):
             for policy in SCENES[key].policies
         ]
         return Claim(
-            "queue-linear-in-V", "Theorem 3.4", "The queue grows with V, and at most linearly.",
-            f"Slope of log mean queue, last quarter of {self.slots} slots, over log V from an eighth to twice sqrt(I T); at "
-            f"most 1 and {MARGIN:g} more for noise, our choice.", tuple(findings),
-            "Slopes are close to 1: the queue is proportional to V, as the rule of thumb of Eq. (21) says.",
+            "queue-linear-in-V", "Theorem 3.4", statement="The queue grows with V, at most linearly.",
+            test=f"Slope of log mean queue, last quarter of {self.slots} slots, over log V from an eighth to twice "
+            f"sqrt(I T); at most 1 and {MARGIN:g} more for noise, our choice.", findings=tuple(findings),
+            note="Slopes are close to 1: the queue is proportional to V, as the rule of thumb of Eq. (21) predicts.",
         )  # fmt: skip
 
     def _regret_claim(self, records: Records) -> Claim:
@@ -155,11 +152,12 @@ class Tradeoff(Figure):
         ]
         return Claim(
             "V-lowers-regret", "Remark 3.6, Corollary 3.2",
-            "V trades regret for queue: up to the order sqrt(I T) a larger V lowers regret.",
-            f"Change of regret after {self.slots} slots as V grows, the same instances and arrivals.", tuple(findings),
-            "Regret has three parts: jobs left in the queue (grows with V); servers taken in haste (falls with V, where "
-            "good servers are short); and, under the paper's draws, pay for serving one job twice (negative, large for "
-            "small V). The bound's term I T / V covers the second.",
+            statement="V trades regret for queue: up to the order sqrt(I T) a larger V lowers regret.",
+            test=f"Change of regret after {self.slots} slots as V grows, the same instances and arrivals.",
+            findings=tuple(findings),
+            note="Regret has three parts: jobs left in the queue (grows with V); jobs sent to a worse server too "
+            "early (falls with V, if good servers are scarce); and, under the paper's draws, pay for serving one job "
+            "twice (negative, large for small V). The term I T / V of the bound covers the second.",
         )  # fmt: skip
 
     def _rule_claim(self, records: Records) -> Claim:
@@ -171,10 +169,12 @@ class Tradeoff(Figure):
         ]
         least, usual = (number(rule(Synthetic().example, self.slots)) for rule in (least_bound, order))
         return Claim(
-            "least-bound-V-is-good", "Section 5.1", "To minimise the regret bound over V is a good way to choose V.",
-            f"Regret at the V that minimises the bound less regret at V = sqrt(I T), after {self.slots} slots; V is {least} "
-            f"and {usual} at load 0.25.", tuple(findings),
-            "The paper says that V was chosen so, but not what it was. At this V the queue is still filling at the end.",
+            "least-bound-V-is-good", "Section 5.1",
+            statement="Minimising the regret bound over V is a good way to choose V.",
+            test=f"Regret at the V that minimises the bound less regret at V = sqrt(I T), after {self.slots} slots; V "
+            f"is {least} and {usual} at load 0.25.", findings=tuple(findings),
+            note="The paper says that V was chosen in this way, but gives no value. At this V the queue still grows "
+            "at the end.",
         )  # fmt: skip
 
     def _grid(self, key: str) -> dict[str, float]:
@@ -186,7 +186,7 @@ class Tradeoff(Figure):
         return dict(sorted(grid.items(), key=lambda entry: entry[1]))
 
     def _growth(self, records: Records, key: str, policy: str) -> Effect:
-        """Return the slope of the queue over V where it has had time to fill."""
+        """Return the slope of the queue over V, for the V at which the queue has had time to fill."""
         scale = order(SCENES[key].setting.example, self.slots)
         grid = {name: V for name, V in self._grid(key).items() if SMALL * scale <= V <= 2.0 * scale}
         queues = [_late(records[_name(key, policy, name)]) for name in grid]
@@ -218,7 +218,7 @@ def _change(records: Records, key: str, policy: str, start: str, end: str) -> Ef
 
 
 def _draw_scene(axes: Axes, table: Table, title: str) -> None:
-    """Draw regret over the queue as far as V = sqrt(I T), and say where the V at the least bound lies beyond."""
+    """Draw regret over the queue up to V = sqrt(I T), with a text for the V at the least bound, which is outside."""
     for policy in table.distinct("policy"):
         mine = table.where(policy=policy)
         style.curve(axes, mine, LOOKS[str(policy)], str(policy), x="queue")

@@ -6,20 +6,19 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
-from bilinq.arrays import Array, IntArray
+from bilinq.arrays import Array
+from bilinq.experiments import PlannedRun, Record, Synthetic
 from bilinq.lab import effects, style
 from bilinq.lab.claims import Claim, Finding, above, below, between
 from bilinq.lab.effects import Effect, number
-from bilinq.lab.figure import Figure, Records
+from bilinq.lab.figure import Figure, Records, Table, class_curves, curves
 from bilinq.lab.presets import PRESETS
-from bilinq.lab.runs import Record, Run, Synthetic
 from bilinq.lab.style import Look
-from bilinq.lab.table import Table, class_curves, curves
 from bilinq.policies import KnownRewards, Policy
 
 COSTS = (7 / 4,) * 5 + (1 / 4,) * 5
-"""Holding costs of the paper: the first half of the classes is dear."""
-DEAR, CHEAP = slice(0, 5), slice(5, 10)
+"""Holding costs of the paper: the first half of the classes is expensive."""
+EXPENSIVE, CHEAP = slice(0, 5), slice(5, 10)
 SETTING = Synthetic(holding_cost=COSTS)
 STEPS = (0.25, 0.45, 0.7, 1.0)
 """Multiples of SABR's V at which W-SABR is run too, to compare at an equal queue."""
@@ -33,16 +32,16 @@ LOOKS = {
 }
 
 
-class Weights(Figure):
+class WeightsFigure(Figure):
     """Holding cost and regret of SABR and W-SABR, and the queue of every class under each."""
 
     name = "weights"
     title = "Weights that match holding costs"
     where = "Figure 4"
 
-    def runs(self) -> dict[str, Run]:
+    def runs(self) -> dict[str, PlannedRun]:
         """Return SABR, W-SABR and W-SABR at SABR's V under every preset, and with rewards known."""
-        runs: dict[str, Run] = {}
+        runs: dict[str, PlannedRun] = {}
         for name, preset in PRESETS.items():
             V, by_class = self._V(name), name == self.options.preset
             policies: dict[str, Policy] = {f"{name} SABR": preset.sabr(V)}
@@ -81,9 +80,9 @@ class Weights(Figure):
         return figure
 
     def caption(self, table: Table) -> str:
-        """Say what the weights do, and what the smaller V does."""
+        """Return what the weights do, and what the smaller V does."""
         shown = self.options.preset
-        cost = {str(p): _average(table.where(policy=p, measure="holding_cost")) for p in table.distinct("policy")}
+        cost = {str(p): table.where(policy=p, measure="holding_cost").average() for p in table.distinct("policy")}
         text = (
             f"Half of the classes cost 7/4 per job and slot, half 1/4. Averaged over time the holding cost is "
             f"{number(cost['SABR'])} for SABR (V = {number(self._V(shown))}) and {number(cost['W-SABR'])} for W-SABR "
@@ -91,14 +90,10 @@ class Weights(Figure):
         )
         if CONTROL in cost:
             middle = (cost["SABR"] + cost["W-SABR"]) / 2
-            share = (
-                "so most of the gain in (a) comes from"
-                if cost[CONTROL] > middle
-                else "so little of the gain in (a) is due to"
-            )
+            share = "most" if cost[CONTROL] > middle else "little"
             text += (
-                f" The dashed line is the control: W-SABR with SABR's V costs {number(cost[CONTROL])}, {share} the smaller "
-                "V that the rule gives to W-SABR."
+                f" The dashed line is the control: W-SABR with SABR's V costs {number(cost[CONTROL])}, so {share} of the "
+                "gain in (a) comes from the smaller V that the rule gives to W-SABR."
             )
         return text + " In (c) and (d) thin lines are single classes and thick ones the mean of a cost group."
 
@@ -125,11 +120,13 @@ class Weights(Figure):
         known = _cost(records["known, weighted"], records["known"])
         findings.append(Finding(f"rewards known, both at V = {number(self._V('published'))}", known, below(1.0)))
         return Claim(
-            "weights-lower-cost", "Section 5.2, Figure 4 (a)", "W-SABR has a lower overall holding cost than SABR.",
-            "Time-average holding cost of W-SABR over that of SABR, same instances and arrivals; each "
-            "at the V of its rule, both at SABR's V, and at the V at which W-SABR has SABR's total queue.", tuple(findings),
-            "By Eq. (21) weights that match the costs leave the stationary holding cost as it was when costs average one, "
-            "and lengthen the queue: judge the gain at an equal V.",
+            "weights-lower-cost", "Section 5.2, Figure 4 (a)",
+            statement="W-SABR has a lower overall holding cost than SABR.",
+            test="Time-average holding cost of W-SABR over that of SABR, same instances and arrivals: each at the V "
+            "of its rule, both at SABR's V, and at the V at which W-SABR has SABR's total queue.",
+            findings=tuple(findings),
+            note="By Eq. (21), if costs average one, weights that match the costs do not change the stationary "
+            "holding cost, and they make the queue longer: judge the gain at an equal V.",
         )  # fmt: skip
 
     def _regret_claim(self, records: Records) -> Claim:
@@ -143,43 +140,45 @@ class Weights(Figure):
                 condition = f"{preset.text}, both at V = {number(self._V(name))}"
                 findings.append(Finding(condition, equal, between(1 / MARGIN, MARGIN)))
         return Claim(
-            "weights-similar-regret", "Section 5.2, Figure 4 (b)", "W-SABR and SABR have similar regret.",
-            f"Regret of W-SABR over that of SABR after {self.slots} slots; similar means within a factor of "
-            f"{MARGIN:g}, our choice.", tuple(findings),
-            "Jobs that still wait at the end count as regret, and W-SABR holds more of them at the same V.",
+            "weights-similar-regret", "Section 5.2, Figure 4 (b)", statement="W-SABR and SABR have similar regret.",
+            test=f"Regret of W-SABR over that of SABR after {self.slots} slots; similar means within a factor of "
+            f"{MARGIN:g}, our choice.", findings=tuple(findings),
+            note="Jobs that still wait at the end count as regret, and W-SABR has more of them at the same V.",
         )  # fmt: skip
 
     def _order_claim(self, records: Records) -> Claim:
         findings = []
         for name, preset in PRESETS.items():
             sabr, weighted = records[f"{name} SABR"], records[f"{name} W-SABR"]
-            dear, cheap = _group(weighted, DEAR), _group(weighted, CHEAP)
+            expensive, cheap = _group(weighted, EXPENSIVE), _group(weighted, CHEAP)
             findings += [
                 Finding(f"{preset.text}, against low-cost classes",
-                        effects.ratio(dear, cheap, "times theirs"), below(1.0)),
+                        effects.ratio(expensive, cheap, "times theirs"), below(1.0)),
                 Finding(f"{preset.text}, against the same classes under SABR",
-                        effects.ratio(dear, _group(sabr, DEAR), "times theirs"), below(1.0)),
+                        effects.ratio(expensive, _group(sabr, EXPENSIVE), "times theirs"), below(1.0)),
             ]  # fmt: skip
         return Claim(
-            "weights-shorter-queues", "Section 5.2, Figure 4 (c)", "W-SABR keeps the queues of high-cost classes short.",
-            "Time-average queue of the high-cost classes under W-SABR over that of the low-cost "
-            "classes under W-SABR, and over that of the same classes under SABR.", tuple(findings),
+            "weights-shorter-queues", "Section 5.2, Figure 4 (c)",
+            statement="W-SABR keeps the queues of high-cost classes short.",
+            test="Time-average queue of the high-cost classes under W-SABR over that of the low-cost classes under "
+            "W-SABR, and over that of the same classes under SABR.", findings=tuple(findings),
         )  # fmt: skip
 
     def _even_claim(self, records: Records) -> Claim:
         findings = []
         for name, preset in PRESETS.items():
             sabr, weighted = records[f"{name} SABR"], records[f"{name} W-SABR"]
-            ratio = effects.ratio(_group(sabr, DEAR), _group(sabr, CHEAP), "high over low")
+            ratio = effects.ratio(_group(sabr, EXPENSIVE), _group(sabr, CHEAP), "high over low")
             spread = effects.difference(_spread(weighted), _spread(sabr), "difference")
             findings += [
                 Finding(f"{preset.text}, high-cost against low-cost classes", ratio, between(0.9, 1.1)),
                 Finding(f"{preset.text}, spread over classes, W-SABR less SABR", spread, above(0.0)),
             ]
         return Claim(
-            "equal-weights-even-queues", "Section 5.2, Figure 4 (d)", "SABR balances queues over classes more evenly.",
-            "Under SABR the ratio of the queues of both cost groups, even meaning within 10 %; and the "
-            "spread of queues over classes, W-SABR's coefficient of variation less SABR's.", tuple(findings),
+            "equal-weights-even-queues", "Section 5.2, Figure 4 (d)",
+            statement="SABR balances queues over classes more evenly.",
+            test="Under SABR the ratio of the queues of both cost groups, even meaning within 10 %; and the spread of "
+            "queues over classes, W-SABR's coefficient of variation less SABR's.", findings=tuple(findings),
         )  # fmt: skip
 
     @property
@@ -210,10 +209,6 @@ def _draw_classes(axes: Axes, table: Table, title: str) -> None:
     style.label(axes, title)
 
 
-def _average(table: Table) -> float:
-    return float(table.numbers("mean").mean())
-
-
 def _group(record: Record, classes: slice) -> Array:
     """Return the time-average queue of some classes together (R,)."""
     return np.asarray(record.samples["queue_of_class"][:, classes].sum(axis=1))
@@ -231,13 +226,5 @@ def _cost(one: Record, other: Record) -> Effect:
 
 def _cost_at_equal_queue(records: Records, name: str) -> Effect:
     """Return W-SABR's holding cost over SABR's at the V that gives W-SABR the queue of SABR."""
-    sabr = records[f"{name} SABR"].samples
-    weighted = [records[f"{name} W-SABR x{step}"].samples for step in STEPS]
-
-    def statistic(keep: IntArray) -> float:
-        queue, cost = (np.array([s[m][keep].mean() for s in weighted]) for m in ("queue", "holding_cost"))
-        return effects.at_level(float(sabr["queue"][keep].mean()), queue, cost) / float(
-            sabr["holding_cost"][keep].mean()
-        )
-
-    return effects.estimate(statistic, len(sabr["queue"]), "times SABR's")
+    weighted = [records[f"{name} W-SABR x{step}"] for step in STEPS]
+    return effects.ratio_at_equal_queue(weighted, records[f"{name} SABR"], "holding_cost", "times SABR's")

@@ -7,30 +7,29 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import StrMethodFormatter
 
-from bilinq.lab import style
+from bilinq.experiments import PlannedRun
+from bilinq.lab import effects, style
 from bilinq.lab.claims import Claim, Finding, above, between
-from bilinq.lab.effects import Effect, number
-from bilinq.lab.figure import Figure, Records
-from bilinq.lab.runs import Run
-from bilinq.lab.runs.trace import Trace
-from bilinq.lab.table import Table
+from bilinq.lab.effects import number
+from bilinq.lab.figure import Figure, Records, Table
+from bilinq.lab.trace import Trace
 from bilinq.traces import Digest
 
-SAID_UNTIL, SAID_COLLECTIONS, SAID_MACHINES, SAID_SLOTS = 5000, 71, 9526, 1100
-"""The window in seconds, and what the paper says is in it."""
+STATED_UNTIL, STATED_COLLECTIONS, STATED_MACHINES, STATED_SLOTS = 5000, 71, 9526, 1100
+"""The window in seconds, and what it contains according to the paper."""
 FEW, LARGEST = 3, 0.1
 """Units up to which a collection is small, and the share of collections that are called the largest."""
 
 
-class Workload(Figure):
-    """Collections over time, and how many have at least so many units."""
+class WorkloadFigure(Figure):
+    """Collections over time, and the distribution of their sizes."""
 
     name = "workload"
     title = "The trace: arrivals and sizes"
     where = "Appendix, characteristics of the input workload"
 
-    def runs(self) -> dict[str, Run]:
-        """Return none: the trace's digest has it all."""
+    def runs(self) -> dict[str, PlannedRun]:
+        """Return no runs: all numbers are in the digest of the trace."""
         return {}
 
     def table(self, records: Records) -> Table:
@@ -66,20 +65,20 @@ class Workload(Figure):
         return figure
 
     def caption(self, table: Table) -> str:
-        """Say how many collections there are, and how uneven they are."""
+        """Return how many collections there are, and how uneven they are."""
         digest, units = Trace().digest, _units(Trace().digest)
-        early = int((table.where(measure="arrived").numbers("second") <= SAID_UNTIL).sum())
+        early = int((table.where(measure="arrived").numbers("second") <= STATED_UNTIL).sum())
         return (
-            f"The paper's text speaks of {SAID_UNTIL:,} s, in which {early} collections were queued; its {SAID_SLOTS:,} "
-            f"slots of 5 s are {digest.until:,.0f} s, with {len(units)}. Half of the collections have {np.median(units):g} "
-            f"units or fewer; the largest has {units.max():,} of {units.sum():,}. A unit is an event row of an instance, as "
-            "in the public code."
+            f"The paper's text gives a window of {STATED_UNTIL:,} s, in which {early} collections were queued; its "
+            f"{STATED_SLOTS:,} slots of 5 s are {digest.until:,.0f} s, with {len(units)}. Half of the collections have "
+            f"{np.median(units):g} units or fewer; the largest has {units.max():,} of {units.sum():,}. A unit is an event "
+            "row of an instance, as in the public code."
         )
 
     def claims(self, records: Records) -> list[Claim]:
         """Judge the numbers that the paper states, and the skew."""
         digest = Trace().digest
-        arrived = sum(point.second <= SAID_UNTIL for point in digest.collections)
+        arrived = sum(point.second <= STATED_UNTIL for point in digest.collections)
         machines = sum(kind.machines for kind in digest.machine_classes)
         units = np.sort(_units(digest))
         few = float((units <= FEW).mean())
@@ -87,24 +86,24 @@ class Workload(Figure):
         return [
             Claim(
                 "trace-window", "Appendix, real-world data",
-                "The first 5,000 s have 71 collections and 9,526 machines and make 1,100 slots of 5 s.",
-                "Counted in the trace; exact numbers.",
-                (
-                    _counted(f"collections queued by {SAID_UNTIL:,} s", arrived, SAID_COLLECTIONS),
-                    _counted("machines at the start", machines, SAID_MACHINES),
-                    _counted(f"slots of 5 s in {SAID_UNTIL:,} s", SAID_UNTIL // 5, SAID_SLOTS),
-                    _counted(f"collections in {SAID_SLOTS:,} slots", len(digest.collections), SAID_COLLECTIONS),
+                statement="The first 5,000 s have 71 collections and 9,526 machines and make 1,100 slots of 5 s.",
+                test="Exact counts in the trace.",
+                findings=(
+                    _counted(f"collections queued by {STATED_UNTIL:,} s", arrived, STATED_COLLECTIONS),
+                    _counted("machines at the start", machines, STATED_MACHINES),
+                    _counted(f"slots of 5 s in {STATED_UNTIL:,} s", STATED_UNTIL // 5, STATED_SLOTS),
+                    _counted(f"collections in {STATED_SLOTS:,} slots", len(digest.collections), STATED_COLLECTIONS),
                 ),
-                f"The public code runs {SAID_SLOTS:,} slots, which take 5,500 s; so does this page.",
+                note=f"The public code runs {STATED_SLOTS:,} slots, which take 5,500 s, and so does this report.",
             ),
             Claim(
                 "trace-skewed", "Appendix, basic information about the workload",
-                "Many collections have only a few instances, and a small share of them has most.",
-                f"Share of collections with at most {FEW} units, and share of all units in the largest tenth of the "
-                "collections; more than half each, our choice.",
-                (
-                    Finding(f"collections of at most {FEW} units", _exact(few, "share"), above(0.5)),
-                    Finding("units in the largest tenth", _exact(float(largest), "share"), above(0.5)),
+                statement="Many collections have only a few instances, and a small share of them has most.",
+                test=f"Share of collections with at most {FEW} units, and share of all units in the largest tenth of "
+                "the collections; more than half each, our choice.",
+                findings=(
+                    Finding(f"collections of at most {FEW} units", effects.exact(few, "share"), above(0.5)),
+                    Finding("units in the largest tenth", effects.exact(float(largest), "share"), above(0.5)),
                 ),
             ),
         ]  # fmt: skip
@@ -114,16 +113,11 @@ def _units(digest: Digest) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     return np.array([point.units for point in digest.collections], dtype=np.int64)
 
 
-def _exact(value: float, unit: str) -> Effect:
-    """Return a number that was counted, not sampled."""
-    return Effect(value, value, value, unit)
-
-
-def _counted(condition: str, found: int, said: int) -> Finding:
-    return Finding(condition, _exact(found, "counted"), between(said, said))
+def _counted(condition: str, found: int, stated: int) -> Finding:
+    return Finding(condition, effects.exact(found, "counted"), between(stated, stated))
 
 
 def _mark_window(axes: Axes) -> None:
     """Mark the end of the window that the paper's text names."""
-    axes.axvline(SAID_UNTIL, color=style.GREY, lw=1.2, ls=(0, (4, 2)))
-    axes.text(SAID_UNTIL - 60, 4, f"{number(SAID_UNTIL)} s", ha="right", color=style.GREY)
+    axes.axvline(STATED_UNTIL, color=style.GREY, lw=1.2, ls=style.DASHED)
+    axes.text(STATED_UNTIL - 60, 4, f"{number(STATED_UNTIL)} s", ha="right", color=style.GREY)

@@ -1,25 +1,21 @@
-// Everything that is shown, and what each event of the service changes in it.
-import { Chart } from './chart.js'
-import { Cursor } from './cursor.js'
-import { Dead } from './dead.js'
-import { byId } from './dom.js'
+// All that is shown, and what each event of the service changes in it.
+import { Chart, Cursor } from './chart.js'
+import { byId, count, duration, exact, make, percent, short, write } from './dom.js'
+import { Painter, Theme } from './drawing.js'
 import { Heatmap } from './heatmap.js'
 import { History } from './history.js'
 import { Jobs } from './jobs.js'
-import { Knobs } from './knobs.js'
-import { Leases } from './leases.js'
-import { Painter } from './painter.js'
-import { Choice } from './series.js'
+import { Palette } from './lines.js'
+import { Dead, Leases } from './lists.js'
+import { Settings } from './settings.js'
 import { MatrixTable, TimeTable } from './table.js'
-import { Theme } from './theme.js'
-import { Tiles } from './tiles.js'
-import { duration, exact, percent, short } from './words.js'
 
-const LEARNS_NOTHING = 'This policy does not learn, so there is nothing to show'
+const RECENT = 10 // samples over which a rate is averaged
+const EMPTY = 'No data yet'
 const plain = value => exact(value)
-const sure = (value, width) => `${exact(value)} ± ${exact(width)}`
+const withError = (value, width) => `${exact(value)} ± ${exact(width)}`
 
-/** The board for the holder of a key. */
+/** The board; an `admin` may change settings and retry jobs. */
 export class Board {
   history = new History()
   painter = new Painter()
@@ -27,8 +23,8 @@ export class Board {
   window = { seconds: 300 }
   state = null
   allocated = 'rate'
-  #queues = new Choice()
-  #servers = new Choice()
+  #queues = new Palette()
+  #servers = new Palette()
   #frame = 0
 
   constructor(api, admin) {
@@ -39,10 +35,10 @@ export class Board {
     this.charts = this.#charts()
     this.tables = this.charts.map(chart => new TimeTable(chart.card, this.painter, this.history, () => chart.series()))
     this.allocation = new Heatmap(byId('allocation'), this, { ramp: 'share', read: plain })
-    this.learnt = new Heatmap(byId('learnt'), this, { ramp: 'worth', read: sure })
+    this.learnt = new Heatmap(byId('learnt'), this, { ramp: 'worth', read: withError })
     this.shares = new MatrixTable(byId('allocation'), this.painter, plain)
-    this.rewards = new MatrixTable(byId('learnt'), this.painter, sure)
-    this.knobs = new Knobs(byId('knobs'), api, admin)
+    this.rewards = new MatrixTable(byId('learnt'), this.painter, withError)
+    this.settings = new Settings(byId('settings'), api, admin)
     this.dead = new Dead(byId('dead'), api, { admin, open })
     this.recent = new Leases(byId('leases'), open)
     onChoice('window', value => this.#show(Number(value)))
@@ -52,14 +48,14 @@ export class Board {
     })
   }
 
-  /** Classes, the target and the range of rewards. */
+  /** Sets classes, the target wait and the range of rewards. */
   layout(layout) {
     this.history.name(layout)
   }
 
-  /** One more moment; what is shown follows in the next frame, once for all moments that came. */
-  moment(moment) {
-    if (!this.history.add(moment) || this.#frame) return
+  /** Adds a sample; the board is updated in the next frame, once for all samples since. */
+  sample(sample) {
+    if (!this.history.add(sample) || this.#frame) return
     this.#frame = requestAnimationFrame(() => {
       this.#frame = 0
       this.tiles.update(this.state)
@@ -68,7 +64,7 @@ export class Board {
     })
   }
 
-  /** The allocation, what was learnt, and the knobs. */
+  /** Shows the allocation, the learnt rewards and the settings. */
   view(state) {
     this.state = state
     const { job_classes: rows, server_classes: columns, reward_low, reward_high } = this.history.layout
@@ -78,15 +74,15 @@ export class Board {
     const doubt = (reward_high - reward_low) / 4
     const allocation = { rows, columns, values: shares, widths: null, low: 0, high: most }
     const learnt = { rows, columns, values: state.mean, widths: state.width, low, high, doubt }
-    this.allocation.show(allocation, 'Nothing yet')
-    this.learnt.show(learnt, state.knobs.policy === 'first-come' ? LEARNS_NOTHING : 'Nothing yet')
+    this.allocation.show(allocation, EMPTY)
+    this.learnt.show(learnt, state.knobs.learns ? EMPTY : `The policy ${state.knobs.policy} does not learn rewards`)
     this.shares.show(allocation)
     this.rewards.show(learnt)
-    this.knobs.update(rows, state)
+    this.settings.update(rows, state)
     this.dead.update(state)
   }
 
-  /** Leases that were granted or ended lately. */
+  /** Shows leases that were granted or ended recently. */
   leases({ leases }) {
     this.recent.show(leases)
     this.jobs.refresh()
@@ -94,9 +90,9 @@ export class Board {
 
   #charts() {
     const layout = () => this.history.layout
-    const rival = (column, what) => {
-      const one = this.history.rival
-      return one ? [{ column, label: one.name + what, colour: 'c2' }] : []
+    const baseline = (column, what) => {
+      const one = this.history.baseline
+      return one ? [{ column, label: `baseline: ${one.name}${what}`, colour: 'c2' }] : []
     }
     const wait = (column, label, colour) => ({ column, label, colour })
     return [
@@ -104,10 +100,10 @@ export class Board {
         format: short, series: () => this.#queues.series(this.history, 'queued', layout().job_classes) }),
       new Chart(byId('reward'), this, { format: short, series: () => [
         { column: 'earned', label: 'earned', colour: 'c1' },
-        { column: 'best', label: 'best the model sees', colour: 'ink', dashed: true }, ...rival('rival earned', '')] }),
+        { column: 'best', label: 'best possible', colour: 'ink', dashed: true }, ...baseline('baseline earned', '')] }),
       new Chart(byId('waits'), this, { format: duration, series: () => [
-        wait('wait_p50', '50 %', 'c6'), wait('wait_p90', '90 %', 'c1'), wait('wait_p99', '99 %', 'c7'),
-        { column: 'target', label: 'target', colour: 'ink', dashed: true }, ...rival('rival wait_p90', ', 90 %')] }),
+        wait('wait_p50', 'p50', 'c6'), wait('wait_p90', 'p90', 'c1'), wait('wait_p99', 'p99', 'c7'),
+        { column: 'target', label: 'target', colour: 'ink', dashed: true }, ...baseline('baseline wait_p90', ', p90')] }),
       new Chart(byId('servers'), this, {
         format: percent, top: 1, series: () => this.#servers.series(this.history, 'busy', layout().server_classes) }),
     ]
@@ -123,10 +119,66 @@ export class Board {
   }
 }
 
-/** Calls `chosen` with the value that is chosen in a group of radio buttons, now and whenever it changes. */
+/** Calls `chosen` with the chosen value of a group of radio buttons, now and whenever it changes. */
 function onChoice(id, chosen) {
   for (const choice of byId(id).querySelectorAll('input')) {
     choice.addEventListener('change', () => chosen(choice.value))
     if (choice.checked) chosen(choice.value)
+  }
+}
+
+/** The row of numbers at the top. */
+class Tiles {
+  #tiles = new Map()
+
+  constructor(list, history) {
+    this.list = list
+    this.history = history
+  }
+
+  update(state) {
+    const { history } = this
+    const now = name => history.latest(name)
+    const target = state?.knobs.target_wait ?? history.layout.target_wait
+    this.#set('Waiting', short(now('queued')), `${count(now('leased'), 'job')} being served`)
+    this.#set('Reward per second', short(now('earned')), this.#ofBest())
+    this.#set('Wait, p90', duration(now('wait_p90')), target ? `target ${duration(target)}` : 'no target')
+    this.#set('Servers busy', `${short(now('busy'))} of ${short(now('busy') + now('idle'))}`, this.#share())
+    this.#set('Finished per second', short(this.#rate('finished')), `${short(this.#rate('submitted'))} submitted`)
+    const { baseline } = history
+    if (!baseline) return
+    const note = `reward per second; ${count(baseline.queued, 'job')} waiting`
+    this.#set(`Baseline: ${baseline.name}`, short(now('baseline earned')), note)
+  }
+
+  #ofBest() {
+    const [earned, best] = [this.history.latest('earned'), this.history.latest('best')]
+    if (Number.isNaN(best)) return 'best not known yet'
+    const share = best > 0 && !Number.isNaN(earned)
+    return share ? `${percent(earned / best)} of the best, ${short(best)}` : `best ${short(best)}`
+  }
+
+  #share() {
+    const [busy, idle] = [this.history.latest('busy'), this.history.latest('idle')]
+    return busy + idle ? percent(busy / (busy + idle)) : 'no servers'
+  }
+
+  #rate(name) {
+    const { history } = this
+    const first = Math.max(history.start, history.last - RECENT)
+    let total = 0
+    for (let i = first + 1; i < history.end; i += 1) total += history.column(name)[i]
+    return history.size > 1 ? total / (history.at[history.last] - history.at[first]) : NaN
+  }
+
+  #set(name, value, note) {
+    if (!this.#tiles.has(name)) {
+      const parts = [make('dt', { text: name }), make('dd', { class: 'value' }), make('dd', { class: 'note' })]
+      this.#tiles.set(name, parts)
+      this.list.append(make('div', {}, ...parts))
+    }
+    const [, shown, small] = this.#tiles.get(name)
+    write(shown, value)
+    write(small, note)
   }
 }

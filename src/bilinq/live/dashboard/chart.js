@@ -1,24 +1,21 @@
-// Lines over time.
-import { ticks, times } from './axis.js'
-import { Canvas } from './canvas.js'
-import { make, say } from './dom.js'
-import { Legend } from './legend.js'
-import { band, bounds, grind, line } from './trace.js'
-import { clock } from './words.js'
+// Lines over time, their legend, and the time that all charts point at.
+import { announce, clock, make, write } from './dom.js'
+import { Canvas } from './drawing.js'
+import { band, bounds, combine, line, ticks, times } from './lines.js'
 
 const LEFT = 46
 const RIGHT = 8
 const TOP = 8
 const BOTTOM = 20
-const SHORTEST = 30 // seconds shown while there is less
-const BANDS = 5 // most series that get a band; more would be mud
-const MANY = 10 // series from which on drawing takes a frame of its own
-const GRAIN = 2.5 // pixels that are drawn as one point: the mean, and a band from the lowest to the highest
+const SHORTEST = 30 // seconds shown at least
+const BANDS = 5 // most series with a band; more cannot be told apart
+const MANY = 10 // with more series, drawing takes a frame of its own
+const GRAIN = 2.5 // pixels drawn as one point: the mean, and a band from the lowest to the highest value
 
 /** A chart in a card.
  *
- * `shared` holds the history, the painter, the theme, the cursor, and the seconds to show as `window`. `series()` lists
- * what to draw: { column, label, colour, dashed, quiet }; `format` writes a number; `top`, if any, ends the scale. */
+ * `shared` has the history, the painter, the theme, the cursor, and the seconds to show as `window`. `series()` returns
+ * what to draw: { column, label, colour, dashed, quiet }; `format` formats a number; `top`, if any, ends the scale. */
 export class Chart {
   constructor(card, shared, { series, format, top }) {
     Object.assign(this, { card, shared, series, format, top })
@@ -51,7 +48,7 @@ export class Chart {
     this.#point()
   }
 
-  /** Returns how times and numbers become pixels. */
+  /** Returns how times and values become pixels. */
   #plot(series) {
     const { history, window } = this.shared
     const to = history.at[history.last]
@@ -99,7 +96,7 @@ export class Chart {
   #line(pen, plot, one) {
     const { history, theme } = this.shared
     const grain = (one.quiet ? 2 * GRAIN : GRAIN) * plot.pixel
-    const points = grind(history.at, history.column(one.column), plot.first, history.end, grain, history.gap)
+    const points = combine(history.at, history.column(one.column), plot.first, history.end, grain, history.gap)
     pen.strokeStyle = pen.fillStyle = theme[one.colour]
     if (plot.dense && !one.quiet) {
       pen.globalAlpha = 0.16
@@ -118,7 +115,7 @@ export class Chart {
     pen.setLineDash([])
   }
 
-  /** Shows values at the cursor, or the latest. */
+  /** Shows the values at the cursor, or the latest. */
   #point() {
     const { history, cursor } = this.shared
     if (!this.plot) return
@@ -163,6 +160,54 @@ export class Chart {
     cursor.set(history.at[place])
     const loud = this.series().filter(one => !one.quiet)
     const values = loud.map(one => `${one.label} ${this.format(history.column(one.column)[place])}`)
-    say(`${clock(history.at[place])}: ${values.join(', ')}`)
+    announce(`${clock(history.at[place])}: ${values.join(', ')}`)
+  }
+}
+
+/** The names of series with their colours and their values at one time. */
+class Legend {
+  #shown = ''
+  #values = []
+
+  constructor(card) {
+    this.list = make('ul', { class: 'legend' })
+    this.note = make('p', { class: 'note', hidden: true })
+    card.append(this.list, this.note)
+  }
+
+  /** Shows the names of the series; `quiet` ones are only counted. */
+  name(series) {
+    const loud = series.filter(one => !one.quiet)
+    const mark = JSON.stringify(loud.map(one => [one.label, one.colour, one.dashed])) + series.length
+    if (mark === this.#shown) return
+    this.#shown = mark
+    this.#values = loud.map(one => make('b', { text: '' }))
+    this.list.replaceChildren(...loud.map((one, k) => make('li', {},
+      make('span', { class: `swatch ${one.colour}${one.dashed ? ' dashed' : ''}`, 'aria-hidden': 'true' }),
+      make('span', { class: 'name', text: one.label, title: one.label }), this.#values[k])))
+    const rest = series.length - loud.length
+    this.note.hidden = !rest
+    write(this.note, rest ? `and ${rest} more in grey; all are in the table` : '')
+  }
+
+  /** Shows values in the order of the names. */
+  show(texts) {
+    texts.forEach((text, k) => write(this.#values[k], text))
+  }
+}
+
+/** The time that is pointed at in all charts, or null; listeners are called when it changes. */
+export class Cursor {
+  time = null
+  #listeners = []
+
+  listen(listener) {
+    this.#listeners.push(listener)
+  }
+
+  set(time) {
+    if (time === this.time) return
+    this.time = time
+    for (const listener of this.#listeners) listener()
   }
 }

@@ -1,18 +1,17 @@
 // A matrix of job classes and server classes as coloured squares.
-import { Canvas } from './canvas.js'
-import { make, say, write } from './dom.js'
-import { short } from './words.js'
+import { announce, make, short, write } from './dom.js'
+import { Canvas } from './drawing.js'
 
 const GAP = 2
-const LOWEST = 12 // pixels of a row's height
+const LOWEST = 12 // least height of a row in pixels
 const HIGHEST = 30
-const MANY = 200 // cells from which on drawing takes a frame of its own
-const SMALLEST = 0.22 // side of the square of what is not known at all, as a share of the full one
+const MANY = 200 // with more cells, drawing takes a frame of its own
+const SMALLEST = 0.22 // side of the square of an unknown value, as a share of the full one
 
 /** A heat map in a card.
  *
- * `matrix` is set by `show`: { rows, columns, values, widths, low, high, doubt }; `widths` may be null, and `doubt` is the width
- * that counts as knowing nothing. `ramp` names the colours and `read(value, width)` writes a cell in words. */
+ * `show` sets `matrix`: { rows, columns, values, widths, low, high, doubt }; `widths` may be null, and `doubt` is the width of
+ * an unknown value. `ramp` names the colours and `read(value, width)` returns a cell as text. */
 export class Heatmap {
   matrix = null
   #at = null
@@ -20,7 +19,7 @@ export class Heatmap {
   constructor(card, shared, { ramp, read }) {
     Object.assign(this, { shared, ramp, read })
     this.plot = make('div', { class: 'plot heat' })
-    this.empty = make('p', { class: 'note', text: 'Nothing yet' })
+    this.empty = make('p', { class: 'note', text: 'No data yet' })
     this.words = make('p', { class: 'reading', text: ' ' })
     card.append(this.empty, this.plot, this.words)
     this.canvas = new Canvas(this.plot, () => shared.painter.ask(this))
@@ -29,7 +28,7 @@ export class Heatmap {
     shared.painter.watch(this, card)
   }
 
-  /** Shows a matrix; without values, the words of `why`. */
+  /** Shows a matrix, or, if it has no values, the text `why`. */
   show(matrix, why) {
     const some = matrix.values.length > 0 && matrix.values.length === matrix.rows.length
     this.matrix = some ? matrix : null
@@ -53,7 +52,7 @@ export class Heatmap {
       for (let j = 0; j < this.matrix.columns.length; j += 1) this.#cell(pen, grid, i, j)
     }
     this.#scale(pen, grid)
-    this.#tell()
+    this.#describe()
   }
 
   #grid(pen) {
@@ -109,7 +108,7 @@ export class Heatmap {
     }
   }
 
-  /** Draws what the colours mean. */
+  /** Draws the scale of the colours. */
   #scale(pen, grid) {
     const { theme } = this.shared
     const wide = Math.min(160, this.canvas.width - grid.left - 100)
@@ -125,13 +124,13 @@ export class Heatmap {
     pen.fillText(short(this.matrix.high), grid.left + wide + 41, y + 4)
   }
 
-  #tell() {
+  #describe() {
     const { rows, columns } = this.matrix
     const inside = this.#at && this.#at[0] < rows.length && this.#at[1] < columns.length
-    write(this.words, inside ? this.#inWords(this.#at) : 'Point at a cell, or use the arrow keys')
+    write(this.words, inside ? this.#text(this.#at) : 'Point at a cell, or use the arrow keys')
   }
 
-  #inWords([i, j]) {
+  #text([i, j]) {
     const { rows, columns, values, widths } = this.matrix
     return `${rows[i]} on ${columns[j]}: ${this.read(values[i][j], widths?.[i][j])}`
   }
@@ -169,7 +168,7 @@ export class Heatmap {
     const [i, j] = this.#at ?? [-step[0], -step[1]]
     const cell = [clamp(i + step[0], rows.length), clamp(j + step[1], columns.length)]
     this.#move(cell)
-    say(this.#inWords(cell))
+    announce(this.#text(cell))
   }
 }
 
@@ -177,7 +176,7 @@ function clamp(place, many) {
   return Math.min(many - 1, Math.max(0, place))
 }
 
-/** Returns a name that is at most so wide; what is too much is taken from the middle, since names often differ at the end. */
+/** Returns a name shortened to a width; the middle is removed, since names often differ at the end. */
 function cut(pen, name, wide) {
   if (pen.measureText(name).width <= wide) return name
   const end = name.slice(-Math.min(6, Math.floor(name.length / 2)))

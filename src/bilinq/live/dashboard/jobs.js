@@ -1,10 +1,9 @@
-// Finding a job, and what happened to it.
-import { byId, make, say } from './dom.js'
-import { clock, duration, exact } from './words.js'
+// The search for a job, and the dialog that shows it with its history.
+import { announce, byId, clock, duration, exact, make } from './dom.js'
 
 const ENDED = ['done', 'dead', 'cancelled']
 
-/** The search field, and the dialog that a job is shown in. */
+/** The search field, and the dialog that shows a job. */
 export class Jobs {
   #job = null
 
@@ -28,7 +27,7 @@ export class Jobs {
     }
   }
 
-  /** Looks again at the job that is shown, unless it has ended. */
+  /** Loads the shown job again, unless it has ended. */
   async refresh() {
     if (this.#job === null || ENDED.includes(this.#job.state)) return
     const shown = this.#job.id
@@ -61,7 +60,7 @@ export class Jobs {
 
   #fail(text, error) {
     this.#job = null
-    this.#fill(text, make('p', { class: 'trouble', role: 'alert', text: `Not found: ${error.message}` }))
+    this.#fill(text, make('p', { class: 'problem', role: 'alert', text: `Not found: ${error.message}` }))
   }
 
   #show(job) {
@@ -74,7 +73,7 @@ export class Jobs {
       if (value !== null) parts.push(make('h3', { text: title }), make('pre', { tabindex: '0', text }))
     }
     this.#fill(`Job ${job.id}`, make('p', {}, make('span', { class: `chip ${job.state}`, text: job.state })), ...parts)
-    say(`Job ${job.id} is ${job.state}`)
+    announce(`Job ${job.id} is ${job.state}`)
   }
 
   #fill(title, ...parts) {
@@ -90,8 +89,8 @@ function factsOf(job) {
   const facts = [['Class', job.class], ['Key', job.key], ['Namespace', job.namespace]]
   facts.push(['Units', job.units === 1 ? null : `${job.units - job.units_left} of ${job.units} served`])
   facts.push(['Failed attempts', job.attempts ? String(job.attempts) : null], ['Submitted', clock(job.submitted)])
-  facts.push(['Waited', job.started === null ? null : duration(job.started - job.submitted)])
-  facts.push(['Took', job.ended === null || job.started === null ? null : duration(job.ended - job.started)])
+  facts.push(['Wait', job.started === null ? null : duration(job.started - job.submitted)])
+  facts.push(['Duration', job.ended === null || job.started === null ? null : duration(job.ended - job.started)])
   facts.push(['Reward', job.reward === null ? null : exact(job.reward)], ['Error', job.error])
   return facts.filter(([, value]) => value !== null)
 }

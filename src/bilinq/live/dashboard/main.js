@@ -1,22 +1,21 @@
-// The page: a key, then the board, fed by the stream.
-import { Api, Refused } from './api.js'
+// The page: ask for a key, then show the board and follow the stream.
+import { Api, Refused, askKey, dropKey, storeKey, storedKey } from './api.js'
 import { Board } from './board.js'
 import { byId, write } from './dom.js'
-import { askKey, dropKey, keepKey, knownKey } from './key.js'
 import { Stream } from './stream.js'
 
 const PAUSE = 2000
 
-/** Shows how the connection is. */
+/** Shows the state of the connection. */
 function connection(state, words) {
   const shown = byId('connection')
   shown.dataset.state = state
   write(shown.querySelector('.words'), words)
 }
 
-/** Returns who holds a key that may read; asks for one until it does. */
+/** Asks for a key until it has scope read or admin; returns the API with that key and whether it has scope admin. */
 async function enter() {
-  let key = knownKey()
+  let key = storedKey()
   for (;;) {
     if (!key) {
       connection('off', 'No key yet')
@@ -27,16 +26,16 @@ async function enter() {
       const me = await api.get('v1/me')
       const admin = me.scopes.includes('admin')
       if (!admin && !me.scopes.includes('read')) {
-        throw new Refused(403, `this key is for scope ${me.scopes.join(' and ')}; the dashboard needs read or admin`)
+        throw new Refused(403, `it has scope ${me.scopes.join(' and ')}, and the dashboard needs read or admin`)
       }
-      keepKey(key)
+      storeKey(key)
       return { api, admin }
     } catch (error) {
       if ([401, 403, 422].includes(error.status)) {
-        dropKey(`That did not work: ${error.message}.`)
+        dropKey(`The key was not accepted: ${error.message}.`)
         key = null
       } else {
-        connection('lost', `${error.message}; trying again`)
+        connection('lost', `${error.message}; retrying`)
         await new Promise(resolve => setTimeout(resolve, PAUSE))
       }
     }
@@ -55,10 +54,10 @@ const { api, admin } = await enter()
 for (const id of ['main', 'search', 'window', 'leave']) byId(id).hidden = false
 byId('leave').addEventListener('click', () => leave(''))
 const board = new Board(api, admin)
-const refused = words => leave(`The service does not take this key any more: ${words}.`)
+const refused = words => leave(`The service no longer accepts this key: ${words}.`)
 const stream = new Stream(api, {
   layout: layout => board.layout(layout),
-  moment: moment => board.moment(moment),
+  moment: sample => board.sample(sample),
   state: state => board.view(state),
   leases: leases => board.leases(leases),
   connection: (state, words) => (state === 'refused' ? refused(words) : connection(state, words)),

@@ -1,18 +1,18 @@
-// The service's events, without end: server-sent events over fetch, since EventSource cannot send a key.
+// The service's stream of events: server-sent events over fetch, since EventSource cannot send a key.
 
-const SILENCE = 40_000 // the service says something every 15 s
-const MOST = 3600 // moments to be told at most
+const SILENCE = 40_000 // milliseconds; the service sends something every 15 s
+const MOST = 3600 // samples to begin with
 const FIRST_PAUSE = 500
 const LONGEST_PAUSE = 10_000
 const SLICE = 10 // milliseconds of work before the page may draw again
 
-/** Calls `on.<event>(data)` for each event, and goes on after the last moment seen when a connection is lost.
+/** Calls `on.<event>(data)` for each event; after a lost connection it continues after the last sample received.
  *
- * `on.connection(state, words)` tells how it is: "connecting", "live", "lost", or "refused", after which nothing follows. */
+ * `on.connection(state, words)` reports the connection: "connecting", "live", "lost", or "refused", which is final. */
 export class Stream {
   #last = null
   #abort = null
-  #watch = 0
+  #timer = 0
   #wake = () => {}
 
   constructor(api, on) {
@@ -31,13 +31,13 @@ export class Stream {
       } catch (error) {
         if (error.status === 401 || error.status === 403) return this.on.connection('refused', error.message)
       }
-      await this.#rest(pause * (0.75 + 0.5 * Math.random()))
+      await this.#pause(pause * (0.75 + 0.5 * Math.random()))
       pause = Math.min(2 * pause, LONGEST_PAUSE)
     }
   }
 
-  /** Waits, unless there is reason to believe that the service can be reached again. */
-  #rest(milliseconds) {
+  /** Waits; returns early if the browser is online again or the page is shown again. */
+  #pause(milliseconds) {
     const next = milliseconds < 1000 ? '' : `; next try in ${Math.round(milliseconds / 1000)} s`
     this.on.connection('lost', `Connection lost${next}`)
     return new Promise(resolve => {
@@ -46,18 +46,18 @@ export class Stream {
     })
   }
 
-  /** Hands on events until the connection ends or is silent for too long. */
+  /** Dispatches events until the connection ends or is silent for too long. */
   async #follow(opened) {
     this.#abort = new AbortController()
     const headers = { Accept: 'text/event-stream', ...(this.#last && { 'Last-Event-ID': this.#last }) }
     try {
-      this.#listen()
-      const answer = await this.api.open(`v1/events?limit=${MOST}`, headers, this.#abort.signal)
+      this.#restart()
+      const response = await this.api.open(`v1/events?limit=${MOST}`, headers, this.#abort.signal)
       opened()
       this.on.connection('live', 'Live')
-      await this.#read(answer.body.pipeThrough(new TextDecoderStream()).getReader())
+      await this.#read(response.body.pipeThrough(new TextDecoderStream()).getReader())
     } finally {
-      clearTimeout(this.#watch)
+      clearTimeout(this.#timer)
     }
   }
 
@@ -65,9 +65,9 @@ export class Stream {
     const parser = new Parser()
     let since = performance.now()
     for (let part = await reader.read(); !part.done; part = await reader.read()) {
-      this.#listen()
+      this.#restart()
       for (const event of parser.feed(part.value)) {
-        this.#hand(event)
+        this.#dispatch(event)
         if (performance.now() - since < SLICE) continue
         await new Promise(resolve => setTimeout(resolve))
         since = performance.now()
@@ -75,14 +75,14 @@ export class Stream {
     }
   }
 
-  /** Gives the service some time to say the next thing. */
-  #listen() {
-    clearTimeout(this.#watch)
-    this.#watch = setTimeout(() => this.#abort.abort(), SILENCE)
+  /** Restarts the timer that ends a silent connection. */
+  #restart() {
+    clearTimeout(this.#timer)
+    this.#timer = setTimeout(() => this.#abort.abort(), SILENCE)
   }
 
-  /** Hands on one event; what fails is told on the console, and the next events come all the same. */
-  #hand(event) {
+  /** Dispatches one event; an error goes to the console and does not stop the following events. */
+  #dispatch(event) {
     try {
       this.on[event.name]?.(JSON.parse(event.data))
     } catch (error) {
@@ -92,11 +92,11 @@ export class Stream {
   }
 }
 
-/** Cuts text that comes in parts into events. */
-export class Parser {
+/** Splits text that arrives in parts into events. */
+class Parser {
   #rest = ''
 
-  /** Returns the events that are whole now. */
+  /** Returns the events that are complete. */
   feed(text) {
     this.#rest += text
     const events = []

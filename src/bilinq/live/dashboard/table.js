@@ -1,13 +1,12 @@
-// The tables behind charts. They are filled when opened, and kept up to date while they are open.
-import { make, write } from './dom.js'
-import { clock, exact } from './words.js'
+// Tables with the data of charts. They are filled when opened, and updated while they are open.
+import { clock, exact, make, write } from './dom.js'
 
-const MOST = 1000 // cells of a table of moments
+const MOST = 1000 // cells of a table of samples
 const ROWS = 60
-const CELLS = 300 // cells that are written in one frame
+const CELLS = 300 // cells written in one frame
 const WIDE = 7 // width of a column in rem
 
-/** A fold in a card, and a table in it; the painter says when it is filled. */
+/** A table in a card that can be folded; the painter decides when it is filled. */
 class Fold {
   heavy = true
 
@@ -26,19 +25,19 @@ class Fold {
     painter.watch(this, this.fold)
   }
 
-  /** Has the table filled soon, if it is open. */
+  /** Fills the table soon, if it is open. */
   update() {
     if (this.fold.open) this.painter.ask(this)
   }
 
-  /** Names the columns, all as wide as each other: a browser lays that out ten times as fast. */
+  /** Sets the names of the columns, all equally wide: a browser lays that out ten times as fast. */
   names(first, rest) {
     this.head.replaceChildren(...[first, ...rest].map(name => make('th', { scope: 'col', text: name, title: name })))
     this.table.style.minWidth = `${WIDE * (rest.length + 1)}rem`
   }
 }
 
-/** The latest moments of some columns, newest first; `columns()` lists { column, label }. */
+/** The latest samples of some columns, newest first; `columns()` returns a list of { column, label }. */
 export class TimeTable extends Fold {
   #newest = 0
   #oldest = 0
@@ -46,9 +45,9 @@ export class TimeTable extends Fold {
   #rows = ROWS
 
   constructor(card, painter, history, columns) {
-    super(card, painter, 'The latest moments, newest first')
+    super(card, painter, 'The latest samples, newest first')
     Object.assign(this, { history, columns })
-    this.scroll.after(make('button', { class: 'plain', text: 'Save the hour as CSV', onclick: () => this.#save() }))
+    this.scroll.after(make('button', { class: 'plain', text: 'Save the last hour as CSV', onclick: () => this.#save() }))
   }
 
   draw() {
@@ -72,7 +71,7 @@ export class TimeTable extends Fold {
     while (this.body.rows.length > this.#rows) this.body.lastChild.remove()
   }
 
-  /** Adds a portion of older moments, until there are enough. */
+  /** Adds a portion of older samples, until there are enough. */
   #fill(columns, portion) {
     const { at, start } = this.history
     let i = this.history.place(this.#oldest) - 1
@@ -103,7 +102,7 @@ export class TimeTable extends Fold {
   }
 }
 
-/** A matrix with names; `read(value, width)` writes a cell. */
+/** A matrix with names; `read(value, width)` returns a cell as text. */
 export class MatrixTable extends Fold {
   #named = ''
   #matrix = null
@@ -116,7 +115,7 @@ export class MatrixTable extends Fold {
 
   show(matrix) {
     this.#matrix = matrix
-    if (this.#next >= matrix.values.length) this.#next = 0 // otherwise a round is under way and takes in the new values
+    if (this.#next >= matrix.values.length) this.#next = 0 // otherwise the update under way continues with the new values
     this.update()
   }
 

@@ -1,4 +1,4 @@
-"""What the service counts and measures of itself, and how Prometheus reads it."""
+"""Metrics: what the service counts and measures about itself, and the page that Prometheus reads."""
 
 from bilinq.live.metrics.meters import CommitMeter, Histogram, Meters
 

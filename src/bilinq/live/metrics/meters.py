@@ -1,4 +1,4 @@
-"""Counts and histograms since the process started; they outlive memory, which may be loaded again."""
+"""Counters and histograms since the process started; they stay when the service loads its memory again."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from collections import Counter, defaultdict, deque
 from bilinq.live.tracing import record
 
 SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
-"""Bounds for what a machine does: slots, commits."""
+"""Bounds for the duration of slots and commits."""
 WAITS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
-"""Bounds for how long jobs wait, in seconds."""
+"""Bounds for the waits of jobs, in seconds."""
 SIZES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0)
-"""Bounds for how many operations a commit holds."""
+"""Bounds for the number of operations in a commit."""
 KEPT = 10_000
-"""First waits kept until somebody takes them."""
+"""Most waits kept between two calls of `take_waits`."""
 
 
 class Histogram:
-    """How often values were at most each of the bounds; `counts` has one place more, for what is above all of them."""
+    """Counts of values by interval; `counts` has an entry for each upper bound, and one for larger values."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -32,35 +32,35 @@ class Histogram:
 
 
 class CommitMeter:
-    """What the writer does; its thread counts and others read."""
+    """Durations and sizes of commits; the writer's thread counts and others read."""
 
     def __init__(self) -> None:
         self.seconds, self.operations = Histogram(SECONDS), Histogram(SIZES)
 
     def note(self, operations: int, seconds: float) -> None:
-        """Count a transaction that was committed."""
+        """Count a committed transaction."""
         self.operations.add(operations)
         self.seconds.add(seconds)
         record("commit", seconds, operations=operations)
 
 
 class Meters:
-    """What happened to jobs, leases and rewards, by job class, and how long slots took.
+    """Totals of jobs, leases and rewards by job class, and durations of slots.
 
     Attributes
     ----------
     submitted, units
-        Jobs that were submitted, and services that they need.
+        Submitted jobs, and the services that they need.
     granted
-        Leases by pair of job class and server class.
+        Leases by job class and server class.
     leases_ended, jobs_ended
-        By job class and how.
+        Leases and jobs by job class and final state.
     serving
-        Seconds that finished leases lasted.
+        Total seconds of finished leases.
     saved, recoveries
-        When what was learnt was last saved to the database or loaded from it, and how often memory was loaded again.
+        When the learnt state was last saved or loaded, and how often memory was loaded again.
     answers
-        Requests that were answered, by method, path and status.
+        Responses by method, path and status.
     """
 
     def __init__(self) -> None:
@@ -80,12 +80,12 @@ class Meters:
         self._recent_waits: deque[float] = deque(maxlen=KEPT)
 
     def submit(self, job_class: str, units: int) -> None:
-        """Count a job that was submitted."""
+        """Count a submitted job."""
         self.submitted[job_class] += 1
         self.units[job_class] += units
 
     def wait(self, job_class: str, seconds: float) -> None:
-        """Count how long a job waited for its first lease."""
+        """Count the wait of a job for its first lease."""
         histogram = self.waits.get(job_class)
         if histogram is None:
             histogram = self.waits[job_class] = Histogram(WAITS)
@@ -99,7 +99,7 @@ class Meters:
         return taken
 
     def finish(self, job_class: str, seconds: float, reward: float | None) -> None:
-        """Count a lease that was finished after some seconds, and its reward in the user's units."""
+        """Count a finished lease with its duration, and its reward in the user's units."""
         self.leases_ended[job_class, "finished"] += 1
         self.serving[job_class] += seconds
         if reward is not None:
@@ -107,7 +107,7 @@ class Meters:
             self.reward_sum[job_class] += reward
 
     def slot(self, seconds: float, solver: float, leases: int) -> None:
-        """Count a slot that asked the scheduler, with the time that this one took."""
+        """Count a slot in which the scheduler was called, with the seconds that the scheduler took."""
         self.slots.add(seconds)
         self.solver.add(solver)
         record("slot", seconds, solver_seconds=solver, leases=leases)

@@ -1,10 +1,14 @@
-"""The text that Prometheus reads, version 0.0.4 of its format."""
+"""The metrics page that Prometheus reads, and the metrics of the process."""
 
 from __future__ import annotations
 
 import math
+import os
+import resource
+import time
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from pathlib import Path
 
 from bilinq.live.metrics.meters import Histogram
 
@@ -18,14 +22,14 @@ Samples = Iterable[tuple[Labels, float]]
 
 
 class Page:
-    """A page of metrics; each method adds one, with its samples.
+    """A page of metrics; each method adds one metric with its samples.
 
     Examples
     --------
     >>> page = Page()
-    >>> page.gauge("jobs_queued", "Jobs that wait.", [({"job_class": "chat"}, 3)])
+    >>> page.gauge("jobs_queued", "Jobs in the queue.", [({"job_class": "chat"}, 3)])
     >>> print(page.text(), end="")
-    # HELP jobs_queued Jobs that wait.
+    # HELP jobs_queued Jobs in the queue.
     # TYPE jobs_queued gauge
     jobs_queued{job_class="chat"} 3
     """
@@ -38,22 +42,22 @@ class Page:
         return "\n".join(self._lines) + "\n"
 
     def gauge(self, name: str, about: str, samples: Samples | float) -> None:
-        """Add what goes up and down."""
+        """Add a gauge: a value that rises and falls."""
         self._plain(name, "gauge", about, samples)
 
     def counter(self, name: str, about: str, samples: Samples | float) -> None:
-        """Add what only rises; the name ends in _total."""
+        """Add a counter: a value that only rises; its name ends in _total."""
         self._plain(name, "counter", about, samples)
 
     def summary(self, name: str, about: str, samples: Iterable[tuple[Labels, int, float]]) -> None:
-        """Add counts and sums of values, in this order behind the labels."""
+        """Add a summary; each sample has labels, the count of values and their sum."""
         self._head(name, "summary", about)
         for labels, count, total in samples:
             self._sample(f"{name}_sum", _braces(labels), total)
             self._sample(f"{name}_count", _braces(labels), count)
 
     def histogram(self, name: str, about: str, samples: Iterable[tuple[Labels, Histogram]]) -> None:
-        """Add histograms; counts are cumulative, as the format wants them."""
+        """Add histograms; buckets are cumulative, as the format requires."""
         self._head(name, "histogram", about)
         for labels, histogram in samples:
             inside, many = _inside(labels), 0
@@ -91,7 +95,7 @@ def _escaped(value: str) -> str:
 
 @lru_cache
 def _ends(bounds: tuple[float, ...]) -> list[str]:
-    """Return the last label of each bucket, up to the closing brace."""
+    """Return the last label of each bucket, with the closing brace."""
     return [f'le="{_number(bound)}"}}' for bound in (*bounds, math.inf)]
 
 
@@ -99,3 +103,42 @@ def _number(value: float) -> str:
     if math.isfinite(value):
         return repr(value)
     return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
+
+
+STATUS = Path("/proc/self")
+
+
+def add_process(page: Page) -> None:
+    """Add start time, CPU time, memory and open files; values that the system does not report are left out."""
+    page.gauge("process_start_time_seconds", "When the process started, in seconds since 1970.", STARTED)
+    used = os.times()
+    page.counter("process_cpu_seconds_total", "CPU seconds used.", used.user + used.system)
+    memory = resident()
+    if memory is not None:
+        page.gauge("process_resident_memory_bytes", "Resident memory.", memory)
+    if (STATUS / "fd").is_dir():
+        page.gauge("process_open_fds", "Open files and connections.", len(list((STATUS / "fd").iterdir())))
+    page.gauge(
+        "process_max_fds", "Most files and connections that may be open.", resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    )
+
+
+def resident() -> int | None:
+    """Return the bytes of resident memory, or None if the system does not report it."""
+    try:
+        return int((STATUS / "statm").read_text().split()[1]) * resource.getpagesize()
+    except OSError:
+        return None
+
+
+def _started() -> float:
+    """Return the start time of the process; if the system does not report it, the time when this module was loaded."""
+    try:
+        ticks = float((STATUS / "stat").read_text().rpartition(")")[2].split()[19])
+        booted = next(line for line in Path("/proc/stat").read_text().splitlines() if line.startswith("btime"))
+    except OSError:
+        return time.time()
+    return float(booted.split()[1]) + ticks / os.sysconf("SC_CLK_TCK")
+
+
+STARTED = _started()

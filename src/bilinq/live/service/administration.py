@@ -1,151 +1,194 @@
-"""Classes, knobs, keys and the audit: what those do who run the service."""
+"""Administration: classes, settings of the policy, keys, and the audit log."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from typing import TYPE_CHECKING
 
-from msgspec import UNSET, structs
+from msgspec import structs
 
-from bilinq.errors import BadInput, NotKnown
-from bilinq.live import keyring
-from bilinq.live.keys import Identity
-from bilinq.live.messages import (
+from bilinq.errors import Unavailable
+from bilinq.live.keys import Identity, create_key, identify, key_info, revoke_key, rotate_key
+from bilinq.live.service.configuration import (
+    ADJUSTABLE,
+    check_features,
+    check_update,
+    class_row,
+    new_scheduler,
+    scheduler_classes,
+    scheduler_settings,
+    settings_info,
+)
+from bilinq.live.service.outbox import to_text
+from bilinq.live.store.admin_tables import KeyRow, add_audit, all_keys, list_audit
+from bilinq.live.store.class_tables import ClassRow, put_class, store_settings
+from bilinq.live.wire.messages import (
     Audit,
     AuditEntry,
     Classes,
     CreatedKey,
-    JobClass,
+    JobClassInfo,
     KeyInfo,
     Keys,
-    Knobs,
     NewKey,
     Rotate,
-    ServerClass,
-    TurnKnobs,
+    ServerClassInfo,
+    SettingsInfo,
+    SettingsUpdate,
 )
-from bilinq.live.scheduler import Scheduler
-from bilinq.live.service.core import Core
-from bilinq.live.service.learnt import kinds, new_scheduler
-from bilinq.live.service.memory import Memory
-from bilinq.live.service.options import TURNED, Options, check_features, class_row
-from bilinq.live.service.payloads import to_text
-from bilinq.live.store import Transaction, audit, classes, keys, knobs
-from bilinq.live.store.classes import ClassRow
+
+if TYPE_CHECKING:
+    from bilinq.live.service.memory import Memory
+    from bilinq.live.service.replica import Replica
+    from bilinq.live.service.slots import Slots
+    from bilinq.live.store import Transaction
+    from bilinq.scheduler.scheduler import Scheduler
+
+FRESH = 5.0
+"""Seconds after which a process that does not lead reads the keys again."""
 
 
 class Administration:
-    """Set, turn, create, revoke; every change is in the audit log.
+    """Changes classes, settings and keys; every change is in the audit log.
 
-    Classes and knobs change one after the other: each change must fit what is there when it is stored.
+    Classes and settings change one after the other, since each change must fit the state in which it is stored.
     """
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, replica: Replica, slots: Slots) -> None:
+        self._replica, self._slots = replica, slots
         self._changing = asyncio.Lock()
 
     async def classes(self) -> Classes:
         """Return the current classes."""
-        rows = self._core.memory.classes.values()
+        rows = self._replica.memory.classes.values()
         return Classes(
-            [JobClass(r.name, list(r.features), r.weight, r.holding_cost, r.backlog) for r in rows if r.kind == "job"],
-            [ServerClass(r.name, list(r.features)) for r in rows if r.kind == "server"],
+            [
+                JobClassInfo(r.name, list(r.features), r.weight, r.holding_cost, r.backlog)
+                for r in rows
+                if r.kind == "job"
+            ],
+            [ServerClassInfo(r.name, list(r.features)) for r in rows if r.kind == "server"],
         )
 
-    async def put_class(self, who: Identity, one: JobClass | ServerClass) -> None:
-        """Add a class or change it; a new one starts from what the others have taught."""
+    async def policy_settings(self) -> SettingsInfo:
+        """Return the settings of the policy."""
+        assert self._replica.memory is not None
+        return settings_info(self._replica.settings)
+
+    async def put_class(self, who: Identity, one: JobClassInfo | ServerClassInfo) -> None:
+        """Add a class or change it; a new one starts from what was learnt about the others."""
         async with self._changing:
-            memory, kind = self._core.memory, "job" if isinstance(one, JobClass) else "server"
+            memory, kind = self._replica.memory, "job" if isinstance(one, JobClassInfo) else "server"
             row = class_row(one, memory.classes.get((kind, one.name)), memory.ids)
             await self._set_classes(memory, who, [row], f"{kind} class {to_text(structs.asdict(one))}")
 
-    async def turn(self, who: Identity, turn: TurnKnobs) -> Knobs:
-        """Turn knobs, and weights of classes, all or none."""
+    async def update_settings(self, who: Identity, update: SettingsUpdate) -> SettingsInfo:
+        """Change settings of the policy, and weights of classes, all or none."""
         async with self._changing:
-            memory = self._core.memory
-            after, weights = check_turn(self._core, turn)
+            memory = self._replica.memory
+            after, weights = check_update(memory, self._replica.settings, update)
             rows = [memory.classes["job", name]._replace(weight=weight) for name, weight in weights.items()]
-            values = {name: getattr(after, name) for name in TURNED}
+            values = {name: getattr(after, name) for name in ADJUSTABLE}
             await self._set_classes(memory, who, rows, f"knobs {to_text(values | {'weight': weights})}", values)
-            self._core.options = after
+            self._replica.settings = after
             if memory.scheduler is not None:
-                memory.scheduler.turn(**after.knobs)
-        self._core.hurry()
-        return after.shown
+                memory.scheduler.update_settings(**scheduler_settings(after))
+        self._slots.hurry()
+        return settings_info(after)
 
     async def create_key(self, who: Identity, new: NewKey) -> CreatedKey:
-        """Make a key, of which only a hash is stored."""
-        memory = self._core.memory
-        made = await self._core.write(lambda tx: keyring.create(tx, who, new, time.time()))
+        """Create a key, of which only a hash is stored."""
+        memory = self._replica.memory
+        made = await self._replica.write(lambda tx: create_key(tx, who, new, time.time()))
         await self._read_keys(memory)
         return made
 
     async def keys(self, who: Identity) -> Keys:
-        """Return what is known of all keys."""
-        return Keys([keyring.info(row) for row in self._core.memory.keys.values()])
+        """Return what is stored of all keys."""
+        return Keys([key_info(row) for row in self._replica.memory.keys.values()])
 
     async def revoke_key(self, who: Identity, prefix: str) -> KeyInfo:
-        """Make a key useless at once; one that was revoked before stays as it is."""
-        memory = self._core.memory
-        info = await self._core.write(lambda tx: keyring.revoke(tx, who, prefix, time.time()))
+        """Revoke a key at once; one that was revoked before stays as it is."""
+        memory = self._replica.memory
+        info = await self._replica.write(lambda tx: revoke_key(tx, who, prefix, time.time()))
         await self._read_keys(memory)
         return info
 
     async def rotate_key(self, who: Identity, prefix: str, rotate: Rotate) -> CreatedKey:
-        """Make a key in the place of another one, which is good for a while longer."""
-        memory = self._core.memory
-        made = await self._core.write(lambda tx: keyring.rotate(tx, who, prefix, rotate.grace, time.time()))
+        """Create a key in the place of another one, which stays valid for a while."""
+        memory = self._replica.memory
+        made = await self._replica.write(lambda tx: rotate_key(tx, who, prefix, rotate.grace, time.time()))
         await self._read_keys(memory)
         return made
 
     async def _read_keys(self, memory: Memory) -> None:
-        memory.keys = {row.prefix: row for row in await self._core.write(keys.all)}
+        memory.keys = {row.prefix: row for row in await self._replica.write(all_keys)}
 
     def identify(self, key: str) -> Identity:
-        """Return whose key it is, or raise `NoKey`."""
-        return keyring.identify(self._core.memory.keys, key, time.time())
+        """Return who has a key, or raise `NoKey`."""
+        return identify(self._replica.memory.keys, key, time.time())
 
     async def audit(self, who: Identity, limit: int) -> Audit:
         """Return admin actions, newest first."""
-        found = await self._core.store.read(lambda tx: audit.page(tx, limit))
+        found = await self._replica.store.read(lambda tx: list_audit(tx, limit))
         return Audit([AuditEntry(row.at, row.who, row.what, row.detail) for row in found])
 
     async def _set_classes(
         self, memory: Memory, who: Identity, rows: list[ClassRow], detail: str, values: dict[str, object] | None = None
     ) -> None:
-        """Store classes and knobs, then let the scheduler have them; what does not fit is refused first."""
+        """Store classes and settings, then pass them to the scheduler; raise first if they do not fit."""
         after = memory.classes | {(row.kind, row.name): row for row in rows}
         scheduler = self._fitting(memory, after)
 
         def store(tx: Transaction) -> None:
             for row in rows:
-                classes.put(tx, row)
-            knobs.put(tx, values or {})
-            audit.add(tx, time.time(), who.prefix, "set", detail)
+                put_class(tx, row)
+            store_settings(tx, values or {})
+            add_audit(tx, time.time(), who.prefix, "set", detail)
 
-        await self._core.write(store)
-        if memory is self._core.memory:
+        await self._replica.write(store)
+        if memory is self._replica.memory:
             memory.classes, memory.scheduler = after, scheduler
             if scheduler is not None:
-                scheduler.set_classes(*kinds(list(after.values()), self._core.options))
+                scheduler.set_classes(*scheduler_classes(after.values(), self._replica.settings))
 
     def _fitting(self, memory: Memory, after: dict[tuple[str, str], ClassRow]) -> Scheduler | None:
-        """Return the scheduler if these classes suit it, a new one if there is none yet, None if classes are missing."""
-        wanted = kinds(list(after.values()), self._core.options)
+        """Return the scheduler if the classes fit, a new one if there is none yet, None if classes are missing."""
+        wanted = scheduler_classes(after.values(), self._replica.settings)
         check_features(after.values())
         if memory.scheduler is not None:
             memory.scheduler.check_classes(*wanted)
         if not wanted.jobs or not wanted.servers:
             return None
-        return memory.scheduler or new_scheduler(wanted, self._core.options)
+        return memory.scheduler or new_scheduler(wanted, self._replica.settings)
 
 
-def check_turn(core: Core, turn: TurnKnobs) -> tuple[Options, dict[str, float]]:
-    """Return the options and the weights by job class that knobs ask for, or say why they cannot be turned so."""
-    if turn.target_wait is not UNSET and turn.V is not UNSET:
-        raise BadInput("target_wait and V exclude each other; give one of them")
-    weights = {} if turn.weight is UNSET else turn.weight
-    for name in weights:
-        if ("job", name) not in core.memory.classes:
-            raise NotKnown(f"there is no job class {name!r}")
-    return core.options.turned(turn), weights
+class LocalKeys:
+    """Keys for requests that every process answers itself, also while it does not lead: read at most every few seconds."""
+
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
+        self._kept: dict[str, KeyRow] | None = None
+        self._read = float("-inf")
+
+    async def identify(self, key: str) -> Identity:
+        """Return who has a key, or raise `NoKey`; `Unavailable` if no keys could be read so far."""
+        return identify(await self._known(), key, time.time())
+
+    async def _known(self) -> dict[str, KeyRow]:
+        if self._replica.ready:
+            self._kept = self._replica.memory.keys
+        elif self._kept is None or time.monotonic() > self._read + FRESH:
+            await self._refresh()
+        assert self._kept is not None
+        return self._kept
+
+    async def _refresh(self) -> None:
+        try:
+            rows = await self._replica.store.read(all_keys)
+        except Unavailable:
+            if self._kept is None:
+                raise
+        else:
+            self._kept, self._read = {row.prefix: row for row in rows}, time.monotonic()

@@ -1,36 +1,110 @@
 """What the leader keeps in memory: jobs that have not ended, servers, active leases, and the scheduler.
 
-No clock and no I/O: whoever changes something gets the rows to write. Memory runs ahead of the database by what is being
-written; if a write fails, memory is thrown away and loaded again.
+It has no clock and does no I/O: each method that changes something returns or collects the rows to write. Memory is ahead
+of the database by what is being written; if a write fails, memory is dropped and loaded again.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import heapq
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, cast
+from itertools import count
+from typing import TYPE_CHECKING, Literal, cast
 
-from bilinq.live.messages import JobState
 from bilinq.live.metrics import Meters
-from bilinq.live.scheduler import Assignment, Scheduler
-from bilinq.live.service.ids import Ids
-from bilinq.live.service.outbox import Changes
-from bilinq.live.service.polls import Poll
-from bilinq.live.store.classes import ClassRow
-from bilinq.live.store.jobs import Ended, JobRow, Queued, Waiting
-from bilinq.live.store.keys import KeyRow
-from bilinq.live.store.leases import LeaseEnd, LeaseRow
-from bilinq.live.store.rewards import RewardRow
-from bilinq.live.store.servers import ServerRow
+from bilinq.live.store.job_tables import JobEnd, JobRow, LeaseEnd, LeaseRow, QueuedJob, RequeuedJob, RewardRow
+
+if TYPE_CHECKING:
+    from bilinq.live.service.outbox import Changes
+    from bilinq.live.store.admin_tables import KeyRow, LargestIds
+    from bilinq.live.store.class_tables import ClassRow, ServerRow
+    from bilinq.live.wire.messages import JobState, Lease
+    from bilinq.scheduler.scheduler import Assignment, Scheduler
 
 RECENT = 2000
 """Waiting times kept of each class."""
 SPARE = 1000
-"""Deadlines of ended leases that are kept in any case."""
+"""Deadlines of ended leases that may stay in the heap."""
 SHOWN = 100
-"""Leases kept to be shown."""
+"""Leases kept for the dashboard."""
+
+
+class Ids:
+    """The next number of each kind, each used once; only the leader assigns them."""
+
+    def __init__(self, largest: LargestIds) -> None:
+        self.job, self.lease, self.server, self._seq, self.class_ = (count(last + 1) for last in largest)
+        self.last_seq = largest.seq
+
+    def next_seq(self) -> int:
+        """Return the next number in the log of rewards."""
+        self.last_seq = next(self._seq)
+        return self.last_seq
+
+
+def number(kind: str, text: str) -> int | None:
+    """Return the number in an id such as "j12" of kind "j"; None if it is no such id.
+
+    Examples
+    --------
+    >>> number("j", "j12"), number("j", "l12"), number("j", "j012")
+    (12, None, None)
+    """
+    digits = text[1:]
+    if text[:1] != kind or not digits.isdigit() or digits[0] == "0" or not digits.isascii() or len(digits) > 18:
+        return None
+    return int(digits)
+
+
+class Poll:
+    """A call that waits for work on behalf of servers.
+
+    It ends when the first leases for any of its servers are on disk, after a timeout, or by `end`. `pending` counts leases
+    that are being written; while there are any, it is not over. `abandoned` tells that the caller has disconnected.
+    """
+
+    def __init__(self) -> None:
+        self.leases: list[Lease] = []
+        self.pending = 0
+        self.abandoned = False
+        self._over = asyncio.Event()
+
+    def expect(self) -> None:
+        """Count a lease for this call that is being written."""
+        self.pending += 1
+        self._over.clear()
+
+    def deliver(self, lease: Lease) -> None:
+        """Add a lease that is on disk."""
+        self.leases.append(lease)
+        self.miss()
+
+    def miss(self) -> None:
+        """Count one lease fewer that is being written."""
+        self.pending = max(self.pending - 1, 0)  # after `end` none is expected, but one may still arrive
+        self.close()
+
+    def close(self) -> None:
+        """Wait for nothing except what is being written."""
+        if not self.pending:
+            self._over.set()
+
+    def end(self) -> None:
+        """Stop waiting for anything."""
+        self.pending = 0
+        self._over.set()
+
+    async def wait(self, seconds: float) -> None:
+        """Return when it is over and nothing is being written for it."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._over.wait()
+        while self.pending:  # a lease may have been granted after the end, before this call resumed
+            await self._over.wait()
 
 
 @dataclass(slots=True)
@@ -47,7 +121,7 @@ class LiveJob:
 
 @dataclass(slots=True)
 class LiveServer:
-    """A server, the lease it holds, and the call in which it waits for one."""
+    """A server, its lease, and the call in which it waits for one."""
 
     row: ServerRow
     seen: float
@@ -56,28 +130,23 @@ class LiveServer:
 
     @property
     def state(self) -> Literal["idle", "busy", "away"]:
-        """Whether it waits for work, holds a lease, or neither."""
+        """Idle while it waits for work, busy while it has a lease, else away."""
         return "idle" if self.poll else "busy" if self.lease else "away"
 
 
 @dataclass(slots=True)
 class LiveLease:
-    """A lease; `deadline` is by the monotonic clock, `end` is there when it is no longer active."""
+    """A lease as it is stored, its deadline by the monotonic clock, its classes, and its end, None while it is active."""
 
-    id: int
-    job: int
-    server: int
-    job_class_id: int
-    server_class_id: int
+    row: LeaseRow
     deadline: float
-    granted: float
     job_class: str
     server_class: str
     end: LeaseEnd | None = None
 
 
 class Memory:
-    """Everything that moves. `scheduler` is None until there are classes of both kinds."""
+    """Jobs, servers and leases by id. `scheduler` is None until there are classes of both kinds."""
 
     def __init__(self, ids: Ids, scheduler: Scheduler | None, max_attempts: int) -> None:
         self.ids, self.scheduler, self.max_attempts = ids, scheduler, max_attempts
@@ -101,50 +170,50 @@ class Memory:
         self._named: dict[tuple[str, str], int] = {}
         self._called: dict[str, LiveServer] = {}
 
-    def add(self, job: Waiting | JobRow) -> None:
-        """Let a job wait."""
+    def add(self, job: QueuedJob | JobRow) -> None:
+        """Queue a job."""
         assert self.scheduler is not None
         self.jobs[job.id] = LiveJob(job.job_class, job.units_left, job.attempts, job.submitted)
         self.scheduler.submit(job.job_class, job=job.id)
         self.queued[job.job_class] += 1
 
-    def adopt(self, lease: LeaseRow, job: Waiting, deadline: float) -> None:
-        """Take over a lease that a leader before this one has granted."""
+    def adopt(self, row: LeaseRow, job: JobRow, deadline: float) -> None:
+        """Add a lease that was granted before memory was loaded."""
         assert self.scheduler is not None
         self.jobs[job.id] = LiveJob(job.job_class, job.units_left, job.attempts, job.submitted, started=True)
-        server_class = self.servers[lease.server].row.server_class
+        server_class = self.servers[row.server].row.server_class
         self.scheduler.place(job.job_class, server_class, job.id)
         self.leased[job.job_class] += 1
-        self._hold(LiveLease(lease.id, *lease[1:5], deadline, lease.granted, job.job_class, server_class))
+        self._hold(LiveLease(row, deadline, job.job_class, server_class))
 
     def enrol(self, server: LiveServer) -> None:
-        """Know a server from now on, in the place of one with the same id."""
+        """Add a server, in place of one with the same id."""
         self.servers[server.row.id] = self._called[f"s{server.row.id}"] = server
         if server.row.name is not None:
             self._named[server.row.owner, server.row.name] = server.row.id
 
     def dismiss(self, id: int) -> None:
-        """Forget a server."""
+        """Remove a server."""
         row = self.servers.pop(id).row
         del self._called[f"s{id}"]
         if row.name is not None:
             del self._named[row.owner, row.name]
 
     def absent_since(self, wall: float) -> list[int]:
-        """Return the servers that neither wait for work nor hold any, and were not heard of since a time."""
+        """Return the servers that are offline and have sent nothing since a time."""
         return [id for id, server in self.servers.items() if server.state == "away" and server.seen < wall]
 
     def server_named(self, owner: str, name: str) -> LiveServer | None:
-        """Return the server that a key has registered under a name, if there is one."""
+        """Return the server that a key has registered with a name, or None."""
         id = self._named.get((owner, name))
         return None if id is None else self.servers[id]
 
     def server_called(self, id: str) -> LiveServer | None:
-        """Return the server that users know as `id`, if there is one."""
+        """Return the server with an id such as "s3", or None."""
         return self._called.get(id)
 
     def await_work(self, servers: Sequence[LiveServer], poll: Poll) -> None:
-        """Let those of the servers that are still enrolled wait for work in a call, and no longer in another."""
+        """Let servers wait for work in a call, and no longer in another; those that were removed meanwhile are left out."""
         self._calls[poll] = servers
         for server in servers:
             id = server.row.id
@@ -153,13 +222,13 @@ class Memory:
                 self._idle.setdefault(server.row.server_class, {})[id] = None
 
     def withdraw(self, poll: Poll) -> None:
-        """Let no server wait in a call any longer."""
+        """Let no server wait in a call any more."""
         for server in self._calls.pop(poll, ()):
             if server.poll is poll:
                 self.keep_back(server)
 
     def keep_back(self, server: LiveServer) -> None:
-        """Let a server wait for work no longer."""
+        """Let a server wait for work no more."""
         if server.poll is not None:
             server.poll = None
             del self._idle[server.row.server_class][server.row.id]
@@ -177,18 +246,20 @@ class Memory:
         return len(self._idle.get(server_class, ()))
 
     def grant(self, tasks: Iterable[Assignment], wall: float, now: float, seconds: float) -> list[LeaseRow]:
-        """Give servers the jobs that the scheduler chose for them; return the leases to write."""
+        """Lease the jobs that the scheduler chose; return the leases to write."""
         rows = []
         for task in tasks:
             job, job_class, server_class, server = cast(tuple[int, str, str, int], task)
-            id = next(self.ids.lease)
-            classes = self.classes["job", job_class].id, self.classes["server", server_class].id
-            self._hold(LiveLease(id, job, server, *classes, now + seconds, wall, job_class, server_class))
+            row = LeaseRow(
+                id=next(self.ids.lease), job=job, server=server, job_class_id=self.classes["job", job_class].id,
+                server_class_id=self.classes["server", server_class].id, granted=wall, deadline=wall + seconds,
+            )  # fmt: skip
+            self._hold(LiveLease(row, now + seconds, job_class, server_class))
             self.queued[job_class] -= 1
             self.leased[job_class] += 1
             self.meters.granted[job_class, server_class] += 1
             self._note_wait(self.jobs[job], wall)
-            rows.append(LeaseRow(id, job, server, *classes, wall, wall + seconds))
+            rows.append(row)
         self.counters["leased"] += len(rows)
         return rows
 
@@ -196,67 +267,69 @@ class Memory:
         self, lease: LiveLease, reward: float | None, done: bool | None, result: str | None, digest: str, wall: float,
         changes: Changes,
     ) -> JobState:  # fmt: skip
-        """End a lease as served; return what becomes of the job. A bad reward is refused before anything changes."""
+        """End a lease as finished; return the new state of the job. A bad reward raises before anything changes."""
         assert self.scheduler is not None
-        job = self.jobs[lease.job]
+        job = self.jobs[lease.row.job]
         over = job.units_left <= 1 if done is None else done
-        self.scheduler.report(lease.job, reward, over)
+        self.scheduler.report(lease.row.job, reward, over)
         self._release(lease, job)
         job.units_left = max(job.units_left - 1, 0 if over else 1)
-        lease.end = LeaseEnd(lease.id, "finished", wall, reward, digest)
+        lease.end = LeaseEnd(lease.row.id, "finished", wall, reward, digest)
         changes.leases.append(lease.end)
         if reward is not None:
-            reward += 0.0  # SQLite forgets the sign of zero, which must not tell a replay apart
+            reward += 0.0  # SQLite drops the sign of zero, and a replay must see the same value
             seq = self.ids.next_seq()
-            changes.rewards.append(RewardRow(seq, lease.id, lease.job_class_id, lease.server_class_id, reward))
+            changes.rewards.append(
+                RewardRow(seq, lease.row.id, lease.row.job_class_id, lease.row.server_class_id, reward)
+            )
             self.reward_total += reward
             self.counters["rewards"] += 1
         self.counters["finished"] += 1
-        self.meters.finish(job.job_class, max(wall - lease.granted, 0.0), reward)
+        self.meters.finish(job.job_class, max(wall - lease.row.granted, 0.0), reward)
         if not over:
-            self._queue_again(lease.job, job, None, changes)
+            self._queue_again(lease.row.job, job, None, changes)
             return "queued"
-        del self.jobs[lease.job]
+        del self.jobs[lease.row.job]
         self.counters["done"] += 1
         self.meters.jobs_ended[job.job_class, "done"] += 1
-        changes.ended.append(Ended(lease.job, "done", wall, job.units_left, job.attempts, result, reward, None))
+        changes.ended.append(_ended(lease.row.job, job, "done", wall, result=result, reward=reward))
         return "done"
 
     def fail(self, lease: LiveLease, state: str, error: str, wall: float, changes: Changes) -> JobState:
-        """End a lease that came to nothing, as "failed" or "expired"; return what becomes of the job."""
+        """End a lease as "failed" or "expired"; return the new state of the job."""
         assert self.scheduler is not None
-        job = self.jobs[lease.job]
+        job = self.jobs[lease.row.job]
         self._release(lease, job)
         job.attempts += 1
         self.counters[state] += 1
-        lease.end = LeaseEnd(lease.id, state, wall, detail=error)
+        lease.end = LeaseEnd(lease.row.id, state, wall, detail=error)
         changes.leases.append(lease.end)
         self.meters.leases_ended[job.job_class, state] += 1
         if job.attempts < self.max_attempts:
-            self.scheduler.give_back(lease.job)
-            self._queue_again(lease.job, job, error, changes)
+            self.scheduler.give_back(lease.row.job)
+            self._queue_again(lease.row.job, job, error, changes)
             return "queued"
-        self.scheduler.cancel(lease.job)
-        del self.jobs[lease.job]
+        self.scheduler.cancel(lease.row.job)
+        del self.jobs[lease.row.job]
         self.counters["dead"] += 1
         self.dead += 1
         self.meters.jobs_ended[job.job_class, "dead"] += 1
-        changes.ended.append(Ended(lease.job, "dead", wall, job.units_left, job.attempts, error=error))
+        changes.ended.append(_ended(lease.row.job, job, "dead", wall, error=error))
         return "dead"
 
     def return_unused(self, lease: LiveLease, wall: float, changes: Changes) -> None:
-        """Take a lease back that reached nobody; it does not count as an attempt."""
+        """Return the job of a lease that reached no worker to its queue; this is not an attempt."""
         assert self.scheduler is not None
-        job = self.jobs[lease.job]
+        job = self.jobs[lease.row.job]
         self._release(lease, job)
-        lease.end = LeaseEnd(lease.id, "revoked", wall, detail="given back unused")
+        lease.end = LeaseEnd(lease.row.id, "revoked", wall, detail="returned unused")
         changes.leases.append(lease.end)
         self.meters.leases_ended[job.job_class, "revoked"] += 1
-        self.scheduler.give_back(lease.job)
-        self._queue_again(lease.job, job, None, changes)
+        self.scheduler.give_back(lease.row.job)
+        self._queue_again(lease.row.job, job, None, changes)
 
     def cancel(self, id: int, wall: float, changes: Changes) -> None:
-        """Forget a job, and end its lease if it has one."""
+        """Cancel a job, and end its lease if it has one."""
         assert self.scheduler is not None
         job = self.jobs.pop(id)
         self.scheduler.cancel(id)
@@ -265,15 +338,15 @@ class Memory:
         else:
             lease = self.leases[job.lease]
             self._release(lease, job)
-            lease.end = LeaseEnd(lease.id, "revoked", wall, detail="the job was cancelled")
+            lease.end = LeaseEnd(lease.row.id, "revoked", wall, detail="the job was cancelled")
             changes.leases.append(lease.end)
             self.meters.leases_ended[job.job_class, "revoked"] += 1
         self.counters["cancelled"] += 1
         self.meters.jobs_ended[job.job_class, "cancelled"] += 1
-        changes.ended.append(Ended(id, "cancelled", wall, job.units_left, job.attempts))
+        changes.ended.append(_ended(id, job, "cancelled", wall))
 
     def extend(self, lease: LiveLease, deadline: float) -> None:
-        """Give a lease a later deadline."""
+        """Set a later deadline of a lease."""
         lease.deadline = deadline
         self._note_deadline(lease)
 
@@ -286,7 +359,7 @@ class Memory:
                 yield lease
 
     def polls_of(self, tasks: Iterable[Assignment]) -> dict[int, Poll]:
-        """Return the calls in which the servers of tasks wait, by server."""
+        """Return the calls in which the servers of assignments wait, by server."""
         found = ((server, self.servers[server].poll) for server in (cast(int, task.server) for task in tasks))
         return {server: poll for server, poll in found if poll is not None}
 
@@ -295,34 +368,33 @@ class Memory:
         return set(self._calls)
 
     def _hold(self, lease: LiveLease) -> None:
-        self.leases[lease.id] = lease
-        self.jobs[lease.job].lease = lease.id
-        server = self.servers[lease.server]
+        id, server = lease.row.id, self.servers[lease.row.server]
+        self.leases[id] = lease
+        self.jobs[lease.row.job].lease = server.lease = id
         self.keep_back(server)
-        server.lease = lease.id
         self._note_deadline(lease)
         self.busy[lease.server_class] += 1
         self.recent.append(lease)
 
     def _note_deadline(self, lease: LiveLease) -> None:
-        """Remember when to look at a lease; forget those that ended, once they are more than half of what is remembered."""
-        heapq.heappush(self._deadlines, (lease.deadline, lease.id))
+        """Add a deadline to the heap, which is built again once more than half of it is of leases that ended."""
+        heapq.heappush(self._deadlines, (lease.deadline, lease.row.id))
         if len(self._deadlines) > 2 * len(self.leases) + SPARE:
-            self._deadlines = [(one.deadline, one.id) for one in self.leases.values()]
+            self._deadlines = [(one.deadline, one.row.id) for one in self.leases.values()]
             heapq.heapify(self._deadlines)
 
     def _release(self, lease: LiveLease, job: LiveJob) -> None:
-        del self.leases[lease.id]
+        del self.leases[lease.row.id]
         self.leased[job.job_class] -= 1
         self.busy[lease.server_class] -= 1
-        server = self.servers.get(lease.server)
-        if server is not None and server.lease == lease.id:
+        server = self.servers.get(lease.row.server)
+        if server is not None and server.lease == lease.row.id:
             server.lease = None
 
     def _queue_again(self, id: int, job: LiveJob, error: str | None, changes: Changes) -> None:
         job.lease = None
         self.queued[job.job_class] += 1
-        changes.queued.append(Queued(id, job.units_left, job.attempts, error))
+        changes.queued.append(RequeuedJob(id, job.units_left, job.attempts, error))
 
     def _note_wait(self, job: LiveJob, wall: float) -> None:
         if not job.started:
@@ -330,3 +402,13 @@ class Memory:
             waited = max(wall - job.submitted, 0.0)
             self.waits.setdefault(job.job_class, deque(maxlen=RECENT)).append(waited)
             self.meters.wait(job.job_class, waited)
+
+
+def _ended(
+    id: int, job: LiveJob, state: str, wall: float, *, result: str | None = None, reward: float | None = None,
+    error: str | None = None,
+) -> JobEnd:  # fmt: skip
+    return JobEnd(
+        id=id, state=state, ended=wall, units_left=job.units_left, attempts=job.attempts, result=result, reward=reward,
+        error=error,
+    )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What memory has changed, on its way to the disk: many small changes become few large statements."""
+"""Changes of memory on their way to the database: many small changes become few large statements."""
 
 from __future__ import annotations
 
@@ -7,24 +7,38 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from hashlib import blake2b
+from typing import Any
 
-from bilinq.live.store import jobs, leases, rewards
-from bilinq.live.store.jobs import Ended, JobRow, Queued
-from bilinq.live.store.leases import LeaseEnd, LeaseRow
-from bilinq.live.store.rewards import RewardRow
-from bilinq.live.store.transaction import Transaction
+import msgspec
+
+from bilinq.live.store import Transaction
+from bilinq.live.store.job_tables import (
+    JobEnd,
+    JobRow,
+    LeaseEnd,
+    LeaseRow,
+    RequeuedJob,
+    RewardRow,
+    add_rewards,
+    end_jobs,
+    end_leases,
+    grant_leases,
+    insert_jobs,
+    requeue_jobs,
+)
 
 Payloads = asyncio.Future[dict[int, str]]
-"""Something to wait for until it is on disk; it gives payloads by job."""
+"""A future that is done when changes are on disk; its result are payloads by job."""
 
 
 @dataclass
 class Changes:
-    """Rows to write together: new jobs first, and of the others none needs another to be written before it."""
+    """Rows to write together: new jobs first; the order of the others does not matter."""
 
     leases: list[LeaseEnd] = field(default_factory=list)
-    queued: list[Queued] = field(default_factory=list)
-    ended: list[Ended] = field(default_factory=list)
+    queued: list[RequeuedJob] = field(default_factory=list)
+    ended: list[JobEnd] = field(default_factory=list)
     rewards: list[RewardRow] = field(default_factory=list)
     new: list[JobRow] = field(default_factory=list)
 
@@ -33,22 +47,22 @@ class Changes:
 
     def write(self, tx: Transaction) -> None:
         """Write all rows."""
-        jobs.insert(tx, self.new)
-        leases.end(tx, self.leases)
-        jobs.set_queued(tx, self.queued)
-        jobs.set_ended(tx, self.ended)
-        rewards.add(tx, self.rewards)
+        insert_jobs(tx, self.new)
+        end_leases(tx, self.leases)
+        requeue_jobs(tx, self.queued)
+        end_jobs(tx, self.ended)
+        add_rewards(tx, self.rewards)
 
 
 PAUSE, LEAST, MOST = 0.003, 0.001, 0.01
-"""Seconds between two groups; those for which a group waits for more in any case; and the most, where a slot is due. A slot
-ends them all."""
+"""Seconds between two groups, least seconds that a group waits for more changes, and most seconds while a slot is due. The
+end of a slot ends each of them."""
 
 
 class Group:
     """Changes and new leases that become one operation, until the writer begins with it.
 
-    Besides being new, no job is in it twice, so that the order inside does not matter.
+    Except for being new, no job is in it twice, so that the order inside does not matter.
     """
 
     def __init__(self, written: Payloads) -> None:
@@ -60,7 +74,7 @@ class Group:
         self._lock = threading.Lock()
 
     def add(self, changes: Changes, granted: Sequence[LeaseRow]) -> bool:
-        """Take changes in, or tell that it is too late for them or that they touch a job a second time."""
+        """Add changes; return False if it is too late for them, or if they change a job of the group again."""
         touched = [row.id for row in changes.queued] + [row.id for row in changes.ended] + [row.job for row in granted]
         with self._lock:
             if self._begun or not self._jobs.isdisjoint(touched):
@@ -77,7 +91,7 @@ class Group:
             self._begun = True
         changes, payloads = _born_leased(self._changes, self._granted)
         changes.write(tx)
-        return payloads | leases.grant(tx, self._granted, payloads)
+        return payloads | grant_leases(tx, self._granted, payloads)
 
 
 def _born_leased(changes: Changes, granted: Sequence[LeaseRow]) -> tuple[Changes, dict[int, str]]:
@@ -89,10 +103,10 @@ def _born_leased(changes: Changes, granted: Sequence[LeaseRow]) -> tuple[Changes
 
 
 class Outbox:
-    """The way of changes to `Store.submit`, in order: what was handed in first is never written after what came later.
+    """Passes changes on to `Store.submit`, in order: earlier changes are never written after later ones.
 
-    Changes wait a moment for others, so that one commit serves them all; where `slot_is_due`, they wait for the slot, whose
-    leases then go together with the jobs that they are for.
+    Changes wait shortly for others, so that one commit serves them all. While `slot_is_due`, they wait for the slot, whose
+    leases are then written together with their jobs.
     """
 
     def __init__(
@@ -106,9 +120,9 @@ class Outbox:
         self._flushed = 0.0
 
     def put(self, changes: Changes, granted: Sequence[LeaseRow] = ()) -> Payloads:
-        """Hand changes in; return a future of payloads by job, at least of those in `granted`, once all is on disk.
+        """Add changes; return a future of payloads by job, at least of those in `granted`, that is done when all is on disk.
 
-        The future is shared: shield it from being cancelled.
+        The future is shared: shield it from cancellation.
         """
         if self._last is None or self._last.written.done() or not self._last.add(changes, granted):
             self.flush()
@@ -125,7 +139,7 @@ class Outbox:
             self.flush()
 
     def flush(self) -> None:
-        """Let nothing wait any longer."""
+        """Submit now what waits."""
         group = self._last
         if self._timer is None or group is None:
             return
@@ -134,16 +148,34 @@ class Outbox:
         self._submit(group.write).add_done_callback(partial(_pass_on, group.written))
 
     def close(self) -> None:
-        """Let what comes from now on be written after what is handed to the store in between."""
+        """Submit now what waits, and put later changes into a new group."""
         self.flush()
         self._last = None
 
 
 def _pass_on(waiting: Payloads, written: Payloads) -> None:
-    """Let those who wait know what came of it."""
+    """Set the result or the error that callers wait for."""
     error = written.exception()
     if error is None:
         waiting.set_result(written.result())
     else:
         waiting.set_exception(error)
-        waiting.exception()  # seen, even if nobody waits any more; memory is loaded again in any case
+        waiting.exception()  # mark it as retrieved, even if nobody waits; memory is loaded again in any case
+
+
+_encoder = msgspec.json.Encoder(order="deterministic")
+
+
+def to_text(value: Any) -> str:
+    """Return a value as JSON text, the same for equal values."""
+    return _encoder.encode(value).decode()
+
+
+def from_text(text: str | None) -> Any:
+    """Return the value of a JSON text, or None."""
+    return None if text is None else msgspec.json.decode(text)
+
+
+def digest(*values: Any) -> str:
+    """Return a short text that differs for different values."""
+    return blake2b(_encoder.encode(values), digest_size=16).hexdigest()

@@ -1,51 +1,80 @@
-"""Jobs from the side of those who submit them."""
+"""Jobs as clients see them: submit, look up, cancel, retry."""
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
-from bilinq.errors import Away, Busy, Clash, NotKnown
-from bilinq.live.keys import Identity
-from bilinq.live.messages import Event, Job, JobRef, Jobs, JobState, NewJob, Retried, Submitted
-from bilinq.live.service.claims import Claims, Key
-from bilinq.live.service.core import Core
-from bilinq.live.service.ids import number
-from bilinq.live.service.memory import Memory
-from bilinq.live.service.outbox import Changes, Payloads
-from bilinq.live.service.payloads import digest, from_text, to_text
-from bilinq.live.store import Transaction, audit, jobs
-from bilinq.live.store.gather import Gather
-from bilinq.live.store.jobs import JobRow, Known, Queued, Waiting
-from bilinq.live.store.leases import LeaseRow
+from bilinq.errors import Busy, Conflict, NotFound, Unavailable
+from bilinq.live.service.configuration import may_idle
+from bilinq.live.service.memory import Memory, number
+from bilinq.live.service.outbox import Changes, Payloads, digest, from_text, to_text
+from bilinq.live.store.admin_tables import add_audit
+from bilinq.live.store.batching import Batcher
+from bilinq.live.store.job_tables import (
+    JobRow,
+    KnownJob,
+    LeaseRow,
+    RequeuedJob,
+    get_job,
+    jobs_with_key,
+    known_jobs,
+    leases_of_job,
+    list_jobs,
+    requeue_jobs,
+)
+from bilinq.live.wire.messages import Event, Job, JobPage, JobRef, NewJob, Retried, Submitted
+
+if TYPE_CHECKING:
+    from bilinq.live.keys import Identity
+    from bilinq.live.service.replica import Replica
+    from bilinq.live.service.slots import Slots
+    from bilinq.live.store import Transaction
+
+Key = tuple[str, str]
+"""A namespace, and the key of a job in it."""
 
 
-class Stored(NamedTuple):
-    """A job that was submitted: itself, if it is new, or the job of then."""
+class Claims:
+    """Keys of jobs that are being stored: each is used by one call at a time."""
 
-    id: int
-    state: JobState
-    is_new: bool
+    def __init__(self) -> None:
+        self._taken: dict[Key, asyncio.Event] = {}
+
+    async def take(self, keys: Collection[Key]) -> Callable[[], None]:
+        """Wait until no other call uses one of `keys`, then claim all; call the returned function to release them."""
+        while other := next((self._taken[key] for key in keys if key in self._taken), None):
+            await other.wait()
+        free = asyncio.Event()
+        self._taken |= dict.fromkeys(keys, free)
+
+        def release() -> None:
+            for key in keys:
+                del self._taken[key]
+            free.set()
+
+        return release
 
 
 class Submissions:
-    """Submit, look up, cancel, and retry what is dead."""
+    """Submits, returns, cancels and retries jobs."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, replica: Replica, slots: Slots) -> None:
+        self._replica, self._slots = replica, slots
         self._claims = Claims()
-        self._gathered = Gather(core.store.read, _known)
+        self._gathered = Batcher(replica.store.read, _known)
 
     async def submit(self, who: Identity, new: Sequence[NewJob]) -> Submitted:
-        """Store jobs, all or none; a job with a key that was used before is the job of then.
+        """Store jobs, all or none; a key that was used before returns the job submitted with it.
 
-        Jobs wait for servers before they are on disk, so that one commit can store them with their leases; nobody is told
-        of either before that.
+        Jobs are queued before they are on disk, so that one commit can store them with their leases; no response mentions
+        either before that.
         """
-        memory = self._core.memory
+        memory = self._replica.memory
         self._check_classes(job.job_class for job in new)
         keys = {(who.namespace, job.key) for job in new if job.key is not None}
         if not keys:
@@ -53,19 +82,19 @@ class Submissions:
         rows = [self._row(who, job, next(memory.ids.job)) for job in new]
         if keys:
             return await self._submit_once(memory, rows, keys)
-        await self._take(rows)
+        await self._queue(rows)
         return Submitted([JobRef(f"j{row.id}", "queued") for row in rows])
 
     async def _submit_once(self, memory: Memory, rows: Sequence[JobRow], keys: set[Key]) -> Submitted:
-        """Store those jobs whose keys are new, once it is certain which they are."""
+        """Store those jobs whose keys are new."""
         release = await self._claims.take(keys)
         try:
             stored = _settle(rows, await self._look_up(keys))
-            if memory is not self._core.memory:
-                raise Away("the service has lost its database meanwhile; ask again", retry_after=1.0)
-            fresh = [row for row, (_, _, is_new) in zip(rows, stored, strict=True) if is_new]
+            if memory is not self._replica.memory:
+                raise Unavailable("the service has lost its database meanwhile; try again", retry_after=1.0)
+            fresh = [row for row, job in zip(rows, stored, strict=True) if row.id == job.id]
             self._check_room(row.job_class for row in fresh)
-            saved = self._take(fresh, release) if fresh else None
+            saved = self._queue(fresh, release) if fresh else None
         except BaseException:
             release()
             raise
@@ -73,63 +102,63 @@ class Submissions:
             release()
         else:
             await saved
-        return Submitted([JobRef(f"j{id}", state) for id, state, _ in stored])
+        return Submitted([_ref(job) for job in stored])
 
-    async def _look_up(self, keys: set[Key]) -> dict[Key, Known]:
-        """Return the jobs that were stored under some of `keys`; a server is asked for those of many calls at a time."""
-        store = self._core.store
+    async def _look_up(self, keys: set[Key]) -> dict[Key, KnownJob]:
+        """Return the jobs that were stored with some of `keys`; many calls share one query to a database server."""
+        store = self._replica.store
         return await self._gathered(keys) if store.shared else store.look_up(lambda tx: _known(tx, [keys]))[0]
 
-    def _take(self, rows: Sequence[JobRow], then: Callable[[], None] | None = None) -> Payloads:
-        """Let jobs wait, and store them; wait for what is returned until they are on disk."""
-        memory = self._core.memory
+    def _queue(self, rows: Sequence[JobRow], then: Callable[[], None] | None = None) -> Payloads:
+        """Queue jobs and store them; await the returned future until they are on disk."""
+        memory = self._replica.memory
         for row in rows:
             memory.add(row)
             memory.meters.submit(row.job_class, row.units)
         memory.counters["submitted"] += len(rows)
-        if self._core.options.eager:
-            self._core.hurry()
-        return self._core.save(Changes(new=list(rows)), then=then)
+        if not may_idle(self._replica.settings):
+            self._slots.hurry()
+        return self._replica.save(Changes(new=list(rows)), then=then)
 
     async def job(self, who: Identity, id: str) -> Job:
-        """Return a job with what happened to it, as far as it is on disk: nobody was told more."""
-        row, history = await self._core.store.read(lambda tx: self._find(tx, who, id))
+        """Return a job with its history, as far as that is on disk."""
+        row, history = await self._replica.store.read(lambda tx: self._find(tx, who, id))
         return _message(row, history)
 
     async def jobs(
         self, who: Identity, state: str | None, job_class: str | None, after: str | None, limit: int,
         key: str | None = None,
-    ) -> Jobs:  # fmt: skip
-        """Return the jobs of a namespace that fit, newest first; an admin sees those of all."""
+    ) -> JobPage:  # fmt: skip
+        """Return the matching jobs of a namespace, newest first; an admin sees those of all namespaces."""
         before = None if after is None else number("j", after)
         if key is not None:
             return await self._with_key(who, key, state, job_class, before, limit)
         namespace = None if who.may("admin") else who.namespace
-        found = await self._core.store.read(lambda tx: jobs.page(tx, namespace, state, job_class, before, limit))
-        return Jobs([_message(row, []) for row in found], f"j{found[-1].id}" if len(found) == limit else None)
+        found = await self._replica.store.read(lambda tx: list_jobs(tx, namespace, state, job_class, before, limit))
+        return JobPage([_message(row, []) for row in found], f"j{found[-1].id}" if len(found) == limit else None)
 
     async def _with_key(
         self, who: Identity, key: str, state: str | None, job_class: str | None, before: int | None, limit: int
-    ) -> Jobs:
-        """Return the jobs that were submitted under a key and fit; there is at most one of each namespace."""
-        every = {row.namespace for row in self._core.memory.keys.values()}
+    ) -> JobPage:
+        """Return the matching jobs that were submitted with a key: at most one of each namespace."""
+        every = {row.namespace for row in self._replica.memory.keys.values()}
         spaces = sorted(every) if who.may("admin") else [who.namespace]
-        found = await self._core.store.read(lambda tx: jobs.with_key(tx, key, spaces))
+        found = await self._replica.store.read(lambda tx: jobs_with_key(tx, key, spaces))
         fitting = [row for row in found if state in (None, row.state) and job_class in (None, row.job_class)]
         rows = [row for row in fitting if before is None or row.id < before][:limit]
-        return Jobs([_message(row, []) for row in rows], f"j{rows[-1].id}" if len(rows) == limit else None)
+        return JobPage([_message(row, []) for row in rows], f"j{rows[-1].id}" if len(rows) == limit else None)
 
     async def cancel(self, who: Identity, id: str) -> Job:
         """Cancel a job that has not ended."""
-        row, _ = await self._core.write(lambda tx: self._find(tx, who, id))
-        memory, changes = self._core.memory, Changes()
+        row, _ = await self._replica.write(lambda tx: self._find(tx, who, id))
+        memory, changes = self._replica.memory, Changes()
         if row.id not in memory.jobs:
-            now, _ = await self._core.write(lambda tx: self._find(tx, who, id))
+            now, _ = await self._replica.write(lambda tx: self._find(tx, who, id))
             if now.state in ("queued", "leased"):
-                raise Away(f"job {id} is only being stored; ask again")
-            raise Clash(f"job {id} has ended: it is {now.state}")
+                raise Unavailable(f"job {id} is still being stored; try again")
+            raise Conflict(f"job {id} has ended: it is {now.state}")
         memory.cancel(row.id, time.time(), changes)
-        await self._core.save(changes)
+        await self._replica.save(changes)
         return await self.job(who, id)
 
     async def retry(self, who: Identity, id: str) -> Retried:
@@ -138,30 +167,30 @@ class Submissions:
         def again(tx: Transaction) -> JobRow:
             row, _ = self._find(tx, who, id)
             if row.state != "dead":
-                raise Clash(f"job {id} must be dead to be retried; it is {row.state}")
-            jobs.set_queued(tx, [Queued(row.id, row.units_left, 0)])
-            audit.add(tx, time.time(), who.prefix, "retry", id)
+                raise Conflict(f"job {id} must be dead to be retried; it is {row.state}")
+            requeue_jobs(tx, [RequeuedJob(row.id, row.units_left, 0)])
+            add_audit(tx, time.time(), who.prefix, "retry", id)
             return row
 
-        memory = self._core.memory
-        row = await self._core.write(again)
-        if memory is self._core.memory and row.id not in memory.jobs:
-            memory.add(Waiting(row.id, row.job_class, row.units_left, 0, time.time()))
+        memory = self._replica.memory
+        row = await self._replica.write(again)
+        if memory is self._replica.memory and row.id not in memory.jobs:
+            memory.add(row._replace(attempts=0, submitted=time.time()))
             memory.dead -= 1
-            self._core.hurry()
+            self._slots.hurry()
         return Retried(id, "queued")
 
     def _check_classes(self, wanted: Iterable[str]) -> None:
-        memory = self._core.memory
+        memory = self._replica.memory
         for name in dict.fromkeys(wanted):
             if ("job", name) not in memory.classes or memory.scheduler is None:
                 known = ", ".join(sorted(key[1] for key in memory.classes if key[0] == "job")) or "none yet"
-                raise NotKnown(f"there is no job class {name!r}; known are {known}")
+                raise NotFound(f"there is no job class {name!r}; known are {known}")
 
     def _check_room(self, coming: Iterable[str]) -> None:
-        memory = self._core.memory
+        memory = self._replica.memory
         for name, many in Counter(coming).items():
-            room = (memory.classes["job", name].backlog or self._core.settings.backlog) - memory.queued[name]
+            room = (memory.classes["job", name].backlog or self._replica.settings.backlog) - memory.queued[name]
             if many > room:
                 raise Busy(f"class {name!r} has room for {max(room, 0)} more jobs; got {many}", retry_after=1.0)
 
@@ -169,48 +198,51 @@ class Submissions:
         payload = to_text(job.payload)
         mark = None if job.key is None else digest(job.job_class, payload, job.units)
         return JobRow(
-            id, who.namespace, job.job_class, "queued", job.key, mark, payload, job.units, job.units, 0, time.time()
-        )
+            id=id, namespace=who.namespace, job_class=job.job_class, state="queued", key=job.key, digest=mark,
+            payload=payload, units=job.units, units_left=job.units, attempts=0, submitted=time.time(),
+        )  # fmt: skip
 
     def _find(self, tx: Transaction, who: Identity, id: str) -> tuple[JobRow, list[LeaseRow]]:
         """Return a job that `who` may see, with its leases."""
         found = number("j", id)
-        row = None if found is None else jobs.get(tx, found)
+        row = None if found is None else get_job(tx, found)
         if row is None or (row.namespace != who.namespace and not who.may("admin")):
-            raise NotKnown(f"there is no job {id!r}")
-        return row, jobs.history(tx, row.id)
+            raise NotFound(f"there is no job {id!r}")
+        return row, leases_of_job(tx, row.id)
 
 
-def _known(tx: Transaction, asked: Sequence[Collection[Key]]) -> list[dict[Key, Known]]:
-    """Return, for each of several calls, the jobs that were stored under its keys."""
+def _known(tx: Transaction, asked: Sequence[Collection[Key]]) -> list[dict[Key, KnownJob]]:
+    """Return, for each of several calls, the jobs that were stored with its keys."""
     keys = defaultdict[str, set[str]](set)
     for namespace, key in itertools.chain.from_iterable(asked):
         keys[namespace].add(key)
     known = {
         (namespace, key): job
         for namespace in keys
-        for key, job in jobs.by_key(tx, namespace, [*keys[namespace]]).items()
+        for key, job in known_jobs(tx, namespace, [*keys[namespace]]).items()
     }
     return [{key: known[key] for key in some if key in known} for some in asked]
 
 
-def _settle(rows: Sequence[JobRow], known: Mapping[Key, Known]) -> list[Stored]:
-    """Return what becomes of the rows of one call, where `known` jobs have their keys already; or refuse all."""
-    answer: list[Stored] = []
-    own: dict[str, Known] = {}
+def _settle(rows: Sequence[JobRow], known: Mapping[Key, KnownJob]) -> list[KnownJob]:
+    """Return for each row of a call the job with its key: itself, if it is new, or a `known` one; raise if they differ."""
+    settled: list[KnownJob] = []
+    own: dict[str, KnownJob] = {}
     for row in rows:
         before = None if row.key is None else known.get((row.namespace, row.key)) or own.get(row.key)
-        if before is None:
-            answer.append(Stored(row.id, "queued", True))
-            if row.key is not None:
-                own[row.key] = Known(row.id, "queued", row.digest)
-        elif before.digest != row.digest:
-            raise Clash(
+        if before is not None and before.digest != row.digest:
+            raise Conflict(
                 f"key {row.key!r} was used for a job with another class, payload or number of units, j{before.id}"
             )
-        else:
-            answer.append(Stored(before.id, before.state, False))  # type: ignore[arg-type]
-    return answer
+        job = before or KnownJob(row.id, row.state, row.digest)
+        if row.key is not None:
+            own[row.key] = job
+        settled.append(job)
+    return settled
+
+
+def _ref(job: KnownJob) -> JobRef:
+    return JobRef(f"j{job.id}", job.state)  # type: ignore[arg-type]
 
 
 def _message(row: JobRow, history: Sequence[LeaseRow]) -> Job:
@@ -223,6 +255,8 @@ def _message(row: JobRow, history: Sequence[LeaseRow]) -> Job:
     if row.ended is not None:
         events.append(Event(row.ended, row.state, None, row.error))
     return Job(
-        f"j{row.id}", row.job_class, row.state, row.namespace, row.key, row.units, row.units_left, row.attempts,  # type: ignore[arg-type]
-        row.submitted, row.started, row.ended, from_text(row.payload), from_text(row.result), row.reward, row.error, events,
+        id=f"j{row.id}", job_class=row.job_class, state=row.state, namespace=row.namespace, key=row.key,  # type: ignore[arg-type]
+        units=row.units, units_left=row.units_left, attempts=row.attempts, submitted=row.submitted, started=row.started,
+        ended=row.ended, payload=from_text(row.payload), result=from_text(row.result), reward=row.reward, error=row.error,
+        history=events,
     )  # fmt: skip

@@ -1,44 +1,69 @@
-"""The service at a glance."""
+"""The service at a glance: its state for the API and the dashboard, and its metrics for Prometheus."""
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bilinq.arrays import Array
-from bilinq.live.messages import JobClassState, ServerClassState, State, Waits
-from bilinq.live.scheduler import Scheduler
-from bilinq.live.service.core import Core
-from bilinq.live.service.memory import Memory
-from bilinq.live.watch_messages import StateView
+from bilinq.live.metrics import Histogram, Meters
+from bilinq.live.metrics.meters import WAITS
+from bilinq.live.metrics.page import Page, add_process
+from bilinq.live.service.configuration import settings_info
+from bilinq.live.wire.messages import JobClassState, ServerClassState, State, Waits
+from bilinq.live.wire.samples import StateView
+
+if TYPE_CHECKING:
+    from bilinq.learning import Health
+    from bilinq.live.service.memory import Memory
+    from bilinq.live.service.replica import Replica
+
+LEASES = ("finished", "failed", "expired", "revoked")
+JOBS = ("done", "dead", "cancelled")
+SERVERS = ("idle", "busy", "away")
+NONE = Histogram(WAITS)
+"""Waits of a class that has had no lease yet."""
+
+Labelled = tuple[dict[str, str], float]
 
 
-def state(core: Core) -> State:
+def state(replica: Replica) -> State:
     """Return queues, servers, the last allocation, what was learnt, and counters."""
-    memory = core.memory
-    scheduler = memory.scheduler
-    mean, width = _learnt(scheduler)
+    memory = replica.memory
     return State(
-        now=time.time(), slot=0 if scheduler is None else scheduler.slot, V=_V(scheduler), knobs=core.options.shown,
+        now=time.time(),
         job_classes=[_job_class(memory, row.name, row.weight) for row in memory.classes.values() if row.kind == "job"],
         server_classes=[_server_class(memory, row.name) for row in memory.classes.values() if row.kind == "server"],
-        expected=_plain(_expected(scheduler)), mean=_plain(mean), width=_plain(width),
-        counters=dict(memory.counters), reward_total=memory.reward_total,
-    )  # fmt: skip
+        **_common(replica),
+    )
 
 
-def state_view(core: Core, rate: list[list[float]]) -> StateView:
+def state_view(replica: Replica, rate: list[list[float]]) -> StateView:
     """Return the part of the state that is made of matrices, with leases per second of each pair as `rate`."""
-    memory, scheduler = core.memory, core.memory.scheduler
-    mean, width = _learnt(scheduler)
-    return StateView(
-        at=time.time(), slot=0 if scheduler is None else scheduler.slot, V=_V(scheduler), knobs=core.options.shown,
-        weights=[row.weight for row in memory.classes.values() if row.kind == "job"],
-        expected=_plain(_expected(scheduler)), rate=rate, mean=_plain(mean), width=_plain(width),
-        counters=dict(memory.counters), reward_total=memory.reward_total,
-    )  # fmt: skip
+    weights = [row.weight for row in replica.memory.classes.values() if row.kind == "job"]
+    return StateView(at=time.time(), weights=weights, rate=rate, **_common(replica))
+
+
+def _common(replica: Replica) -> dict[str, Any]:
+    """Return the fields that both have; V is zero and matrices are empty where the policy has none."""
+    memory, scheduler = replica.memory, replica.memory.scheduler
+    known = None if scheduler is None else scheduler.beliefs()
+    return {
+        "slot": 0 if scheduler is None else scheduler.slot,
+        "V": 0.0 if scheduler is None or scheduler.settings is None else scheduler.V,
+        "knobs": settings_info(replica.settings),
+        "expected": [] if scheduler is None or scheduler.policy.rows == "job" else scheduler.expected.tolist(),
+        "mean": [] if known is None else known.mean.tolist(),
+        "width": [] if known is None else known.width.tolist(),
+        "counters": dict(memory.counters),
+        "reward_total": memory.reward_total,
+    }
 
 
 def waits(seconds: Sequence[float]) -> Waits:
@@ -59,20 +84,111 @@ def _server_class(memory: Memory, name: str) -> ServerClassState:
     return ServerClassState(name, memory.idle_servers(name), memory.busy[name])
 
 
-def _learnt(scheduler: Scheduler | None) -> tuple[Array | None, Array | None]:
-    known = None if scheduler is None else scheduler.beliefs()
-    return (None, None) if known is None else (known.mean, known.width)
+async def metrics_page(replica: Replica) -> str:
+    """Return the metrics as Prometheus reads them; without those of a leader where this process does not lead."""
+    page, memory = Page(), replica.memory if replica.ready else None
+    scheduler = None if memory is None else memory.scheduler
+    health = None if scheduler is None else await asyncio.to_thread(scheduler.health)
+    _add_role(page, replica)
+    if memory is not None:
+        _add_queues(page, memory)
+        _add_servers(page, memory)
+        _add_settings(page, replica, memory)
+    if health is not None and replica.meters.saved is not None:
+        _add_learner(page, health, replica.meters.saved)
+    _add_jobs(page, replica.meters, [] if memory is None else _names(memory, "job"))
+    _add_work(page, replica)
+    add_process(page)
+    return page.text()
 
 
-def _V(scheduler: Scheduler | None) -> float:
-    """Return V, or what it is now for the wait to aim at; zero without a scheduler, or with a policy that has none."""
-    return 0.0 if scheduler is None or scheduler.knobs is None else scheduler.V
+def _add_role(page: Page, replica: Replica) -> None:
+    page.gauge("bilinq_build_info", "Always 1; the label is the version.", [({"version": _version()}, 1)])
+    page.gauge("bilinq_ready", "Whether this process serves requests itself.", int(replica.ready))
+    about = "Whether this process leads; 0 is one that follows or has lost its database."
+    page.gauge("bilinq_leader", about, int(replica.ready and not replica.following))
+    page.gauge("bilinq_epoch", "How many leaders there were until this process led.", replica.store.epoch)
+    about = "How often the database was unavailable and memory was loaded again."
+    page.counter("bilinq_recoveries_total", about, replica.meters.recoveries)
 
 
-def _expected(scheduler: Scheduler | None) -> Array | None:
-    """Return the expected allocation of the last slot by classes; None for a policy that goes by jobs."""
-    return None if scheduler is None or scheduler.policy.rows == "job" else scheduler.expected
+def _add_queues(page: Page, memory: Memory) -> None:
+    names = _names(memory, "job")
+    page.gauge("bilinq_jobs_queued", "Jobs that wait.", _by_class(names, memory.queued))
+    page.gauge("bilinq_jobs_leased", "Jobs that are being served.", _by_class(names, memory.leased))
+    page.gauge("bilinq_jobs_dead", "Jobs that failed too often and can be retried.", memory.dead)
 
 
-def _plain(array: Array | None) -> list[list[float]]:
-    return [] if array is None else array.tolist()
+def _add_servers(page: Page, memory: Memory) -> None:
+    found = Counter[tuple[str, str]]((server.row.server_class, server.state) for server in memory.servers.values())
+    places = [(name, state) for name in _names(memory, "server") for state in SERVERS]
+    samples = [({"server_class": name, "state": state}, found[name, state]) for name, state in places]
+    about = "Servers by class and state; those away neither wait for work nor have any."
+    page.gauge("bilinq_servers", about, samples)
+
+
+def _add_settings(page: Page, replica: Replica, memory: Memory) -> None:
+    wait, scheduler = settings_info(replica.settings).target_wait, memory.scheduler
+    if wait is not None:
+        page.gauge("bilinq_target_wait_seconds", "How long jobs may wait for a good match at light load.", wait)
+    if scheduler is not None and scheduler.settings is not None:
+        page.gauge("bilinq_reward_weight", "V: the weight of rewards against queues.", scheduler.V)
+
+
+def _add_learner(page: Page, health: Health, saved: float) -> None:
+    page.gauge("bilinq_learner_observations", "Rewards that were learnt from, ever.", health.observations)
+    page.gauge("bilinq_learner_noise", "Standard deviation of rewards as estimated, in the user's units.", health.noise)
+    page.gauge("bilinq_learner_condition", "Condition number of the design matrix.", health.condition)
+    extremes = [({"which": "smallest"}, health.smallest), ({"which": "largest"}, health.largest)]
+    page.gauge("bilinq_learner_eigenvalue", "Extreme eigenvalues of the design matrix.", extremes)
+    about = "When what was learnt was last saved to the database or loaded from it, in seconds since 1970."
+    page.gauge("bilinq_learner_saved_timestamp_seconds", about, saved)
+
+
+def _add_jobs(page: Page, meters: Meters, known: Sequence[str]) -> None:
+    """Add counts by job class, also those that are zero."""
+    granted: Counter[str] = Counter()
+    for (name, _), many in meters.granted.items():
+        granted[name] += many
+    names = list(dict.fromkeys([*known, *meters.submitted, *granted]))
+    page.counter("bilinq_jobs_submitted_total", "Jobs that were submitted.", _by_class(names, meters.submitted))
+    page.counter("bilinq_jobs_ended_total", "Jobs that ended, by how.", _by_end(names, JOBS, meters.jobs_ended))
+    page.counter("bilinq_leases_granted_total", "Leases that were granted.", _by_class(names, granted))
+    page.counter("bilinq_leases_ended_total", "Leases that ended, by how.", _by_end(names, LEASES, meters.leases_ended))
+    rewards = [({"job_class": name}, meters.rewards[name], meters.reward_sum.get(name, 0.0)) for name in names]
+    page.summary("bilinq_reward", "Rewards, in the user's units.", rewards)
+    waits = [({"job_class": name}, meters.waits.get(name, NONE)) for name in names]
+    page.histogram("bilinq_wait_seconds", "How long jobs waited for their first lease.", waits)
+
+
+def _add_work(page: Page, replica: Replica) -> None:
+    """Add slots, transactions and HTTP responses."""
+    slots, solver, commits = replica.meters.slots, replica.meters.solver, replica.store.meter
+    page.histogram("bilinq_slot_seconds", "How long slots took that asked the scheduler.", [({}, slots)])
+    about = "How long the scheduler took in these slots: to learn, decide and pick."
+    page.histogram("bilinq_solver_seconds", about, [({}, solver)])
+    about = "How long transactions took, from their begin to the disk."
+    page.histogram("bilinq_commit_seconds", about, [({}, commits.seconds)])
+    page.histogram("bilinq_commit_operations", "Operations in one transaction.", [({}, commits.operations)])
+    samples = [
+        ({"method": method, "path": path, "status": str(status)}, many)
+        for (method, path, status), many in replica.meters.answers.items()
+    ]
+    page.counter("bilinq_http_answers_total", "Answers by method, path and status.", samples)
+
+
+@cache
+def _version() -> str:
+    return version("bilinq")
+
+
+def _names(memory: Memory, kind: str) -> list[str]:
+    return [name for one, name in memory.classes if one == kind]
+
+
+def _by_class(names: Sequence[str], values: Mapping[str, int]) -> list[Labelled]:
+    return [({"job_class": name}, values.get(name, 0)) for name in names]
+
+
+def _by_end(names: Sequence[str], ends: Sequence[str], values: Mapping[tuple[str, str], int]) -> list[Labelled]:
+    return [({"job_class": name, "how": how}, values.get((name, how), 0)) for name in names for how in ends]

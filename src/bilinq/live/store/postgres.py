@@ -1,16 +1,21 @@
-"""A store in PostgreSQL: who holds the advisory lock leads, and holds it on the connection that writes."""
+"""A store in PostgreSQL: the process with the advisory lock leads, and the connection that writes has the lock."""
 
+import contextlib
+import select
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from os import PathLike
 from typing import Any
 
+import msgspec
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.types.numeric import Int8Dumper
 
-from bilinq.errors import Away, BadInput
-from bilinq.live.store import copies
-from bilinq.live.store.connection import Connection
-from bilinq.live.store.postgres_connection import PostgresConnection, first_line
+from bilinq.errors import BadInput, Unavailable
+from bilinq.live.store.admin_tables import skip_used_ids
 from bilinq.live.store.store import Store
+from bilinq.live.store.transaction import PARAMETER, Bulk, DatabaseConnection, Row
 
 DEFAULTS = {
     "application_name": "bilinq",
@@ -21,9 +26,190 @@ DEFAULTS = {
     "tcp_user_timeout": 4000,
     "target_session_attrs": "read-write",
 }
-"""A network that is gone is noticed within 4 s; the URL may say otherwise."""
+"""A broken network is noticed within 4 s; the URL may override these."""
 LOCK = "SELECT pg_try_advisory_lock(hashtextextended('bilinq ' || current_schema(), 0))"
 """One leader for each schema of each database."""
+WRITING = """
+    SET synchronous_commit = on;
+    SET idle_session_timeout = '5s';
+    SET idle_in_transaction_session_timeout = '30s';
+    SET tcp_keepalives_idle = 2;
+    SET tcp_keepalives_interval = 1;
+    SET tcp_keepalives_count = 2;
+    SET jit = off;
+    SET enable_seqscan = off;
+    SET enable_hashjoin = off;
+    SET enable_mergejoin = off
+"""
+"""A leader that froze or is disconnected loses its lock. The writer finds rows by key: plans that were made and cached
+while a table was empty must not scan all of it once it is full."""
+READING = "SET plan_cache_mode = force_custom_plan"
+"""Readers run many kinds of queries, and plan each time."""
+ENDING = ("FATAL", "PANIC")
+"""Severities of errors after which PostgreSQL closes the connection."""
+STANDBY = "25006"
+"""The error code of a write to a server that became read-only: it is no longer the primary."""
+
+
+class PostgresConnection(DatabaseConnection):
+    """A connection, for writing or for reading only.
+
+    The writer sends a statement before it has the response to the one before, unless it reads something: an error may
+    appear later than its statement, at the latest with the commit. There is no BEGIN or COMMIT: PostgreSQL takes all
+    statements up to a Sync as one transaction, so that a transaction is one round trip. Many rows are sent as one JSON
+    text, which costs the least on both sides.
+    """
+
+    dialect = "postgresql"
+
+    def __init__(self, conninfo: str, *, writes: bool) -> None:
+        super().__init__()
+        self._writes, self._failed = writes, False
+        self._db = psycopg.connect(conninfo, autocommit=writes)
+        self._db.adapters.register_dumper(int, Int8Dumper)  # one type for all numbers: one prepared statement
+        if writes:
+            self._db.execute(WRITING)
+        else:
+            self._db.execute(READING)
+            self._db.commit()
+            self._db.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            self._db.read_only = True
+        self._life = contextlib.ExitStack()  # leaving a pipeline earlier would stop the timer of idle_session_timeout
+        self._pipeline = self._life.enter_context(self._db.pipeline()) if writes else None
+
+    def begin(self) -> None:
+        """Do nothing: the first statement begins a transaction."""
+
+    def commit(self) -> None:
+        """Commit; raise if a statement failed and the operation hid it: PostgreSQL has rolled back everything."""
+        if self._failed:
+            raise RuntimeError("a statement failed, and the operation hid the error")
+        if self._pipeline is None:
+            self._db.commit()
+        else:
+            self._pipeline.sync()
+
+    def rollback(self) -> None:
+        """Roll back."""
+        if self.lost:
+            return
+        if self._pipeline is not None:
+            with contextlib.suppress(psycopg.Error):
+                self._send(b"ROLLBACK")
+                self._pipeline.sync()
+            self._db.execute("BEGIN")  # so that psycopg forgets statements that were to be prepared and are not
+        self._db.rollback()
+        self._failed = False
+
+    def check(self) -> None:
+        """Send a query that fails if the connection is lost."""
+        self.rows("SELECT 1")
+        self.commit()
+
+    def fault(self, error: Exception) -> str | None:
+        """Return a message if the connection is lost, the server cannot serve, or it has become a standby."""
+        severity = error.diag.severity_nonlocalized if isinstance(error, psycopg.Error) else None
+        if self._db.closed or severity in ENDING or getattr(error, "sqlstate", None) == STANDBY:
+            self.lost = True
+            return f"the connection to the database was lost: {_first_line(error)}"
+        if not self._writes and isinstance(error, psycopg.errors.UndefinedTable):
+            return f"the database has no tables yet: {_first_line(error)}"
+        if isinstance(error, psycopg.errors.PipelineAborted):  # after an earlier error that an operation hid
+            return None
+        return f"the database fails: {_first_line(error)}" if isinstance(error, psycopg.OperationalError) else None
+
+    def close(self) -> None:
+        """Roll back and close; the lock is released when this returns, not some time later."""
+        with contextlib.suppress(psycopg.Error):
+            self.rollback()
+            if self._writes and not self.lost:
+                self.rows("SELECT pg_advisory_unlock_all()")
+                self.commit()
+        with contextlib.suppress(psycopg.Error):
+            self._life.close()
+        with contextlib.suppress(psycopg.Error):
+            self._db.close()
+
+    def rows(self, sql: str, /, **params: Any) -> list[Row]:
+        """Return the rows that a query finds."""
+        return self._fetched(self._send(_named(sql), params))
+
+    def among(self, sql: str, values: Sequence[int] | Sequence[str], /, **params: Any) -> list[Row]:
+        """Return the rows whose column is one of `values`, passed as an array."""
+        return self.rows(sql.replace("{among}", "= ANY(:among)"), among=list(values), **params)
+
+    def run(self, sql: str, /, **params: Any) -> int:
+        """Run a statement, with a plan for the tables as they are now; return the number of rows that it changed."""
+        self.wrote = True
+        sent = self._send(_named(sql), params, keep_plan=False)
+        self._fetched(sent)
+        return sent.rowcount
+
+    def many(self, sql: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Run a statement for each set of parameters."""
+        self.wrote = True
+        for row in rows:
+            self._send(_named(sql), row)
+
+    def each(self, bulk: Bulk, rows: Sequence[Row]) -> None:
+        """Run `bulk` for all rows in one statement."""
+        self.wrote = True
+        sql, key = _at_once(bulk)
+        texts = msgspec.json.encode(rows).decode()
+        self._send(sql, {"rows": texts} if key is None else {"rows": texts, "keys": [row[key] for row in rows]})
+
+    def _send(self, sql: bytes, params: Mapping[str, Any] | None = None, keep_plan: bool = True) -> psycopg.Cursor[Row]:
+        """Send a whole statement, on a cursor of its own, so that its response is not taken for that of another.
+
+        Without the flush, psycopg would keep what the socket does not accept at once, and wait for a response to it.
+        """
+        cursor = self._db.cursor(binary=True)
+        try:
+            cursor.execute(sql, params, prepare=None if keep_plan else False)
+        except psycopg.Error:  # of this statement or an earlier one
+            self._failed = True
+            raise
+        while self._pipeline is not None and self._db.pgconn.flush():
+            writable = select.poll()
+            writable.register(self._db.fileno(), select.POLLOUT)
+            writable.poll()
+        return cursor
+
+    def _fetched(self, cursor: psycopg.Cursor[Row]) -> list[Row]:
+        """Wait for the response to a statement and return its rows; an empty list if it is of a kind without rows."""
+        try:
+            return cursor.fetchall()
+        except psycopg.Error as error:
+            if isinstance(error, psycopg.ProgrammingError) and error.sqlstate is None:  # psycopg's own error: no rows
+                return []
+            self._failed = True
+            raise
+
+
+def _first_line(error: Exception) -> str:
+    """Return the first line of an error's message."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+@lru_cache(1024)
+def _named(sql: str) -> bytes:
+    """Return the statement with its parameters in the syntax of psycopg."""
+    return PARAMETER.sub(r"%(\1)s", sql.replace("%", "%%")).encode()
+
+
+@lru_cache
+def _at_once(bulk: Bulk) -> tuple[bytes, int | None]:
+    """Return the statement that reads rows from a JSON text, a list of lists, and the index of the key in each row.
+
+    An update also receives the keys: a plan that was made, and cached, while the table was small could scan all of it.
+    """
+    types = bulk.types()
+    fields = ", ".join(f"(row->>{index})::{kind} AS {name}" for index, (name, kind) in enumerate(types.items()))
+    source = f"FROM (SELECT {fields} FROM jsonb_array_elements(%(rows)s::jsonb) AS row) AS given"
+    column, _, field = bulk.key.partition(" = :")
+    sql = bulk.sql.replace("{key}", f"{bulk.key} AND {column} = ANY(%(keys)s)")
+    index = list(types).index(field) if field else None
+    return PARAMETER.sub(r"given.\1", sql).replace("{rows}", source).encode(), index
 
 
 class PostgresStore(Store):
@@ -34,24 +220,24 @@ class PostgresStore(Store):
     def __init__(self, url: str, *, lead: bool) -> None:
         try:
             self._parameters: dict[str, Any] = {**DEFAULTS, **conninfo_to_dict(url)}
-        except psycopg.Error:  # whose message may show a password
+        except psycopg.Error:  # its message may contain a password
             raise BadInput("database must be like postgresql://user:password@host:port/name; got another URL") from None
         self._candidate: PostgresConnection | None = None
         super().__init__(lead)
 
     async def backup(self, path: str | PathLike[str]) -> None:
-        """Refuse: PostgreSQL has its own means."""
+        """Refuse: PostgreSQL has its own tools."""
         raise BadInput(f"backup copies SQLite files only; use pg_dump to write {path}")
 
     async def restore(self, path: str | PathLike[str] | None, *, force: bool) -> None:
-        """Let numbers go on after those that were used since the backup; pg_restore has brought the rest."""
+        """Skip the ids that were used since the backup; pg_restore has restored the rest."""
         if path is not None:
             raise BadInput(f"file must be left out with PostgreSQL; use pg_restore to read {path} first")
-        await self._take_lead(wait=False, stubborn=False)
-        await self.write(lambda tx: copies.leave_gap(tx, "by pg_restore"))
+        await self._take_lead(wait=False, retry=False)
+        await self.write(lambda tx: skip_used_ids(tx, "by pg_restore"))
 
-    def _connect_writer(self) -> Connection | None:
-        """Return the connection if it gets the lock; else keep it for the next attempt."""
+    def _connect_writer(self) -> DatabaseConnection | None:
+        """Return the connection if it gets the lock; otherwise keep it for the next attempt."""
         candidate = self._candidate or self._connect(writes=True)
         self._candidate = None
         try:
@@ -59,23 +245,23 @@ class PostgresStore(Store):
             candidate.commit()
         except psycopg.Error as error:
             candidate.close()
-            raise Away(f"the database cannot be locked: {first_line(error)}") from error
+            raise Unavailable(f"the database cannot be locked: {_first_line(error)}") from error
         if locked:
             return candidate
         self._candidate = candidate
         return None
 
-    def _connect_reader(self) -> Connection:
+    def _connect_reader(self) -> DatabaseConnection:
         return self._connect(writes=False)
 
     def _connect(self, *, writes: bool) -> PostgresConnection:
         try:
             return PostgresConnection(make_conninfo(**self._parameters), writes=writes)
         except psycopg.Error as error:
-            raise Away(f"the database cannot be reached: {first_line(error)}") from error
+            raise Unavailable(f"the database cannot be reached: {_first_line(error)}") from error
 
     def _release(self) -> None:
-        """Close the connection that waits for the lock; one that has it gives it back by closing."""
+        """Close the connection that waits for the lock; the one that has the lock releases it when it closes."""
         if self._candidate is not None:
             self._candidate.close()
             self._candidate = None

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from bilinq.errors import BadInput
-from bilinq.live.store import meta
+from bilinq.live.store.admin_tables import get_meta, put_meta
 from bilinq.live.store.transaction import Transaction
 
 WORDS = {
     "sqlite": {"id": "INTEGER PRIMARY KEY", "bytes": "BLOB"},
     "postgresql": {"id": "BIGINT PRIMARY KEY", "bytes": "BYTEA"},
 }
-"""What takes the place of {id} and {bytes} in a statement for both databases."""
+"""The replacements of {id} and {bytes} in a statement for both databases."""
 
 
 class Migration(NamedTuple):
@@ -80,22 +80,22 @@ NO_INDEX_OF_ACTIVE = Migration(
     both=("DROP INDEX lease_active",),
     postgresql=("ALTER TABLE lease SET (fillfactor = 60)",),
 )
-"""Leases end without a change to any index: those that are active are found by their jobs. Room is left for that in their
-pages, so that PostgreSQL writes the new row beside the old one and no index has to know."""
+"""A lease ends without a change to any index: active leases are found through their jobs. Free space in the pages lets
+PostgreSQL write the new version of a row next to the old one, so that no index changes."""
 
 MIGRATIONS: tuple[Migration, ...] = (FIRST, NO_INDEX_OF_ACTIVE)
-"""Step i leads from version i to version i + 1. What is released stays as it is; changes are further steps."""
+"""Step i upgrades version i to version i + 1. A released step never changes; a change is a further step."""
 
 
 def migrate(tx: Transaction, migrations: Sequence[Migration] = MIGRATIONS) -> None:
-    """Take the steps that the database has not taken yet; refuse one that has taken more than are known here."""
+    """Run the steps that are new to the database; raise if the database is of a newer version than is known here."""
     tx.run("CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)")
-    version = int(meta.get(tx, "schema") or 0)
+    version = int(get_meta(tx, "schema") or 0)
     check_version(version, len(migrations))
     for step in migrations[version:]:
-        _take(tx, step)
+        _run(tx, step)
     if version < len(migrations):
-        meta.put(tx, "schema", str(len(migrations)))
+        put_meta(tx, "schema", str(len(migrations)))
 
 
 def check_version(version: int, newest: int = len(MIGRATIONS)) -> None:
@@ -107,7 +107,7 @@ def check_version(version: int, newest: int = len(MIGRATIONS)) -> None:
         )
 
 
-def _take(tx: Transaction, step: Migration) -> None:
+def _run(tx: Transaction, step: Migration) -> None:
     words = WORDS[tx.dialect]
     for statement in step.both:
         tx.run(statement.format(**words))

@@ -1,4 +1,4 @@
-"""A store in one SQLite file: WAL, synchronous=FULL, one connection that writes and checkpoints."""
+"""A store in one SQLite file: WAL, synchronous=FULL, one connection that writes and checkpoints; backup and restore."""
 
 import asyncio
 import contextlib
@@ -6,7 +6,7 @@ import fcntl
 import os
 import sqlite3
 from collections.abc import Mapping, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import chain
 from os import PathLike
 from pathlib import Path
@@ -14,16 +14,16 @@ from typing import Any
 
 import msgspec
 
-from bilinq.errors import Away, BadInput
-from bilinq.live.store import copies
-from bilinq.live.store.connection import Connection
+from bilinq.errors import BadInput, Unavailable
+from bilinq.live.store.admin_tables import skip_used_ids
+from bilinq.live.store.schema import check_version
 from bilinq.live.store.store import Store
-from bilinq.live.store.transaction import PARAMETER, Bulk, Row
+from bilinq.live.store.transaction import PARAMETER, Bulk, DatabaseConnection, Row
 
 AT_ONCE = 64
-"""Most rows that one statement takes; it takes 1, 2, 4, ... so that few statements are kept."""
+"""Most rows in one statement; a statement has 1, 2, 4, ... rows, so that few statements are cached."""
 STATEMENTS = 256
-"""Statements that are kept, ready to be carried out."""
+"""Prepared statements that are cached."""
 AMONG = "IN (SELECT value FROM json_each(:among))"
 FAULTS = {
     sqlite3.SQLITE_FULL,
@@ -39,7 +39,7 @@ FAULTS = {
 }
 """Errors of the database itself, whatever the operation."""
 TIDY_EVERY = 3000
-"""Changed rows after which the WAL is copied to the file as soon as nobody waits; at 8,000 pages a commit does so itself."""
+"""Changed rows after which the WAL is copied to the file when nobody waits; at 8,000 pages a commit does so itself."""
 WRITING = (
     "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = FULL",
@@ -50,7 +50,7 @@ WRITING = (
 )
 
 
-class SqliteConnection(Connection):
+class SqliteConnection(DatabaseConnection):
     """A connection to a file, for writing or for reading only."""
 
     dialect = "sqlite"
@@ -67,7 +67,7 @@ class SqliteConnection(Connection):
             self._db.execute(pragma)
 
     def begin(self) -> None:
-        """Begin, the writer with the lock that only it takes."""
+        """Begin; the writer takes the lock that only it takes."""
         self._db.execute("BEGIN IMMEDIATE" if self._writes else "BEGIN")
 
     def commit(self) -> None:
@@ -80,24 +80,24 @@ class SqliteConnection(Connection):
             self._db.execute("ROLLBACK")
 
     def tidy(self) -> None:
-        """Copy the WAL to the file, if much was written; otherwise a commit would have to, before it is answered."""
+        """Copy the WAL to the file if much was written; otherwise a commit would do it while its callers wait."""
         if self._db.total_changes >= self._tidied + TIDY_EVERY:
             self._tidied = self._db.total_changes
-            with contextlib.suppress(sqlite3.Error):  # what is wrong will show in the next transaction
+            with contextlib.suppress(sqlite3.Error):  # the next transaction will show what is wrong
                 self._db.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     def check(self) -> None:
-        """Do nothing: a file does not go away."""
+        """Do nothing: a file does not disconnect."""
 
     def fault(self, error: Exception) -> str | None:
-        """Return the message of an error that no operation is to blame for."""
+        """Return the message of an error that no operation has caused."""
         if not self._writes and str(error).startswith("no such table"):
             return f"the database {self._path.name} has no tables yet: {error}"
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK) & 0xFF
         return f"the database {self._path.name} fails: {error}" if code in FAULTS else None
 
     def close(self) -> None:
-        """Close, the writer with all that is in the WAL copied to the file."""
+        """Close; the writer first copies the whole WAL to the file."""
         with contextlib.suppress(sqlite3.Error):
             self.rollback()
             if self._writes:
@@ -109,23 +109,23 @@ class SqliteConnection(Connection):
         return self._db.execute(sql, params).fetchall()
 
     def among(self, sql: str, values: Sequence[int] | Sequence[str], /, **params: Any) -> list[Row]:
-        """Return the rows whose column is one of `values`, handed over as a JSON list if they are several."""
+        """Return the rows whose column is one of `values`; several values are passed as a JSON list."""
         if len(values) == 1:
             return self.rows(sql.replace("{among}", "= :among"), among=values[0], **params)
         return self.rows(sql.replace("{among}", AMONG), among=msgspec.json.encode(values).decode(), **params)
 
     def run(self, sql: str, /, **params: Any) -> int:
-        """Carry out a statement; return how many rows it changed."""
+        """Run a statement; return the number of rows that it changed."""
         self.wrote = True
         return self._db.execute(sql, params).rowcount
 
     def many(self, sql: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Carry out a statement for each set of parameters."""
+        """Run a statement for each set of parameters."""
         self.wrote = True
         self._db.executemany(sql, rows)
 
     def each(self, bulk: Bulk, rows: Sequence[Row]) -> None:
-        """Carry out `bulk` for many rows at a time; for each statement other threads get, and may keep, their turn."""
+        """Run `bulk` for many rows at a time: each statement releases the GIL, and other threads may keep it."""
         self.wrote = True
         done = 0
         while done < len(rows):
@@ -134,8 +134,19 @@ class SqliteConnection(Connection):
             done += some
 
 
+@lru_cache(STATEMENTS)
+def _at_once(bulk: Bulk, rows: int) -> str:
+    """Return the statement for a number of rows, with their fields as parameters one after the other."""
+    names, sql = list(bulk.types()), bulk.sql.replace("{key}", bulk.key)
+    if rows == 1:
+        return PARAMETER.sub(lambda match: f"?{names.index(match[1]) + 1}", sql.replace("{rows}", ""))
+    row = f"({', '.join('?' * len(names))})"
+    statement = PARAMETER.sub(r"given.\1", sql).replace("{rows}", "FROM given")
+    return f"WITH given({', '.join(names)}) AS (VALUES {', '.join([row] * rows)}) {statement}"
+
+
 class SqliteStore(Store):
-    """A store in the file at `path`; the file `path`.lock tells who leads."""
+    """A store in the file at `path`; the leader locks the file `path`.lock."""
 
     def __init__(self, path: Path, *, lead: bool) -> None:
         if not path.parent.is_dir():
@@ -145,36 +156,35 @@ class SqliteStore(Store):
         super().__init__(lead)
 
     async def backup(self, path: str | PathLike[str]) -> None:
-        """Copy the database, as it is at one moment, to a file that does not exist yet."""
-        await asyncio.to_thread(copies.backup, self._path, Path(path).resolve())
+        """Copy a snapshot of the database to a file that does not exist yet."""
+        await asyncio.to_thread(_backup, self._path, Path(path).resolve())
 
     async def restore(self, path: str | PathLike[str] | None, *, force: bool) -> None:
-        """Put the backup at `path` in the place of the database, of one that is there only with `force`."""
+        """Replace the database by the backup at `path`; an existing database only with `force`."""
         if path is None:
             raise BadInput("file must be given: the backup to restore")
         if self._path.exists() and not force:
             raise BadInput(f"database must not exist; {self._path} does; use --force to replace it")
         self._take_lock()
         try:
-            connect = partial(SqliteConnection, writes=True)
-            await asyncio.to_thread(copies.restore, Path(path).resolve(), self._path, connect)
+            await asyncio.to_thread(_restore, Path(path).resolve(), self._path)
         finally:
             self._release()
 
-    def _connect_writer(self) -> Connection:
+    def _connect_writer(self) -> DatabaseConnection:
         self._take_lock()
         with contextlib.suppress(FileExistsError):  # closing a file in use would drop SQLite's locks on it
             os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         return self._connect(writes=True)
 
-    def _connect_reader(self) -> Connection:
+    def _connect_reader(self) -> DatabaseConnection:
         return self._connect(writes=False)
 
-    def _connect(self, *, writes: bool) -> Connection:
+    def _connect(self, *, writes: bool) -> DatabaseConnection:
         try:
             return SqliteConnection(self._path, writes=writes)
         except sqlite3.Error as error:
-            raise Away(f"the database {self._path.name} cannot be opened: {error}") from error
+            raise Unavailable(f"the database {self._path.name} cannot be opened: {error}") from error
 
     def _take_lock(self) -> None:
         if self._lock is not None:
@@ -185,7 +195,7 @@ class SqliteStore(Store):
         except OSError:
             holder = os.read(lock, 20).decode()
             os.close(lock)
-            raise Away(f"the database {self._path} is in use by process {holder}; only one can write") from None
+            raise Unavailable(f"the database {self._path} is in use by process {holder}; only one can write") from None
         os.truncate(lock, 0)
         os.write(lock, str(os.getpid()).encode())
         self._lock = lock
@@ -196,12 +206,80 @@ class SqliteStore(Store):
             self._lock = None
 
 
-@lru_cache(STATEMENTS)
-def _at_once(bulk: Bulk, rows: int) -> str:
-    """Return the statement that takes so many rows, with their fields as parameters one after the other."""
-    names, sql = list(bulk.types()), bulk.sql.replace("{key}", bulk.key)
-    if rows == 1:
-        return PARAMETER.sub(lambda match: f"?{names.index(match[1]) + 1}", sql.replace("{rows}", ""))
-    row = f"({', '.join('?' * len(names))})"
-    statement = PARAMETER.sub(r"given.\1", sql).replace("{rows}", "FROM given")
-    return f"WITH given({', '.join(names)}) AS (VALUES {', '.join([row] * rows)}) {statement}"
+def _backup(source: Path, target: Path) -> None:
+    """Copy a snapshot of a database, through a connection that only reads, to a new file, and check the copy."""
+    if target.exists():
+        raise BadInput(f"path must be a new file; {target} exists")
+    if not source.is_file():
+        raise BadInput(f"database must exist to be copied; {source} does not")
+    part = target.with_name(f"{target.name}.part")
+    try:
+        _copy(source, part)
+        _check(part)
+        part.rename(target)
+        _sync(target.parent)
+    except (OSError, sqlite3.Error, BadInput) as error:
+        part.unlink(missing_ok=True)
+        raise Unavailable(f"the backup to {target} failed: {error}") from error
+
+
+def _restore(path: Path, target: Path) -> None:
+    """Replace a database that nobody uses by a backup, completely or not at all."""
+    _check(path)
+    part = target.with_name(f"{target.name}.part")
+    try:
+        _copy(path, part)
+        with contextlib.closing(SqliteConnection(part, writes=True)) as copy:
+            copy.begin()
+            skip_used_ids(copy, path.name)
+            copy.commit()
+        _remove_log(target)
+        part.rename(target)
+        _sync(target.parent)
+    except (OSError, sqlite3.Error) as error:
+        part.unlink(missing_ok=True)
+        raise Unavailable(f"{path} could not be restored to {target}: {error}") from error
+
+
+def _check(path: Path) -> None:
+    """Raise `BadInput` unless a file is an undamaged database of bilinq, of a version that is known here."""
+    try:
+        with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as db:
+            found = db.execute("PRAGMA integrity_check(1)").fetchone()[0]
+            version = db.execute("SELECT value FROM meta WHERE name = 'schema'").fetchone()
+    except sqlite3.Error as error:
+        raise BadInput(f"a backup must be a database of bilinq; {path}: {error}") from None
+    if found != "ok":
+        raise BadInput(f"a backup must be undamaged; {path}: {' '.join(found.split())}")
+    if version is None:
+        raise BadInput(f"a backup must be a database of bilinq; {path} has no version")
+    check_version(int(version[0]))
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.unlink(missing_ok=True)
+    os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    with (
+        contextlib.closing(sqlite3.connect(f"{source.as_uri()}?mode=ro", uri=True)) as reader,
+        contextlib.closing(sqlite3.connect(target)) as copy,
+    ):
+        reader.backup(copy)
+        copy.execute("PRAGMA journal_mode = DELETE")  # one file, which can be read from a read-only disk
+
+
+def _remove_log(target: Path) -> None:
+    """Remove the WAL of a database that is replaced: SQLite would apply it to the new one."""
+    if target.exists():
+        with contextlib.suppress(sqlite3.Error):  # closing copies the WAL to the file, if that is undamaged
+            SqliteConnection(target, writes=True).close()
+    for suffix in ("-wal", "-shm"):
+        target.with_name(target.name + suffix).unlink(missing_ok=True)
+
+
+def _sync(folder: Path) -> None:
+    """Make a new name in a folder survive a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

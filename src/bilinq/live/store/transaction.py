@@ -1,4 +1,4 @@
-"""What an operation sees of a database: statements with named parameters, the same text for SQLite and PostgreSQL."""
+"""What operations see of a database, and the connection behind it. The SQL is the same for SQLite and PostgreSQL."""
 
 import re
 from abc import ABC, abstractmethod
@@ -7,17 +7,17 @@ from typing import Any, Literal, NamedTuple, get_args, get_type_hints
 
 Row = tuple[Any, ...]
 PARAMETER = re.compile(r"(?<![:\w]):([a-z]\w*)")
-"""A parameter `:name`, which is no cast `::name`."""
+"""A parameter `:name`, but not a cast `::name`."""
 
 TYPES = {int: "bigint", str: "text", float: "double precision"}
 
 
 class Bulk(NamedTuple):
-    """A statement to carry out for each of many rows, faster than one by one.
+    """A statement for many rows at once, faster than one statement for each row.
 
-    Its parameters are the fields of `row`, a NamedTuple class; it inserts with `SELECT :name, ... {rows}` and updates with
-    `UPDATE ... SET ... {rows} WHERE {key}`, where `key` is like "job.id = :id". A database that takes all rows at once puts
-    their source where `{rows}` stands.
+    Its parameters are the fields of `row`, a NamedTuple class. It inserts with `SELECT :name, ... {rows}` and updates
+    with `UPDATE ... SET ... {rows} WHERE {key}`, where `key` is like "job.id = :id". A database that receives all rows
+    in one statement replaces `{rows}` by their source.
     """
 
     sql: str
@@ -27,6 +27,10 @@ class Bulk(NamedTuple):
     def types(self) -> dict[str, str]:
         """Return the SQL type of each field of a row, in order."""
         return {name: _type(hint) for name, hint in get_type_hints(self.row).items()}
+
+
+def _type(hint: Any) -> str:
+    return next(TYPES[kind] for kind in get_args(hint) or (hint,) if kind in TYPES)
 
 
 class Transaction(ABC):
@@ -40,20 +44,55 @@ class Transaction(ABC):
 
     @abstractmethod
     def among(self, sql: str, values: Sequence[int] | Sequence[str], /, **params: Any) -> list[Row]:
-        """Return the rows that a query finds where `{among}` stands behind the column that is to be one of `values`."""
+        """Return the rows of a query with `column {among}` where the column must be one of `values`."""
 
     @abstractmethod
     def run(self, sql: str, /, **params: Any) -> int:
-        """Carry out a statement; return how many rows it changed."""
+        """Run a statement; return the number of rows that it changed."""
 
     @abstractmethod
     def many(self, sql: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Carry out a statement once for each set of parameters."""
+        """Run a statement once for each set of parameters."""
 
     @abstractmethod
     def each(self, bulk: Bulk, rows: Sequence[Row]) -> None:
-        """Carry out `bulk` for all `rows`, of which no two may concern the same row."""
+        """Run `bulk` for all `rows`, no two of which may concern the same row of the table."""
 
 
-def _type(hint: Any) -> str:
-    return next(TYPES[kind] for kind in get_args(hint) or (hint,) if kind in TYPES)
+class DatabaseConnection(Transaction):
+    """A connection that one thread at a time uses; it is also the transaction in progress on it.
+
+    `wrote` is True if the transaction changed something since it was last set to False; `lost` is True if the
+    connection can no longer be used.
+    """
+
+    def __init__(self) -> None:
+        self.wrote = False
+        self.lost = False
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Begin a transaction."""
+
+    @abstractmethod
+    def commit(self) -> None:
+        """Commit the transaction; it is on disk when this returns."""
+
+    @abstractmethod
+    def rollback(self) -> None:
+        """Undo the transaction, if one is in progress."""
+
+    def tidy(self) -> None:
+        """Do maintenance between two transactions, while nobody waits; never raises."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise if the connection is lost."""
+
+    @abstractmethod
+    def fault(self, error: Exception) -> str | None:
+        """Return what is wrong with the database, and set `lost` if needed; None if the operation caused `error`."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the connection; never raises."""

@@ -1,5 +1,5 @@
-"""What those see who watch the service: an hour of moments, and a feed of what happens now."""
+"""Watching a service: an hour of samples, and a stream of new ones to all viewers."""
 
-from bilinq.live.watch.watch import Watch
+from bilinq.live.watch.watcher import Watcher
 
-__all__ = ["Watch"]
+__all__ = ["Watcher"]

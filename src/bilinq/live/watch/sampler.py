@@ -1,97 +1,179 @@
-"""From the service's memory to what is shown of it. Nothing here costs more than a look at each class."""
+"""Samples of this service, from the leader's memory, and of the baseline that it is compared with.
+
+Taking a sample costs a few operations for each class, not for each job.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import time
 from collections import deque
+from typing import TYPE_CHECKING, TypeVar
 
-from msgspec import structs
+import httpx
+import msgspec
 
-from bilinq.live.service import views
-from bilinq.live.service.core import Core
-from bilinq.live.service.memory import LiveLease
-from bilinq.live.watch.load import Load
+from bilinq.live.service.configuration import settings_info
+from bilinq.live.watch.load import ObservedLoad
 from bilinq.live.watch.window import Window, in_order
-from bilinq.live.watch_messages import Layout, Moment, RecentLease, Rival, StateView
+from bilinq.live.wire.messages import SettingsInfo
+from bilinq.live.wire.samples import BaselineSample, History, Layout, RecentLease, Sample
+
+if TYPE_CHECKING:
+    from bilinq.live.service.memory import LiveLease
+    from bilinq.live.service.replica import Replica
+
+log = logging.getLogger("bilinq.live")
+
+T = TypeVar("T")
 
 RATE_OVER = 10.0
 """Seconds over which leases per second are counted."""
-
 PRESENT = 10
-"""Moments of which the one with most servers counts: between two leases a server is neither idle nor busy."""
+"""Samples over which the most servers count: between two leases a server is neither idle nor busy."""
+SETTINGS_PATH = "/v1/settings"
+"""Where a baseline reports its policy."""
+TIMEOUT = 5.0
+"""Seconds to wait for a response of the baseline."""
+FAILURES = (httpx.HTTPError, httpx.InvalidURL, msgspec.MsgspecError)
+"""Errors of a baseline that is unavailable, refuses the request, or is some other program."""
 
 
 class Sampler:
-    """Looks at the leader's memory; raises `Away` while there is none that can be trusted."""
+    """Reads the leader's memory; raises `Unavailable` while there is none that can be trusted."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Replica) -> None:
         self._core = core
         self._layout: Layout | None = None
-        self._slots, self._slot_seconds = core.slots, core.all_slot_seconds
+        self._slots, self._slot_seconds = sum(core.meters.slots.counts), core.meters.slots.total
         self._window: Window | None = None
         self._present: deque[dict[str, int]] = deque(maxlen=PRESENT)
 
     @property
     def layout(self) -> Layout:
-        """Which classes there are now."""
-        memory, options = self._core.memory, self._core.options
+        """The current classes."""
+        memory, settings = self._core.memory, self._core.settings
         rows = memory.classes.values()
         now = Layout(
-            1 if self._layout is None else self._layout.version,
-            [row.name for row in rows if row.kind == "job"], [row.name for row in rows if row.kind == "server"],
-            options.shown.target_wait, options.reward.low, options.reward.high,
-        )  # fmt: skip
-        if self._layout is None or now != self._layout:
-            self._layout = now if self._layout is None else structs.replace(now, version=now.version + 1)
+            version=1 if self._layout is None else self._layout.version,
+            job_classes=[row.name for row in rows if row.kind == "job"],
+            server_classes=[row.name for row in rows if row.kind == "server"],
+            target_wait=settings_info(settings).target_wait,
+            reward_low=settings.reward.low,
+            reward_high=settings.reward.high,
+        )
+        if self._layout is None:
+            self._layout = now
+        elif now != self._layout:
+            self._layout = msgspec.structs.replace(now, version=now.version + 1)
         return self._layout
 
     @property
     def window(self) -> Window:
-        """What happened in the last minute."""
+        """The totals of the last minute."""
         if self._window is None:
             self._window = Window(self._core.meters, time.monotonic())
         return self._window
 
-    def moment(self, id: str, best: float | None, rival: Rival | None) -> Moment:
-        """Return how things are now, and what happened since the last call."""
+    def sample(self, id: str, best: float | None, baseline: BaselineSample | None) -> Sample:
+        """Return the state of the service now, and what happened since the last call."""
         memory, layout, window = self._core.memory, self.layout, self.window
         window.add(time.monotonic())
         latest = window.latest
-        slots, seconds = self._core.slots - self._slots, self._core.all_slot_seconds - self._slot_seconds
-        self._slots, self._slot_seconds = self._core.slots, self._core.all_slot_seconds
+        all_slots, all_seconds = sum(self._core.meters.slots.counts), self._core.meters.slots.total
+        slots, seconds = all_slots - self._slots, all_seconds - self._slot_seconds
+        self._slots, self._slot_seconds = all_slots, all_seconds
         jobs, servers = layout.job_classes, layout.server_classes
         idle, busy = [memory.idle_servers(name) for name in servers], in_order(servers, memory.busy)
         self._present.append({name: a + b for name, a, b in zip(servers, idle, busy, strict=True)})
         p50, p90, p99 = window.waits(0.5, 0.9, 0.99)
-        return Moment(
+        return Sample(
             id=id, at=time.time(), slots=slots, slot_seconds=seconds / slots if slots else 0.0,
             queued=in_order(jobs, memory.queued), leased=in_order(jobs, memory.leased),
             submitted=in_order(jobs, latest.submitted), finished=in_order(jobs, latest.finished),
             reward=in_order(jobs, latest.reward), wait_p50=p50, wait_p90=p90, wait_p99=p99,
-            idle=idle, busy=busy, best=best, earned=window.within().earned, rival=rival,
+            idle=idle, busy=busy, best=best, earned=window.within().earned, rival=baseline,
         )  # fmt: skip
 
-    def state(self) -> StateView:
-        """Return the matrices and the knobs."""
+    def lease_rates(self) -> list[list[float]]:
+        """Return the recent leases per second of each pair of classes."""
         layout, recent = self.layout, self.window.within(RATE_OVER)
-        granted, seconds = recent.granted, recent.lasted or 1.0
-        rate = [[granted.get((i, j), 0) / seconds for j in layout.server_classes] for i in layout.job_classes]
-        return views.state_view(self._core, rate)
+        granted, seconds = recent.granted, recent.duration or 1.0
+        return [[granted.get((i, j), 0) / seconds for j in layout.server_classes] for i in layout.job_classes]
 
-    def load(self) -> Load | None:
-        """Return the load of the last minute, or None while there is nothing to say."""
-        servers = [max((past.get(name, 0) for past in self._present), default=0) for name in self.layout.server_classes]
-        return Load.of(self._core.memory.scheduler, self.layout.job_classes, servers, self.window.within())
+    def load(self) -> ObservedLoad | None:
+        """Return the load of the last minute, or None if that is not enough to compute it."""
+        names = self.layout.server_classes
+        servers = [max((counts.get(name, 0) for counts in self._present), default=0) for name in names]
+        return ObservedLoad.of(self._core.memory.scheduler, self.layout.job_classes, servers, self.window.within())
 
     def leases(self, limit: int) -> list[RecentLease]:
         """Return the newest leases, newest first."""
         newest = list(self._core.memory.recent)[: -limit - 1 : -1]
-        return [_shown(lease) for lease in newest]
+        return [_recent_lease(lease) for lease in newest]
 
 
-def _shown(lease: LiveLease) -> RecentLease:
+def _recent_lease(lease: LiveLease) -> RecentLease:
     end = lease.end
     return RecentLease(
-        f"l{lease.id}", f"j{lease.job}", lease.job_class, f"s{lease.server}", lease.server_class, lease.granted,
-        None if end is None else end.ended, "active" if end is None else end.state, None if end is None else end.reward,
-    )  # fmt: skip
+        lease=f"l{lease.row.id}",
+        job=f"j{lease.row.job}",
+        job_class=lease.job_class,
+        server=f"s{lease.row.server}",
+        server_class=lease.server_class,
+        granted=lease.row.granted,
+        ended=None if end is None else end.ended,
+        state="active" if end is None else end.state,
+        reward=None if end is None else end.reward,
+    )
+
+
+class BaselinePoller:
+    """Polls the service at `url`, which gets the same jobs, for its samples; none while it does not respond."""
+
+    def __init__(self, url: str, key: str | None, every: float) -> None:
+        self._url, self._every = url.rstrip("/"), every
+        self._headers = {} if key is None else {"authorization": f"Bearer {key}"}
+        self._name = ""
+        self._last: Sample | None = None
+        self._reward = 0.0
+        self._failed = False
+
+    def take(self) -> BaselineSample | None:
+        """Return a sample of the baseline, with its rewards since the last call."""
+        last, reward = self._last, self._reward
+        self._reward = 0.0
+        if last is None:
+            return None
+        return BaselineSample(self._name, sum(last.queued), reward, last.wait_p50, last.wait_p90)
+
+    async def run(self) -> None:
+        """Poll until cancelled."""
+        async with httpx.AsyncClient(headers=self._headers, timeout=TIMEOUT, trust_env=False) as client:
+            while True:
+                await self.poll(client)
+                await asyncio.sleep(self._every)
+
+    async def poll(self, client: httpx.AsyncClient) -> None:
+        """Request the new samples once; the first of several failures is logged."""
+        try:
+            if not self._name:
+                self._name = (await _get(client, f"{self._url}{SETTINGS_PATH}", SettingsInfo)).policy
+            since = {"limit": "1"} if self._last is None else {"after": self._last.id}
+            history = await _get(client, f"{self._url}/v1/history", History, since)
+        except FAILURES as error:
+            if not self._failed:
+                log.warning("the baseline at %s does not respond: %s", self._url, error or type(error).__name__)
+            self._failed, self._last, self._reward = True, None, 0.0
+            return
+        self._failed = False
+        for sample in history.moments:
+            self._last = sample
+            self._reward += sum(sample.reward)
+
+
+async def _get(client: httpx.AsyncClient, url: str, kind: type[T], query: dict[str, str] | None = None) -> T:
+    response = await client.get(url, params=query)
+    response.raise_for_status()
+    return msgspec.json.decode(response.content, type=kind)

@@ -1,4 +1,4 @@
-"""What happened lately: differences between running totals, and percentiles of waits."""
+"""The last minute: differences between running totals, and percentiles of waits."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ V = TypeVar("V", int, float)
 MINUTE = 60.0
 """Seconds that a window reaches back."""
 STEP = 0.5
-"""Least seconds between totals that are kept for the window."""
+"""Least seconds between two totals that are kept for the window."""
 THIN = 50
-"""Waits kept of one moment; of more, as many evenly spaced ones, each for its neighbours."""
+"""Most waits kept of one sample; of more, so many evenly spaced ones are kept, each with a larger weight."""
 
 
-class Totals(NamedTuple):
+class WindowTotals(NamedTuple):
     """Running totals at some time; see `Meters`."""
 
     at: float
@@ -34,96 +34,102 @@ class Totals(NamedTuple):
     reward: Mapping[str, float] = {}
 
     @classmethod
-    def of(cls, meters: Meters, at: float) -> Totals:
-        """Return the totals as they are now."""
-        finished = {name: many for (name, how), many in meters.leases_ended.items() if how == "finished"}
+    def of(cls, meters: Meters, at: float) -> WindowTotals:
+        """Return the current totals."""
         return cls(
-            at, dict(meters.submitted), dict(meters.units), dict(meters.granted), finished, dict(meters.serving),
-            dict(meters.reward_sum),
-        )  # fmt: skip
+            at=at,
+            submitted=dict(meters.submitted),
+            units=dict(meters.units),
+            granted=dict(meters.granted),
+            finished={name: count for (name, end), count in meters.leases_ended.items() if end == "finished"},
+            seconds=dict(meters.serving),
+            reward=dict(meters.reward_sum),
+        )
 
 
 class Span:
-    """What came between two times; each total is computed when it is asked for."""
+    """The differences between two totals; each is computed when it is read."""
 
-    def __init__(self, then: Totals, now: Totals) -> None:
-        self._then, self._now = then, now
-        self.lasted = now.at - then.at
+    def __init__(self, start: WindowTotals, end: WindowTotals) -> None:
+        self._start, self._end = start, end
+        self.duration = end.at - start.at
 
     @property
     def submitted(self) -> dict[str, int]:
-        """Jobs that were submitted, by job class."""
-        return _minus(self._now.submitted, self._then.submitted)
+        """Submitted jobs by job class."""
+        return _minus(self._end.submitted, self._start.submitted)
 
     @property
     def units(self) -> dict[str, int]:
-        """Services that these jobs need."""
-        return _minus(self._now.units, self._then.units)
+        """Services that these jobs need, by job class."""
+        return _minus(self._end.units, self._start.units)
 
     @property
     def granted(self) -> dict[tuple[str, str], int]:
-        """Leases by pair of classes."""
-        return _minus(self._now.granted, self._then.granted)
+        """Leases by job class and server class."""
+        return _minus(self._end.granted, self._start.granted)
 
     @property
     def finished(self) -> dict[str, int]:
-        """Leases that were finished, by job class."""
-        return _minus(self._now.finished, self._then.finished)
+        """Finished leases by job class."""
+        return _minus(self._end.finished, self._start.finished)
 
     @property
     def seconds(self) -> dict[str, float]:
-        """How long these leases lasted in all."""
-        return _minus(self._now.seconds, self._then.seconds)
+        """Total seconds of these leases, by job class."""
+        return _minus(self._end.seconds, self._start.seconds)
 
     @property
     def reward(self) -> dict[str, float]:
         """Rewards by job class."""
-        return _minus(self._now.reward, self._then.reward)
+        return _minus(self._end.reward, self._start.reward)
 
     @property
     def earned(self) -> float | None:
-        """Reward per second; None before there was any."""
-        if not self._now.reward or self.lasted <= 0.0:
+        """Reward per second; None before the first reward."""
+        if not self._end.reward or self.duration <= 0.0:
             return None
-        return (sum(self._now.reward.values()) - sum(self._then.reward.values())) / self.lasted
+        return (sum(self._end.reward.values()) - sum(self._start.reward.values())) / self.duration
 
 
 class Window:
-    """Totals of the last minute; it begins with the first of them."""
+    """The totals and waits of the last minute, or since the window was made."""
 
     def __init__(self, meters: Meters, at: float) -> None:
         self._meters = meters
-        self._before = self._now = Totals(at)
-        self._past = deque([self._now])
+        self._before = self._now = WindowTotals(at)
+        self._totals = deque([self._now])
         self._waits: deque[tuple[float, Array, float]] = deque()
 
     def add(self, at: float) -> None:
-        """Take note of how things are now."""
-        self._before, self._now = self._now, Totals.of(self._meters, at)
-        if at - self._past[-1].at >= STEP:
-            self._past.append(self._now)
+        """Add the current totals and waits, and drop those older than a minute."""
+        self._before, self._now = self._now, WindowTotals.of(self._meters, at)
+        if at - self._totals[-1].at >= STEP:
+            self._totals.append(self._now)
         waits = np.sort(np.array(self._meters.take_waits()))
         if waits.size:
             places = np.arange(waits.size) if waits.size <= THIN else ((np.arange(THIN) + 0.5) * waits.size / THIN)
             kept = waits[places.astype(np.int64)]
             self._waits.append((at, kept, waits.size / kept.size))
-        while len(self._past) > 2 and self._past[1].at <= at - MINUTE:
-            self._past.popleft()
+        while len(self._totals) > 2 and self._totals[1].at <= at - MINUTE:
+            self._totals.popleft()
         while self._waits and self._waits[0][0] <= at - MINUTE:
             self._waits.popleft()
 
     @property
     def latest(self) -> Span:
-        """What came between the last two moments."""
+        """The difference between the last two samples."""
         return Span(self._before, self._now)
 
     def within(self, seconds: float = MINUTE) -> Span:
-        """Return what came within so many seconds, or since the window begins."""
+        """Return the difference over the last seconds, or since the window began."""
         since = self._now.at - seconds
-        return Span(next((past for past in reversed(self._past) if past.at <= since), self._past[0]), self._now)
+        return Span(
+            next((totals for totals in reversed(self._totals) if totals.at <= since), self._totals[0]), self._now
+        )
 
     def waits(self, *parts: float) -> list[float | None]:
-        """Return quantiles of the waits of the last minute; None if there are none."""
+        """Return quantiles of the waits of the last minute; None if there were no waits."""
         if not self._waits:
             return [None] * len(parts)
         value = np.concatenate([kept for _, kept, _ in self._waits])
@@ -136,9 +142,9 @@ class Window:
 
 
 def in_order(names: Sequence[str], values: Mapping[str, V]) -> list[V]:
-    """Return the values of `names`; zero where there is none."""
+    """Return the values of `names`, zero for a missing one."""
     return [values.get(name, 0) for name in names]
 
 
-def _minus(now: Mapping[K, V], then: Mapping[K, V]) -> dict[K, V]:
-    return {name: value - then.get(name, 0) for name, value in now.items()}
+def _minus(end: Mapping[K, V], start: Mapping[K, V]) -> dict[K, V]:
+    return {name: value - start.get(name, 0) for name, value in end.items()}

@@ -1,0 +1,361 @@
+"""The calls of the HTTP API, written once for both clients.
+
+A call is a generator: it yields requests and pauses, is sent the responses, and returns its result. `Client` and
+`AsyncClient` run the same generators, one by blocking and the other by awaiting.
+"""
+
+import inspect
+import json
+import math
+import secrets
+import time
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from copy import copy
+from dataclasses import replace
+from functools import partial, wraps
+from types import MethodType
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, get_args, overload
+from urllib.parse import quote
+
+import msgspec
+
+from bilinq.client.transport import ApiRequest, Link, Pause, Steps, exchange
+from bilinq.errors import BadInput, Conflict
+from bilinq.live.wire import messages as m
+from bilinq.live.wire import samples as w
+
+if TYPE_CHECKING:
+    from bilinq.client.clients import AsyncClient, Client
+
+P = ParamSpec("P")
+T = TypeVar("T")
+SETTINGS_PATH = "/v1/settings"
+"""Where the settings are that can change while the service runs."""
+LONGEST_REASON = 2000
+"""Characters of the reason of a failure that the service accepts."""
+ENDED = ("done", "dead", "cancelled")
+"""States in which a job stays."""
+FIRST_POLL, LAST_POLL = 0.05, 1.0
+"""Seconds between polls for a job that is waited for: at first, and in the end."""
+
+
+class ApiCall(Generic[P, T]):
+    """A method of both clients: in `Client` it returns the result of the call, in `AsyncClient` a coroutine of it."""
+
+    def __init__(self, steps: Callable[Concatenate[Any, P], Steps[T]], old_name: str | None = None) -> None:
+        @wraps(steps)
+        def method(client: "ApiCalls", /, *args: P.args, **kwargs: P.kwargs) -> Any:
+            if old_name is not None:
+                text = f"{old_name} is deprecated and will be removed in the next version; use {steps.__name__}"
+                warnings.warn(text, DeprecationWarning, stacklevel=2)
+            return client._perform(partial(steps, client, *args, **kwargs))
+
+        signature = inspect.signature(steps)
+        result = get_args(signature.return_annotation)[-1]
+        method.__signature__ = signature.replace(return_annotation=result)  # type: ignore[attr-defined]
+        self._steps, self._method = steps, method
+
+    @overload
+    def __get__(self, client: None, owner: type) -> Callable[..., Any]: ...
+    @overload
+    def __get__(self, client: "Client", owner: type) -> Callable[P, T]: ...
+    @overload
+    def __get__(self, client: "AsyncClient", owner: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
+    def __get__(self, client: "ApiCalls | None", owner: type) -> Callable[..., Any]:
+        return self._method if client is None else MethodType(self._method, client)
+
+    def deprecated(self, old_name: str) -> "ApiCall[P, T]":
+        """Return the same call under an old name, which warns."""
+        return ApiCall(self._steps, old_name)
+
+
+class ApiCalls(ABC):
+    """The methods that `Client` and `AsyncClient` share."""
+
+    link: Link
+
+    @abstractmethod
+    def _perform(self, start: Callable[[], Steps[T]]) -> Any:
+        """Run the steps of a call and return its result, or a coroutine of it."""
+
+    def within(self, timeout: float) -> Self:
+        """Return a client on the same connections whose calls take at most `timeout` seconds."""
+        other = copy(self)
+        other.link = replace(self.link, timeout=timeout)
+        return other
+
+    @ApiCall
+    def submit(self, job_class: str, payload: Any = None, *, key: str | None = None, units: int = 1) -> Steps[m.JobRef]:
+        """Submit one job and return its id and state.
+
+        A second call with the same `key`, also from another process, returns the same job and submits nothing.
+        """
+        job = m.NewJob(job_class=job_class, payload=payload, key=key, units=units)
+        return (yield from self._submit([job]))[0]
+
+    @ApiCall
+    def submit_all(self, jobs: Iterable[m.NewJob]) -> Steps[list[m.JobRef]]:
+        """Submit up to 1,000 jobs, all or none, and return their ids and states in the same order."""
+        return self._submit(list(jobs))
+
+    @ApiCall
+    def job(self, id: str) -> Steps[m.Job]:
+        """Return a job with its current state and its history."""
+        return self._job(id)
+
+    @ApiCall
+    def jobs(
+        self, *, state: m.JobState | None = None, job_class: str | None = None, key: str | None = None,
+        after: str | None = None, limit: int | None = None,
+    ) -> Steps[m.JobPage]:  # fmt: skip
+        """Return a page of jobs, newest first, or the job with that `key`; pass the `after` of a page for the next one."""
+        query = {"state": state, "class": job_class, "key": key, "after": after, "limit": limit}
+        return self._get("/v1/jobs", m.JobPage, query)
+
+    @ApiCall
+    def cancel(self, id: str) -> Steps[m.Job]:
+        """Cancel a job that has not ended and return it; a job that is already cancelled is no error."""
+        try:
+            return (yield from self._send(ApiRequest("DELETE", f"/v1/jobs/{_part('id', id)}", _reader(m.Job))))
+        except Conflict:
+            found = yield from self._job(id)
+            if found.state == "cancelled":
+                return found
+            raise
+
+    @ApiCall
+    def wait(self, id: str, seconds: float = 3600.0) -> Steps[m.Job]:
+        """Wait until the job is done, dead or cancelled, for at most `seconds`, and return it."""
+        end = time.monotonic() + seconds
+        pause = FIRST_POLL
+        while True:
+            found = yield from self._job(id)
+            left = end - time.monotonic()
+            if found.state in ENDED or left <= 0:
+                return found
+            yield Pause(min(pause, left))
+            pause = min(1.5 * pause, LAST_POLL)
+
+    @ApiCall
+    def register(self, server_class: str, name: str | None = None) -> Steps[m.ServerInfo]:
+        """Register a server, or find it by its name, and return it; without a name it gets a unique one."""
+        return self._post("/v1/servers", m.NewServer(server_class, name or new_key()), m.ServerInfo)
+
+    @ApiCall
+    def servers(self) -> Steps[list[m.ServerInfo]]:
+        """Return the servers registered by this key, or, if it has scope read or admin, all servers."""
+        return self._get("/v1/servers", list[m.ServerInfo])
+
+    @ApiCall
+    def unregister(self, id: str) -> Steps[None]:
+        """Remove a server; if it has a job, the job returns to its queue."""
+        return self._send(ApiRequest("DELETE", f"/v1/servers/{_part('id', id)}", _nothing, removes=True))
+
+    @ApiCall
+    def lease(self, server: str, wait: float = 10.0) -> Steps[m.Lease | None]:
+        """Wait up to `wait` seconds for a job for the server and return its lease, or None."""
+        query = {"wait": f"{wait:g}"}
+        path = f"/v1/servers/{_part('server', server)}/lease"
+        return self._send(ApiRequest("POST", path, _lease_or_none, query=query, wait=wait))
+
+    @ApiCall
+    def extend(self, lease: str, fence: int) -> Steps[m.Deadline]:
+        """Extend a lease and return its new deadline."""
+        return self._post(f"/v1/leases/{_part('lease', lease)}/extend", m.Extend(fence), m.Deadline)
+
+    @ApiCall
+    def finish(
+        self, lease: str, fence: int, reward: float | None = None, *, done: bool | None = None, result: Any = None
+    ) -> Steps[m.Finished]:
+        """Finish a lease: without `done` one unit counts as served, without `reward` nothing is learnt."""
+        body = m.Finish(fence, as_reward(reward), done, as_json("result", result))
+        return self._post(f"/v1/leases/{_part('lease', lease)}/finish", body, m.Finished)
+
+    @ApiCall
+    def fail(self, lease: str, fence: int, error: str = "") -> Steps[m.Finished]:
+        """Fail a lease: the job returns to its queue, or is dead after too many failures."""
+        return self._post(f"/v1/leases/{_part('lease', lease)}/fail", m.Fail(fence, as_reason(error)), m.Finished)
+
+    @ApiCall
+    def work(
+        self, finish: Sequence[m.WorkFinish] = (), lease: Sequence[str] = (), wait: float = 0.0
+    ) -> Steps[m.Worked]:
+        """Finish several leases and wait up to `wait` seconds for jobs for several servers, in one request."""
+        ends = [
+            msgspec.structs.replace(end, reward=as_reward(end.reward), result=as_json("result", end.result))
+            for end in finish
+        ]
+        body = m.Work(ends, list(lease), wait)
+        return self._send(ApiRequest("POST", "/v1/work", _reader(m.Worked), msgspec.json.encode(body), wait=wait))
+
+    @ApiCall
+    def state(self) -> Steps[m.State]:
+        """Return the state of the scheduler: queues, servers, allocation and learnt rewards."""
+        return self._get("/v1/state", m.State)
+
+    @ApiCall
+    def dead(self, *, after: str | None = None, limit: int | None = None) -> Steps[m.JobPage]:
+        """Return a page of dead jobs, which failed too often, newest first."""
+        return self._get("/v1/dead", m.JobPage, {"after": after, "limit": limit})
+
+    @ApiCall
+    def retry(self, id: str) -> Steps[m.Retried]:
+        """Queue a dead job again. Not retried after a lost response: the job may be dead again by then."""
+        return self._send(ApiRequest("POST", f"/v1/dead/{_part('id', id)}/retry", _reader(m.Retried), repeatable=False))
+
+    @ApiCall
+    def classes(self) -> Steps[m.Classes]:
+        """Return all job classes and server classes."""
+        return self._get("/v1/classes", m.Classes)
+
+    @ApiCall
+    def put_job_class(self, job_class: m.JobClassInfo) -> Steps[m.JobClassInfo]:
+        """Add or change a job class and return it."""
+        return self._put(f"/v1/job-classes/{_part('name', job_class.name)}", job_class)
+
+    @ApiCall
+    def put_server_class(self, server_class: m.ServerClassInfo) -> Steps[m.ServerClassInfo]:
+        """Add or change a server class and return it."""
+        return self._put(f"/v1/server-classes/{_part('name', server_class.name)}", server_class)
+
+    @ApiCall
+    def settings(self) -> Steps[m.SettingsInfo]:
+        """Return the settings that can change while the service runs."""
+        return self._get(SETTINGS_PATH, m.SettingsInfo)
+
+    @ApiCall
+    def preview(self, update: m.SettingsUpdate) -> Steps[w.Prediction]:
+        """Return what the theory predicts for other settings; nothing changes."""
+        return self._post(f"{SETTINGS_PATH}/preview", update, w.Prediction)
+
+    @ApiCall
+    def history(self, *, after: str | None = None, limit: int | None = None) -> Steps[w.History]:
+        """Return samples of the last hour: those after the sample with id `after`, or the newest `limit`."""
+        return self._get("/v1/history", w.History, {"after": after, "limit": limit})
+
+    @ApiCall
+    def leases(self, *, limit: int | None = None) -> Steps[list[w.RecentLease]]:
+        """Return recent leases, newest first."""
+        answer = yield from self._get("/v1/leases", w.Leases, {"limit": limit})
+        return answer.leases
+
+    @ApiCall
+    def update_settings(self, update: m.SettingsUpdate) -> Steps[m.SettingsInfo]:
+        """Change some settings and return all of them."""
+        return self._send(ApiRequest("PATCH", SETTINGS_PATH, _reader(m.SettingsInfo), msgspec.json.encode(update)))
+
+    @ApiCall
+    def create_key(self, key: m.NewKey) -> Steps[m.CreatedKey]:
+        """Create a key, which is never shown again. Not retried after a lost response: that would create two."""
+        call = ApiRequest("POST", "/v1/keys", _reader(m.CreatedKey), msgspec.json.encode(key), repeatable=False)
+        return self._send(call)
+
+    @ApiCall
+    def keys(self) -> Steps[list[m.KeyInfo]]:
+        """Return all keys: prefix, name, scopes and validity, never the key itself."""
+        return self._keys()
+
+    @ApiCall
+    def revoke_key(self, prefix: str) -> Steps[m.KeyInfo]:
+        """Revoke a key and return its description; a key that is already revoked is no error."""
+        try:
+            return (
+                yield from self._send(ApiRequest("DELETE", f"/v1/keys/{_part('prefix', prefix)}", _reader(m.KeyInfo)))
+            )
+        except Conflict:
+            for info in (yield from self._keys()):
+                if info.prefix == prefix and info.revoked is not None:
+                    return info
+            raise
+
+    @ApiCall
+    def rotate_key(self, prefix: str, grace: float = 0.0) -> Steps[m.CreatedKey]:
+        """Create a key that replaces another, which expires after `grace` seconds. Not retried after a lost response."""
+        path = f"/v1/keys/{_part('prefix', prefix)}/rotate"
+        call = ApiRequest("POST", path, _reader(m.CreatedKey), msgspec.json.encode(m.Rotate(grace)), repeatable=False)
+        return self._send(call)
+
+    @ApiCall
+    def audit(self, *, limit: int | None = None) -> Steps[list[m.AuditEntry]]:
+        """Return actions of administrators, newest first."""
+        answer = yield from self._get("/v1/audit", m.Audit, {"limit": limit})
+        return answer.entries
+
+    knobs = settings.deprecated("knobs")
+    turn = update_settings.deprecated("turn")
+
+    def _submit(self, jobs: list[m.NewJob]) -> Steps[list[m.JobRef]]:
+        if not jobs:
+            return []
+        ready = [
+            msgspec.structs.replace(job, key=job.key or new_key(), payload=as_json("payload", job.payload))
+            for job in jobs
+        ]
+        return (yield from self._post("/v1/jobs", m.Submit(ready), m.Submitted)).jobs
+
+    def _job(self, id: str) -> Steps[m.Job]:
+        return self._get(f"/v1/jobs/{_part('id', id)}", m.Job)
+
+    def _keys(self) -> Steps[list[m.KeyInfo]]:
+        return (yield from self._get("/v1/keys", m.Keys)).keys
+
+    def _get(self, path: str, answer: type[T], query: dict[str, Any] | None = None) -> Steps[T]:
+        given = {key: str(value) for key, value in (query or {}).items() if value is not None}
+        return self._send(ApiRequest("GET", path, _reader(answer), query=given))
+
+    def _post(self, path: str, body: msgspec.Struct, answer: type[T]) -> Steps[T]:
+        return self._send(ApiRequest("POST", path, _reader(answer), msgspec.json.encode(body)))
+
+    def _put(self, path: str, body: T) -> Steps[T]:
+        return self._send(ApiRequest("PUT", path, _reader(type(body)), msgspec.json.encode(body)))
+
+    def _send(self, request: ApiRequest[T]) -> Steps[T]:
+        return exchange(self.link, request)
+
+
+def new_key() -> str:
+    """Return a unique key or name."""
+    return secrets.token_hex(16)
+
+
+def as_json(name: str, value: Any) -> Any:
+    """Return `value` ready to send; NaN and infinity, which are no JSON, raise instead of becoming null."""
+    if value is None or isinstance(value, msgspec.Raw):
+        return value
+    try:
+        return msgspec.Raw(json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode())
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadInput(f"{name} must be JSON: {error}") from None
+
+
+def as_reward(value: float | None) -> float | None:
+    """Return a reward that is finite, or None."""
+    if value is not None and not math.isfinite(value):
+        raise BadInput(f"reward must be finite; got {value}")
+    return value
+
+
+def as_reason(text: str) -> str:
+    """Return the text without what the service refuses: NUL, lone surrogates and more than 2,000 characters."""
+    return text.replace("\0", " ").encode(errors="replace").decode()[:LONGEST_REASON]
+
+
+def _part(name: str, value: str) -> str:
+    """Return a part of a path, quoted."""
+    if not value:
+        raise BadInput(f"{name} must not be empty")
+    return quote(value, safe="")
+
+
+def _reader(answer: type[T]) -> Callable[[bytes], T]:
+    return msgspec.json.Decoder(answer).decode
+
+
+def _lease_or_none(body: bytes) -> m.Lease | None:
+    return msgspec.json.decode(body, type=m.Lease) if body else None
+
+
+def _nothing(body: bytes) -> None:
+    """Ignore the body."""

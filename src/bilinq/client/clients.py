@@ -1,0 +1,118 @@
+"""`Client` and `AsyncClient`: the calls of the API on connections of httpx, by blocking or by awaiting."""
+
+import asyncio
+import ssl
+import time
+from collections.abc import Callable
+from typing import Self, TypeVar
+
+import httpx
+
+from bilinq.client.calls import ApiCalls
+from bilinq.client.transport import Attempt, Link, Pause, Reply, Steps, no_answer
+
+T = TypeVar("T")
+
+
+class Client(ApiCalls):
+    """A client of the live service, for any number of threads.
+
+    Each call is retried if the connection fails, if no response arrives in time, or if the service is busy or unavailable.
+    After a lost response, no call is carried out twice.
+
+    Parameters
+    ----------
+    url, key : str, optional
+        Default: BILINQ_URL and BILINQ_KEY in the environment; without them the url is http://127.0.0.1:8000.
+    timeout : float
+        Maximum seconds of a call with all its retries; time to wait for work is added.
+    attempt : float
+        Maximum seconds to wait for one response before a retry.
+    verify : bool or ssl.SSLContext
+        Certificates to trust, as in httpx.
+
+    Raises
+    ------
+    Refused
+        And its subclasses in `bilinq.errors`: `Unavailable` if the service cannot be reached, `Busy`, `NotFound`, `Stale`.
+    BadInput
+        If an argument is invalid.
+    """
+
+    def __init__(
+        self, url: str | None = None, key: str | None = None, *, timeout: float = 30.0, attempt: float = 10.0,
+        verify: bool | ssl.SSLContext = True,
+    ) -> None:  # fmt: skip
+        self.link = Link.to(url, key, timeout, attempt, verify)
+        self._http = httpx.Client(**self.link.options())
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _perform(self, start: Callable[[], Steps[T]]) -> T:
+        steps = start()
+        reply: Reply = None
+        while True:
+            try:
+                step = steps.send(reply)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            if isinstance(step, Pause):
+                time.sleep(step.seconds)
+            else:
+                reply = self._attempt(step)
+
+    def _attempt(self, attempt: Attempt) -> Reply:
+        try:
+            return self._http.request(**self.link.request(attempt))
+        except httpx.RequestError as error:
+            return no_answer(error, attempt.seconds)
+
+
+class AsyncClient(ApiCalls):
+    """A client of the live service for coroutines: the same methods and arguments as `Client`, to be awaited."""
+
+    def __init__(
+        self, url: str | None = None, key: str | None = None, *, timeout: float = 30.0, attempt: float = 10.0,
+        verify: bool | ssl.SSLContext = True,
+    ) -> None:  # fmt: skip
+        self.link = Link.to(url, key, timeout, attempt, verify)
+        self._http = httpx.AsyncClient(**self.link.options())
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def _perform(self, start: Callable[[], Steps[T]]) -> T:
+        steps = start()
+        reply: Reply = None
+        while True:
+            try:
+                step = steps.send(reply)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            if isinstance(step, Pause):
+                await asyncio.sleep(step.seconds)
+            else:
+                reply = await self._attempt(step)
+
+    async def _attempt(self, attempt: Attempt) -> Reply:
+        try:
+            return await self._http.request(**self.link.request(attempt))
+        except httpx.RequestError as error:
+            return no_answer(error, attempt.seconds)

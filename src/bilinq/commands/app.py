@@ -1,0 +1,78 @@
+"""The command line: one file per command. Slow imports are made by the command that needs them."""
+
+import warnings
+from typing import Annotated, Any
+
+import typer
+from typer import Option
+from typer.core import TyperGroup
+
+from bilinq.commands import keys, trace
+from bilinq.commands.allocate import allocate
+from bilinq.commands.backup import backup, restore
+from bilinq.commands.development import bench, warm
+from bilinq.commands.distributed import distributed
+from bilinq.commands.paper import paper
+from bilinq.commands.serve import serve
+from bilinq.commands.shared import INTERRUPTED as INTERRUPTED
+from bilinq.commands.shared import not_installed
+from bilinq.commands.simulate import simulate
+from bilinq.commands.submit import submit
+from bilinq.commands.sweep import sweep
+from bilinq.commands.top import top
+from bilinq.commands.work import work
+from bilinq.errors import BilinqError
+
+
+class Commands(TyperGroup):
+    """The commands; errors of bilinq become one line on standard error and exit code 2."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the chosen command."""
+        with warnings.catch_warnings():
+            warnings.showwarning = _warn
+            try:
+                return super().invoke(ctx)
+            except (BilinqError, ModuleNotFoundError) as error:
+                shown = not_installed(error) if isinstance(error, ModuleNotFoundError) else error
+                if shown is None:
+                    raise
+                typer.echo(f"error: {shown}", err=True)
+                raise typer.Exit(2) from None
+
+
+def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
+    typer.echo(f"warning: {message}", err=True)
+
+
+app = typer.Typer(
+    cls=Commands, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"bilinq {version('bilinq')}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    show_version: Annotated[
+        bool, Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """A scheduler that learns which kind of job pays best on which kind of server while every queue stays short."""
+
+
+for command in (allocate, simulate, sweep, paper, distributed, serve, submit, work, top, backup, restore, warm):
+    app.command()(command)
+app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(bench)
+app.add_typer(keys.app, name="keys")
+app.add_typer(trace.app, name="trace")
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,82 @@
+"""`bilinq bench` and `bilinq warm`: commands for those who measure or install bilinq."""
+
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer import Option
+
+from bilinq.commands.shared import Json
+from bilinq.errors import BadInput
+
+
+def bench(
+    context: typer.Context,
+    out: Annotated[Path | None, Option(help="JSON file for the results.")] = None,
+    only: Annotated[list[str] | None, Option(help="Name of a benchmark to run; repeatable.")] = None,
+    json: Json = False,
+) -> None:
+    """Measure speed against other tools (needs the source tree).
+
+    All other options are passed to `python -m bench`.
+    """
+    import subprocess
+    import tempfile
+
+    root = Path(__file__).resolve().parents[3]
+    if not (root / "bench" / "__main__.py").is_file():
+        raise BadInput(f"benchmarks need the source tree of bilinq; no bench/__main__.py in {root}")
+    with tempfile.TemporaryDirectory() as folder:
+        target = out.resolve() if out else Path(folder) / "bench.json"
+        words = [part for name in only or [] for part in ("--only", name)]
+        words += ["--out", str(target)] if out or json else []
+        command = [sys.executable, "-m", "bench", *words, *context.args]
+        code = subprocess.run(command, cwd=root, stdout=sys.stderr if json else None, check=False).returncode
+        if json and not code:
+            typer.echo(target.read_text(encoding="utf-8").rstrip())
+    raise typer.Exit(code)
+
+
+def warm() -> None:
+    """Compile the kernels ahead of first use.
+
+    Numba keeps the compiled kernels next to the sources, so that the next start is quick. The first time takes one to
+    two minutes on one core.
+    """
+    import time
+
+    began = time.perf_counter()
+    steps = list(_steps())
+    for number, (name, step) in enumerate(steps, 1):
+        typer.echo(f"compiling kernels, step {number} of {len(steps)}: {name}")
+        step()
+    typer.echo(f"kernels ready after {time.perf_counter() - began:.1f} s")
+
+
+def _steps() -> Iterator[tuple[str, Callable[[], object]]]:
+    """Yield calls that together reach every kernel, with the array types that the package passes."""
+    import numpy as np
+
+    from bilinq import Greedy, Policy, Problem, Sabr, UgdaOl, allocate, simulate
+
+    reward = [[0.2, 0.9], [0.5, 0.4]]
+    yield "allocation of lists", partial(allocate, [9.0, 9.0], reward, [1.0, 1.0], V=1.0)
+    yield "allocation of arrays", partial(allocate, np.full(2, 9.0), np.array(reward), np.ones(2), 1.0)
+    policies: dict[str, Policy] = {
+        "Sabr": Sabr(), "Sabr with estimated noise": Sabr(noise="estimate"), "UgdaOl": UgdaOl(), "Greedy": Greedy(),
+    }  # fmt: skip
+    for name, policy in policies.items():
+        yield f"simulation of {name}", partial(simulate, Problem.synthetic(seed=1), policy, slots=3)
+    yield "nodes without delays", partial(_run_nodes, (0, 0))
+    yield "nodes with delays", partial(_run_nodes, (1, 3))
+
+
+def _run_nodes(delay: tuple[float, float]) -> None:
+    from bilinq import distributed
+
+    system = distributed.System.synthetic(delay=delay)
+    distributed.Network(system, 0.01, rule="delayed").advance(2)
+    distributed.integrate(system, 0.01, until=1.0)

@@ -1,0 +1,14 @@
+"""Experiments: one engine that plans runs, computes them on processes or Ray, and stores their records.
+
+The lab plans its runs itself; `sweep` plans those of a TOML file.
+"""
+
+from bilinq.experiments.record import Band, Record
+from bilinq.experiments.run import PlannedRun, execute, load_run
+from bilinq.experiments.settings import Fixed, Setting, SizedJobs, Synthetic, Unstructured
+from bilinq.experiments.workers import start_workers
+
+__all__ = [
+    "Band", "Fixed", "PlannedRun", "Record", "Setting", "SizedJobs", "Synthetic", "Unstructured", "execute", "load_run",
+    "start_workers",
+]  # fmt: skip

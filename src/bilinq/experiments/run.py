@@ -1,0 +1,206 @@
+"""Runs: what decides their numbers, the key they are found by, and how they are executed and stored.
+
+Replication k of a run belongs to chunk c = k // 50, which is one call of `simulate` with seed `seed` * 1000003 + c; its
+problem depends on k. So neither the number of workers nor the number of replications changes a replication, and more
+replications extend fewer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Generator, Iterable
+from contextlib import closing
+from dataclasses import KW_ONLY, dataclass, field, fields, is_dataclass
+from functools import cache, cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bilinq.arrays import count
+from bilinq.errors import BadInput
+from bilinq.experiments.record import Kept, Record, exists, joined, load, measure, save
+from bilinq.experiments.settings import SEED_STEP, Setting
+from bilinq.experiments.workers import InProcess, Workers
+from bilinq.jsonable import to_json
+from bilinq.problem import Problem
+from bilinq.simulation.simulate import simulate
+
+if TYPE_CHECKING:
+    from bilinq.policies import Policy
+
+CHUNK = 50
+"""Replications in one call of `simulate`; part of what a replication is, so not a setting."""
+
+PACKAGE = Path(__file__).parents[1]
+UNRELATED = ("client", "commands", "demo", "lab", "live")
+RELATED = Path("lab/trace.py")
+"""Parts of the package that cannot change the result of a run, and the one file in them that can."""
+
+Progress = Callable[[int, int], None]
+"""Called as progress(slots done, slots in all), where each replication counts."""
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A policy in a setting.
+
+    Attributes
+    ----------
+    setting : Setting
+    policy : Policy
+        A dataclass of plain values, like all policies of bilinq.
+    slots, replications, seed : int
+    keep : "samples", "paths" or "class paths"
+        What the record contains.
+    label : str
+        How error messages name the run; it does not change the key.
+    """
+
+    setting: Setting
+    policy: Policy
+    _: KW_ONLY
+    slots: int
+    replications: int
+    seed: int
+    keep: Kept = "paths"
+    label: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        count("slots", self.slots)
+        count("replications", self.replications)
+        count("seed", self.seed, least=0)
+
+    @cached_property
+    def key(self) -> str:
+        """A hash of all that decides the result: these settings, bilinq's code, and NumPy's version."""
+        text = to_json([canonical(self), code_digest(), version("numpy")])
+        return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+    @property
+    def work(self) -> int:
+        """Slots to simulate, over all replications."""
+        return self.replications * self.slots
+
+    @property
+    def chunks(self) -> range:
+        """The numbers of the chunks."""
+        return range(-(-self.replications // CHUNK))
+
+
+def canonical(value: Any) -> Any:
+    """Return `value` as lists, text and numbers that no different value shares, with the class names of objects.
+
+    Examples
+    --------
+    >>> from bilinq.simulation import Poisson
+    >>> canonical((1.5, None, Poisson()))
+    [1.5, None, ['Poisson']]
+    """
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, list | tuple):
+        return [canonical(entry) for entry in value]
+    if isinstance(value, Problem):
+        return ["Problem", canonical(list(value.arguments().items()))]
+    if is_dataclass(value):
+        parts = [[part.name, canonical(getattr(value, part.name))] for part in fields(value) if part.compare]
+        return [type(value).__name__, *parts]
+    raise TypeError(f"a run may contain dataclasses, arrays and plain values; got {type(value).__name__}")
+
+
+@cache
+def code_digest() -> str:
+    """Return a hash of the version and the source files that decide the result of a run, so that edits change its key."""
+    digest = hashlib.sha256(version("bilinq").encode())
+    for source in sorted(PACKAGE.rglob("*.py")):
+        place = source.relative_to(PACKAGE)
+        if place.parts[0] not in UNRELATED or place == RELATED:
+            digest.update(place.as_posix().encode() + source.read_bytes())
+    return digest.hexdigest()
+
+
+def execute(
+    runs: Iterable[PlannedRun],
+    folder: Path,
+    workers: Workers | None = None,
+    progress: Progress | None = None,
+    *,
+    fresh: bool = False,
+) -> set[str]:
+    """Run what `folder` does not contain yet and return the keys of these runs; `load_run` then finds every record.
+
+    Parameters
+    ----------
+    runs : iterable of PlannedRun
+        Started in this order. Equal ones are run once.
+    folder : Path
+        Where the file of each finished run is kept.
+    workers : Workers, optional
+        Where chunks run; the default is this process.
+    progress : callable, optional
+    fresh : bool
+        Run everything, even what is there.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        On Ctrl-C; the runs finished by then are stored.
+    """
+    wanted = {run.key: run for run in runs}
+    todo = [run for run in wanted.values() if fresh or not exists(_file(run, folder))]
+    for run, record in _records(todo, workers or InProcess(), progress):
+        save(record, _file(run, folder))
+    return {run.key for run in todo}
+
+
+def load_run(run: PlannedRun, folder: Path) -> Record:
+    """Return the record of a run that `execute` stored."""
+    return load(_file(run, folder))
+
+
+def run_chunk(run: PlannedRun, number: int) -> Record:
+    """Run replications 50 `number` to 50 `number` + 49, as far as the run has them."""
+    began = time.perf_counter()
+    mine = range(number * CHUNK, min((number + 1) * CHUNK, run.replications))
+    try:
+        found = simulate(
+            run.setting.problems(run.seed, mine),
+            run.policy,
+            slots=run.slots,
+            seed=run.seed * SEED_STEP + number,
+            arrivals=run.setting.arrivals(),
+            service=run.setting.service,
+        )
+    except BadInput as error:
+        raise BadInput(f"{run.label}: {error}" if run.label else str(error)) from None
+    if not found.complete:
+        raise KeyboardInterrupt  # `simulate` returned what it had; part of a chunk is no chunk
+    return measure(found, run.keep, time.perf_counter() - began)
+
+
+def _records(
+    runs: list[PlannedRun], workers: Workers, progress: Progress | None
+) -> Generator[tuple[PlannedRun, Record], None, None]:
+    """Yield each run's record as soon as its last chunk is done."""
+    tasks = [(run, number) for run in runs for number in run.chunks]
+    parts: dict[str, dict[int, Record]] = {run.key: {} for run in runs}
+    total, finished = sum(run.work for run in runs), 0
+    with closing(workers.results(run_chunk, tasks)) as results:
+        for (run, number), part in results:
+            mine = parts[run.key]
+            mine[number] = part
+            if len(mine) == len(run.chunks):
+                yield run, joined([mine[k] for k in run.chunks])
+                del parts[run.key]
+            finished += part.replications * run.slots
+            if progress:
+                progress(finished, total)
+
+
+def _file(run: PlannedRun, folder: Path) -> Path:
+    return folder / f"{run.key}.npz"

@@ -1,0 +1,218 @@
+"""Handlers and routes of those who watch and run the service: state, history, events, settings, classes, keys, health."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
+from dataclasses import replace
+from typing import TypeAlias
+
+import msgspec
+
+from bilinq.errors import Conflict, NoKey, Unavailable
+from bilinq.live.http.endpoint import Stream, identify
+from bilinq.live.http.routing import ANY, EVENTS, OPEN, Request, Route
+from bilinq.live.keys import SCOPES
+from bilinq.live.metrics.page import CONTENT_TYPE
+from bilinq.live.wire import messages as m
+from bilinq.live.wire.queries import AuditQuery, EventsQuery, HistoryQuery, LeasesQuery, Named, convert, given
+from bilinq.live.wire.samples import History, Leases, Prediction, StreamEvent
+
+READ, ADMIN = ("read",), ("admin",)
+METRICS = "/metrics"
+
+Parts: TypeAlias = AsyncGenerator[bytes, None]
+
+
+async def get_state(request: Request[None, None]) -> m.State:
+    """Return the current state of the service."""
+    return await request.service.state()
+
+
+async def get_classes(request: Request[None, None]) -> m.Classes:
+    """Return all classes."""
+    return await request.service.classes()
+
+
+async def put_job_class(request: Request[m.JobClassValues, None]) -> m.JobClassInfo:
+    """Add or change a job class."""
+    new = request.body
+    wanted = m.JobClassInfo(
+        name=_class_name(request.path["name"], new.name), features=new.features, weight=new.weight,
+        holding_cost=new.holding_cost, backlog=new.backlog,
+    )  # fmt: skip
+    await request.service.put_job_class(request.who, wanted)
+    return wanted
+
+
+async def put_server_class(request: Request[m.ServerClassValues, None]) -> m.ServerClassInfo:
+    """Add or change a server class."""
+    wanted = m.ServerClassInfo(_class_name(request.path["name"], request.body.name), request.body.features)
+    await request.service.put_server_class(request.who, wanted)
+    return wanted
+
+
+def _class_name(path: str, body: str | None) -> str:
+    """Return the name in the path, after checking it and comparing it with the one in the body."""
+    name: str = convert({"name": path}, Named).name
+    if body is not None and body != name:
+        raise Conflict(f"name must be that of the path, {name!r}; got {body!r}")
+    return name
+
+
+async def get_settings(request: Request[None, None]) -> m.SettingsInfo:
+    """Return the settings of the policy."""
+    return await request.service.policy_settings()
+
+
+async def update_settings(request: Request[m.SettingsUpdate, None]) -> m.SettingsInfo:
+    """Change some settings of the policy."""
+    return await request.service.update_settings(request.who, request.body)
+
+
+async def preview_settings(request: Request[m.SettingsUpdate, None]) -> Prediction:
+    """Return the predicted effect of other settings."""
+    return await request.watch.preview(request.body)
+
+
+async def create_key(request: Request[m.NewKey, None]) -> m.CreatedKey:
+    """Create a key."""
+    return await request.service.create_key(request.who, request.body)
+
+
+async def list_keys(request: Request[None, None]) -> m.Keys:
+    """Return what is known about all keys."""
+    return await request.service.keys(request.who)
+
+
+async def revoke_key(request: Request[None, None]) -> m.KeyInfo:
+    """Revoke a key."""
+    return await request.service.revoke_key(request.who, request.path["prefix"])
+
+
+async def rotate_key(request: Request[m.Rotate, None]) -> m.CreatedKey:
+    """Replace a key."""
+    return await request.service.rotate_key(request.who, request.path["prefix"], request.body)
+
+
+async def get_audit(request: Request[None, AuditQuery]) -> m.Audit:
+    """Return admin actions."""
+    return await request.service.audit(request.who, request.query.limit)
+
+
+async def get_me(request: Request[None, None]) -> m.Me:
+    """Return the scopes of the key in use."""
+    who = request.who
+    return m.Me(who.prefix, who.namespace, [scope for scope in SCOPES if scope in who.scopes])
+
+
+async def get_history(request: Request[None, HistoryQuery]) -> msgspec.Raw:
+    """Return the samples of the last hour."""
+    return request.watch.history(given(request.query.after), given(request.query.limit))
+
+
+async def get_leases(request: Request[None, LeasesQuery]) -> Leases:
+    """Return recent leases."""
+    return request.watch.leases(request.query.limit)
+
+
+async def get_events(request: Request[None, EventsQuery]) -> Stream:
+    """Stream samples, state and leases as they change."""
+    seen = request.header(b"last-event-id")
+    after = given(request.query.after) if seen is None else seen.decode("latin-1")
+    events = request.watch.events(after, given(request.query.limit))
+    return Stream(_while_allowed(request, _for_some_time(events, given(request.query.seconds))))
+
+
+async def _for_some_time(parts: Parts, seconds: float | None) -> Parts:
+    """Yield the first part in any case, and others for `seconds`, or without end."""
+    clock = asyncio.get_running_loop().time
+    end = None if seconds is None else clock() + seconds
+    async with aclosing(parts):
+        yield await anext(parts)
+        with suppress(StopAsyncIteration, TimeoutError):
+            while True:
+                yield await asyncio.wait_for(anext(parts), None if end is None else end - clock())
+
+
+async def _while_allowed(request: Request[None, EventsQuery], parts: Parts) -> Parts:
+    """Yield parts until the key is revoked or expires."""
+    async with aclosing(parts):
+        async for part in parts:
+            try:
+                identify(request.service, request.header(b"authorization"), READ)
+            except NoKey:
+                return
+            except Unavailable:
+                pass  # keys cannot be checked at the moment
+            yield part
+
+
+async def get_health(request: Request[None, None]) -> m.HealthStatus:
+    """Return that the process is alive and its parts work."""
+    if not request.service.healthy:
+        raise Unavailable("the service is not healthy; its log says why")
+    return m.HealthStatus("ok")
+
+
+async def get_ready(request: Request[None, None]) -> m.HealthStatus:
+    """Return that requests are accepted."""
+    if not request.service.ready:
+        raise Unavailable("the service is starting, stopping, or without its database")
+    return m.HealthStatus("ready")
+
+
+async def get_metrics(request: Request[None, None]) -> str:
+    """Return the metrics of this process in Prometheus' text format."""
+    return await request.service.metrics()
+
+
+SETTINGS_ROUTES = (
+    Route("GET", "/v1/settings", get_settings, "Show the settings of the policy", "state", READ, response=m.SettingsInfo),
+    Route("PATCH", "/v1/settings", update_settings, "Change some settings of the policy", "admin", ADMIN,
+          body=m.SettingsUpdate, response=m.SettingsInfo, also=(404, 409)),
+    Route("POST", "/v1/settings/preview", preview_settings, "Predict the effect of other settings", "state", READ,
+          body=m.SettingsUpdate, response=Prediction, also=(404,)),
+)  # fmt: skip
+
+
+def _old_path(route: Route) -> Route:
+    """Return a route of the settings under its old path, which is kept for one version."""
+    path = route.path.replace("/settings", "/knobs")
+    return replace(route, path=path, summary=f"Old path of {route.method} {route.path}", deprecated=True)
+
+
+ADMIN_ROUTES = (
+    Route("GET", "/v1/state", get_state, "Show queues, servers, allocation, learnt rewards and waits", "state", READ,
+          response=m.State),
+    Route("GET", "/v1/classes", get_classes, "List classes", "state", READ, response=m.Classes),
+    Route("PUT", "/v1/job-classes/{name:path}", put_job_class, "Add or change a job class", "admin", ADMIN,
+          body=m.JobClassValues, response=m.JobClassInfo, also=(409,)),
+    Route("PUT", "/v1/server-classes/{name:path}", put_server_class, "Add or change a server class", "admin", ADMIN,
+          body=m.ServerClassValues, response=m.ServerClassInfo, also=(409,)),
+    *SETTINGS_ROUTES,
+    *map(_old_path, SETTINGS_ROUTES),
+    Route("POST", "/v1/keys", create_key, "Create a key, which is shown only once", "admin", ADMIN,
+          body=m.NewKey, response=m.CreatedKey, status=201),
+    Route("GET", "/v1/keys", list_keys, "List keys", "admin", ADMIN, response=m.Keys),
+    Route("DELETE", "/v1/keys/{prefix}", revoke_key, "Revoke a key", "admin", ADMIN, response=m.KeyInfo, also=(409,)),
+    Route("POST", "/v1/keys/{prefix}/rotate", rotate_key, "Create a key that replaces another, which then expires", "admin",
+          ADMIN, body=m.Rotate, response=m.CreatedKey, status=201, also=(409,)),
+    Route("GET", "/v1/audit", get_audit, "List admin actions, newest first", "admin", ADMIN,
+          query=AuditQuery, response=m.Audit),
+    Route("GET", "/v1/me", get_me, "Show the scopes of the key in use", "state", ANY, response=m.Me),
+)  # fmt: skip
+
+WATCH_ROUTES = (
+    Route("GET", "/v1/history", get_history, "List samples of the last hour, oldest first", "state", READ,
+          query=HistoryQuery, response=History),
+    Route("GET", "/v1/events", get_events, "Follow samples, state and leases as server-sent events", "state", READ,
+          query=EventsQuery, response=StreamEvent, content_type=EVENTS),
+    Route("GET", "/v1/leases", get_leases, "List recent leases, newest first", "state", READ,
+          query=LeasesQuery, response=Leases),
+    Route("GET", "/healthz", get_health, "Show whether the process works", "open", OPEN, response=m.HealthStatus,
+          also=(503,), local=True),
+    Route("GET", "/readyz", get_ready, "Show whether requests are accepted", "open", OPEN, response=m.HealthStatus,
+          also=(503,)),
+    Route("GET", METRICS, get_metrics, "Show the metrics of this process, for Prometheus", "state", READ, response=str,
+          local=True, content_type=CONTENT_TYPE),
+)  # fmt: skip

@@ -1,0 +1,264 @@
+"""From a request to its handler and back: key, rate limit, query, body, response or stream."""
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from bilinq.errors import BadInput, Busy, NoKey
+from bilinq.live.http.asgi import (
+    BadJson,
+    Receive,
+    Scope,
+    Send,
+    WrongMethod,
+    WrongType,
+    read_body,
+    respond,
+    while_connected,
+)
+from bilinq.live.http.routing import EVENTS, JSON, Request, Route
+from bilinq.live.keys import Identity
+from bilinq.live.wire.queries import BadField, bad_field, convert
+
+if TYPE_CHECKING:
+    from bilinq.live.service import Service
+    from bilinq.live.watch import Watcher
+
+log = logging.getLogger("bilinq.live.http")
+
+NOBODY = Identity("", "", frozenset())
+"""The caller where no key is needed."""
+
+
+def identify(service: "Service", authorization: bytes | None, scopes: tuple[str, ...]) -> Identity:
+    """Return the identity of the key in the Authorization header if it grants one of `scopes`, or raise."""
+    return _allowed(service.identify(_key(authorization)), scopes)
+
+
+async def identify_here(service: "Service", authorization: bytes | None, scopes: tuple[str, ...]) -> Identity:
+    """Do the same in a process that may not be the leader."""
+    return _allowed(await service.identify_here(_key(authorization)), scopes)
+
+
+def _key(authorization: bytes | None) -> str:
+    if authorization is None:
+        raise NoKey("a key is needed; send it as Authorization: Bearer bq_...")
+    kind, _, key = authorization.decode("latin-1").partition(" ")
+    if kind.lower() != "bearer":
+        raise NoKey("the key must be sent as Authorization: Bearer bq_...; got another kind of authorization")
+    return key.strip()
+
+
+def _allowed(who: Identity, scopes: tuple[str, ...]) -> Identity:
+    if scopes:
+        who.require(*scopes)
+    return who
+
+
+class RateLimit:
+    """A token bucket for each key: `per_second` tokens flow in, up to one second's worth; 0 is no limit."""
+
+    def __init__(self, per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.per_second = per_second
+        self.most = max(per_second, 1.0)
+        self.clock = clock
+        self.buckets: dict[str, tuple[float, float]] = {}
+
+    def take(self, key: str) -> None:
+        """Take a token for a request of `key`, or raise `Busy` with the time until there is one."""
+        if not self.per_second:
+            return
+        now = self.clock()
+        tokens, last = self.buckets.get(key, (self.most, now))
+        tokens = min(self.most, tokens + (now - last) * self.per_second)
+        if tokens < 1.0:
+            raise Busy(
+                f"the key {key} may send {self.per_second:g} requests per second; it sent more",
+                retry_after=(1.0 - tokens) / self.per_second,
+            )
+        self.buckets[key] = (tokens - 1.0, now)
+
+
+NESTING = 100
+"""Deepest nesting of lists and objects in a body."""
+
+_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"')
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_ONE_KIND = bytes.maketrans(b"{}", b"[]")
+
+
+def check_nesting(body: bytes, most: int = NESTING) -> None:
+    """Raise if lists and objects in the JSON text `body` are nested more than `most` deep.
+
+    A value that the parser can just read may be too deep to be encoded again by a later call.
+    """
+    if body.count(b"[") + body.count(b"{") <= most:
+        return
+    brackets = _TEXT.sub(b"", body).translate(_ONE_KIND, _NOT_BRACKETS)
+    for _ in range(most):
+        brackets = brackets.replace(b"[]", b"")
+    if brackets:
+        raise BadJson(f"body must not nest lists and objects more than {most} deep, and must close each of them")
+
+
+def decoder(kind: Any) -> Callable[[bytes], Any] | None:
+    """Return a function that decodes bytes to a `kind` or raises an error with the reason; None if there is no body."""
+    if kind is None:
+        return None
+    decode_as = msgspec.json.Decoder(kind).decode
+
+    def decode(body: bytes) -> Any:
+        check_nesting(body)
+        try:
+            return decode_as(body)
+        except (ValueError, RecursionError) as error:
+            raise _wrong(body, error) from None
+
+    return decode
+
+
+def _wrong(body: bytes, error: ValueError | RecursionError) -> BadInput | BadJson:
+    """Return what is wrong with a body: that it is not JSON, or else which field breaks a rule."""
+    wrong = bad_field(error) if isinstance(error, msgspec.ValidationError) else None
+    try:
+        msgspec.json.decode(body)
+    except (ValueError, RecursionError) as fault:
+        if not isinstance(fault, msgspec.ValidationError):
+            return BadJson(f"body must be JSON; {fault}")
+    return wrong or BadJson(f"body must be JSON; {error}")
+
+
+def parse_query(text: bytes, kind: Any) -> Any:
+    """Return the query as a `kind`; refuse names that are unknown or repeated, and text that is not UTF-8."""
+    if not text:
+        return kind()
+    try:
+        pairs = parse_qsl(text.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=20)
+    except ValueError as error:
+        raise BadInput(f"query must be names and values in UTF-8, at most 20; {error}") from None
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise BadField(twice, "must be given once")
+    return convert(values, kind, strict=False)
+
+
+class RequestHeaders(NamedTuple):
+    """The headers of a request that an endpoint uses."""
+
+    authorization: bytes | None
+    content_type: bytes | None
+    content_length: bytes | None
+
+
+def pick(headers: Iterable[tuple[bytes, bytes]]) -> RequestHeaders:
+    """Return the headers that an endpoint uses."""
+    authorization = content_type = content_length = None
+    for name, value in headers:
+        if name == b"authorization":
+            authorization = value
+        elif name == b"content-type":
+            content_type = value
+        elif name == b"content-length":
+            content_length = value
+    return RequestHeaders(authorization, content_type, content_length)
+
+
+STALLED = 30.0
+"""Seconds in which a client must read something from its stream."""
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A response in parts, which a handler returns instead of a body."""
+
+    parts: AsyncGenerator[bytes, None]
+    content_type: bytes = EVENTS.encode()
+
+    async def respond(self, status: int, receive: Receive, send: Send, *, body: bool = True) -> None:
+        """Send the parts until they end, the client disconnects, or it reads nothing for a while.
+
+        An error before the first part is handled like any other; after it, the response just ends.
+        """
+        async with aclosing(self.parts):
+            first = await anext(self.parts, b"")
+            headers = [(b"content-type", self.content_type), (b"x-accel-buffering", b"no")]
+            await send({"type": "http.response.start", "status": status, "headers": headers})
+            if body:
+                await while_connected(receive, self._send(first, send))
+        await send({"type": "http.response.body", "body": b""})
+
+    async def _send(self, part: bytes, send: Send) -> None:
+        try:
+            while part:
+                async with asyncio.timeout(STALLED):
+                    await send({"type": "http.response.body", "body": part, "more_body": True})
+                part = await anext(self.parts, b"")
+        except TimeoutError:
+            log.warning("a client does not read its stream")
+        except Exception:
+            log.exception("a stream failed")
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Endpoint:
+    """All methods of one path."""
+
+    def __init__(
+        self, routes: Iterable[Route], service: "Service", watch: "Watcher", rate: RateLimit, max_body: int
+    ) -> None:
+        self.service, self.watch, self.rate, self.max_body = service, watch, rate, max_body
+        self.methods = {route.method: (route, decoder(route.body)) for route in routes}
+        if "GET" in self.methods:
+            self.methods["HEAD"] = self.methods["GET"]
+        self.allowed = ", ".join(sorted(self.methods))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Respond to one request."""
+        if scope["method"] not in self.methods:
+            raise WrongMethod(scope["method"], self.allowed)
+        route, decode = self.methods[scope["method"]]
+        headers = pick(scope["headers"])
+        who = NOBODY if route.scopes is None else await self._identify(route, headers.authorization, scope)
+        query = parse_query(scope["query_string"], route.query)
+        body = None if decode is None else decode(await self._body(headers, receive))
+        request = Request(
+            service=self.service, watch=self.watch, scope=scope, who=who, path=scope["path_params"], query=query,
+            body=body, receive=receive,
+        )  # fmt: skip
+        result = await route.handler(request)
+        if isinstance(result, Stream):
+            await result.respond(route.status, receive, send, body=scope["method"] != "HEAD")
+        elif result is None:
+            await respond(send, 204, ())
+        else:
+            encoded = _encode(result) if route.content_type == JSON else result.encode()
+            await respond(send, route.status, [(b"content-type", route.content_type.encode())], encoded)
+
+    async def _identify(self, route: Route, authorization: bytes | None, scope: Scope) -> Identity:
+        """Return the caller, which counts against the rate limit of its key."""
+        assert route.scopes is not None
+        if route.local:
+            who = await identify_here(self.service, authorization, route.scopes)
+        else:
+            who = identify(self.service, authorization, route.scopes)
+        scope["key"] = who.prefix
+        self.rate.take(who.prefix)
+        return who
+
+    async def _body(self, headers: RequestHeaders, receive: Receive) -> bytes:
+        kind = headers.content_type
+        if kind is None or (kind != b"application/json" and kind.split(b";")[0].strip().lower() != b"application/json"):
+            raise WrongType("body must be sent with Content-Type: application/json")
+        return await read_body(receive, headers.content_length, self.max_body)

@@ -1,0 +1,159 @@
+"""Routes: what one method of one path accepts and returns, the request that its handler gets, and how paths are matched."""
+
+import re
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+
+from bilinq.live.http.asgi import App, NoSuchPath, Receive, Scope, Send, while_connected
+from bilinq.live.keys import Identity
+from bilinq.live.wire.queries import NoQuery
+
+if TYPE_CHECKING:
+    from bilinq.live.service import Service
+    from bilinq.live.watch import Watcher
+
+JSON, EVENTS = "application/json", "text/event-stream"
+
+OPEN = None
+"""Scopes of a route that needs no key."""
+
+ANY: tuple[str, ...] = ()
+"""Scopes of a route that accepts every valid key."""
+
+B = TypeVar("B")
+Q = TypeVar("Q")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Request(Generic[B, Q]):
+    """A request as its handler gets it: the caller, the body as a `B`, the query as a `Q`, and the names in the path."""
+
+    service: "Service"
+    watch: "Watcher"
+    scope: Scope
+    who: Identity
+    path: dict[str, str]
+    query: Q
+    body: B
+    receive: Receive
+
+    def header(self, name: bytes) -> bytes | None:
+        """Return a header, or None; `name` is in lower case."""
+        return next((value for key, value in self.scope["headers"] if key == name), None)
+
+    async def while_connected(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return the result of `work`; if the client disconnects first, `work` is cancelled."""
+        return await while_connected(self.receive, work)
+
+
+Handler: TypeAlias = Callable[[Request[Any, Any]], Awaitable[Any]]
+
+_NAME = re.compile(r"{(\w+)(:path)?}")
+
+
+@dataclass(frozen=True)
+class Route:
+    """What one method of one path accepts and returns.
+
+    Attributes
+    ----------
+    method, path : str
+        Names in braces are parameters; `{name:path}` may contain slashes.
+    handler : callable
+        Gets a `Request` and returns the body of the response, None for an empty response, or a `Stream`.
+    summary : str
+        One line for readers.
+    tag : str
+        The group in the OpenAPI document.
+    scopes : tuple of str or None
+        The key needs one of these; `ANY` accepts every key, `OPEN` needs none.
+    response, status, content_type
+        Type of the body and status on success; a type of None is an empty response, 204. For a stream of events it is
+        the type of each event; a content type that is neither JSON nor a stream is text.
+    body, query : type
+        What is decoded from the request; a body of None is not read.
+    may_be_empty : bool
+        Whether 204 without a body is also possible.
+    also : tuple of int
+        Statuses of refusals that do not follow from the other fields.
+    local : bool
+        Whether every process responds itself, also a follower.
+    deprecated : bool
+        Whether this is an old path that the next version no longer has.
+    """
+
+    method: str
+    path: str
+    handler: Handler
+    summary: str
+    tag: str
+    scopes: tuple[str, ...] | None
+    response: Any = None
+    status: int = 200
+    body: Any = None
+    query: Any = NoQuery
+    may_be_empty: bool = False
+    also: tuple[int, ...] = ()
+    local: bool = False
+    content_type: str = JSON
+    deprecated: bool = False
+
+    @property
+    def operation(self) -> str:
+        """Name of the operation in the OpenAPI document."""
+        return self.handler.__name__ + ("_deprecated" if self.deprecated else "")
+
+    @cached_property
+    def parameters(self) -> list[str]:
+        """Names in the path."""
+        return [name for name, _ in _NAME.findall(self.path)]
+
+    @cached_property
+    def refusals(self) -> list[int]:
+        """Every status with which the route may refuse a request."""
+        statuses = {422, 500, *self.also}
+        if self.scopes is not None:
+            statuses |= {401, 429, 503}
+        if self.scopes:
+            statuses |= {403}
+        if self.body is not None:
+            statuses |= {400, 413, 415}
+        if self.parameters:
+            statuses |= {404}
+        return sorted(statuses)
+
+
+class Paths:
+    """Finds the application of a path: in a table, or, for paths with names, by trying their patterns in order.
+
+    `{name}` matches anything without a slash and `{name:path}` anything at all. `scope["path_params"]` gets the values
+    and `scope["route"]` the path as it is written in the table.
+    """
+
+    def __init__(self, apps: Mapping[str, App]) -> None:
+        self.fixed = {path: app for path, app in apps.items() if "{" not in path}
+        self.named = [(pattern(path), app, path) for path, app in apps.items() if "{" in path]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Respond to one request."""
+        app, scope["path_params"], scope["route"] = self.find(scope["path"])
+        await app(scope, receive, send)
+
+    def find(self, path: str) -> tuple[App, dict[str, str], str]:
+        """Return the application of a path, the names in it, and the path as it is written in the table."""
+        if path in self.fixed:
+            return self.fixed[path], {}, path
+        for named, app, form in self.named:
+            match = named.fullmatch(path)
+            if match:
+                return app, match.groupdict(), form
+        raise NoSuchPath(f"nothing is served at {path[:200]!r}; /openapi.json lists all paths")
+
+
+def pattern(path: str) -> re.Pattern[str]:
+    """Return an expression that matches whole paths of this form."""
+    form = _NAME.sub(lambda name: f"(?P<{name[1]}>{'.*' if name[2] else '[^/]+'})", path)
+    return re.compile(form, re.DOTALL)

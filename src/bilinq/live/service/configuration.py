@@ -1,0 +1,161 @@
+"""What the service is configured to do: its settings, what the API has changed since, and the classes of both kinds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec import UNSET, structs
+
+from bilinq.errors import BadInput, NotFound
+from bilinq.live.service.memory import Ids, Memory
+from bilinq.live.store.admin_tables import get_meta, largest_ids, put_meta
+from bilinq.live.store.class_tables import ClassRow, current_classes, put_class, store_settings
+from bilinq.live.wire.messages import JobClassInfo, ServerClassInfo, SettingsInfo, SettingsUpdate
+from bilinq.live.wire.queries import BadField
+from bilinq.policies.registry import POLICIES
+from bilinq.scheduler.classes import JobClass, RewardRange, ServerClass
+from bilinq.scheduler.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from bilinq.live.settings import ServiceSettings
+    from bilinq.live.store import Transaction
+    from bilinq.policies import Policy
+
+ADJUSTABLE = ("target_wait", "V", "work_conserving", "exploration")
+"""Settings that the API can change, where the policy has them."""
+
+
+def policy_type(settings: ServiceSettings) -> type[Policy]:
+    """Return the class of the policy that the settings name."""
+    return POLICIES[settings.policy]
+
+
+def scheduler_policy(settings: ServiceSettings) -> Policy:
+    """Return the policy that the settings name, with those of them that it has."""
+    return policy_type(settings).for_scheduler(**scheduler_settings(settings))
+
+
+def scheduler_settings(settings: ServiceSettings) -> dict[str, Any]:
+    """Return the settings that the policy has and that are given, with the wait in slots."""
+    given = {name: getattr(settings, name) for name in policy_type(settings).adjustable}
+    if given.get("target_wait") is not None:
+        given["target_wait"] /= settings.slot
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def may_idle(settings: ServiceSettings) -> bool:
+    """Tell whether the policy is set to let a server idle while a job waits for a better one."""
+    return "work_conserving" in policy_type(settings).adjustable and not settings.work_conserving
+
+
+def settings_info(settings: ServiceSettings) -> SettingsInfo:
+    """Return the settings of the policy as the API shows them."""
+    kind = policy_type(settings)
+    fixed: dict[str, Any] = {"target_wait": None, "V": None, "work_conserving": True, "exploration": "none"}
+    shown = {name: getattr(settings, name) if name in kind.adjustable else fixed[name] for name in ADJUSTABLE}
+    return SettingsInfo(**shown, policy=settings.policy, learns=kind.learns)
+
+
+def check_update(
+    memory: Memory, settings: ServiceSettings, update: SettingsUpdate
+) -> tuple[ServiceSettings, dict[str, float]]:
+    """Return the settings and the weights by job class that an update asks for, or raise why it cannot be made."""
+    kind = policy_type(settings)
+    if not kind.adjustable and not kind.takes_weights:
+        raise BadInput(f"policy {settings.policy}, which the service runs, has no settings and no weights")
+    changes = {name: getattr(update, name) for name in ADJUSTABLE if getattr(update, name) is not UNSET}
+    weights = {} if update.weight is UNSET else update.weight
+    for name in changes:
+        if name not in kind.adjustable:
+            raise BadInput(f"{name} is not a setting of policy {settings.policy}, which the service runs")
+    if weights and not kind.takes_weights:
+        raise BadInput(f"weight is not a setting of policy {settings.policy}, which the service runs")
+    if "target_wait" in changes and "V" in changes:
+        raise BadInput("target_wait and V exclude each other; give one of them")
+    if "target_wait" in changes or "V" in changes:
+        changes = {"target_wait": None, "V": None} | changes
+    for name in weights:
+        if ("job", name) not in memory.classes:
+            raise NotFound(f"there is no job class {name!r}")
+    return structs.replace(settings, **changes), weights
+
+
+class SchedulerClasses(NamedTuple):
+    """Classes of both kinds as the scheduler knows them."""
+
+    jobs: list[JobClass]
+    servers: list[ServerClass]
+
+
+def scheduler_classes(rows: Iterable[ClassRow], settings: ServiceSettings) -> SchedulerClasses:
+    """Return stored classes as the scheduler knows them, with weights if its policy takes any."""
+    weighted, found = policy_type(settings).takes_weights, SchedulerClasses([], [])
+    for row in rows:
+        if row.kind == "job":
+            found.jobs.append(JobClass(row.name, row.features, row.weight if weighted else 1.0))
+        else:
+            found.servers.append(ServerClass(row.name, row.features))
+    return found
+
+
+def new_scheduler(current: SchedulerClasses, settings: ServiceSettings) -> Scheduler:
+    """Return a scheduler that has learnt nothing."""
+    reward = RewardRange(settings.reward.low, settings.reward.high)
+    return Scheduler(*current, reward=reward, seed=settings.seed or 0, policy=scheduler_policy(settings))
+
+
+def configure(tx: Transaction, settings: ServiceSettings, address: str | None) -> Ids:
+    """Store the leader's address, and the settings that changed since the last start; return ids for new rows.
+
+    Values that the API has set stay until the settings change.
+    """
+    ids = Ids(largest_ids(tx))
+    put_meta(tx, "leader", address or "")
+    given: dict[str, Any] = {
+        "job": {one.name: structs.asdict(one) for one in settings.job_class},
+        "server": {one.name: structs.asdict(one) for one in settings.server_class},
+        "knobs": {name: getattr(settings, name) for name in ADJUSTABLE},
+    }
+    before = json.loads(get_meta(tx, "settings") or "{}")
+    known = {(row.kind, row.name): row for row in current_classes(tx)}
+    new = {
+        (kind, one.name): class_row(one, known.get((kind, one.name)), ids)
+        for kind, some in (("job", settings.job_class), ("server", settings.server_class))
+        for one in _changed(some, before.get(kind, {}), given[kind])
+    }
+    check_features([*new.values(), *(row for key, row in known.items() if key not in new)])
+    for row in new.values():
+        put_class(tx, row)
+    if before and before["knobs"] != given["knobs"]:
+        store_settings(tx, given["knobs"])
+    put_meta(tx, "settings", json.dumps(given))
+    return ids
+
+
+def class_row(one: JobClassInfo | ServerClassInfo, known: ClassRow | None, ids: Ids) -> ClassRow:
+    """Return the row for a class: with its id, or a new one if the class is new or its features have changed."""
+    features = tuple(one.features)
+    id = known.id if known is not None and known.features == features else next(ids.class_)
+    if isinstance(one, JobClassInfo):
+        return ClassRow(id, "job", one.name, features, one.weight, one.holding_cost, one.backlog)
+    return ClassRow(id, "server", one.name, features)
+
+
+def check_features(rows: Iterable[ClassRow]) -> None:
+    """Raise unless the features of all classes of a kind have the same length."""
+    first: dict[str, ClassRow] = {}
+    for row in rows:
+        known = first.setdefault(row.kind, row)
+        if len(row.features) != len(known.features):
+            rule = f"must have length {len(known.features)}, as those of {known.name!r}"
+            raise BadField("features", f"{rule}; got {len(row.features)} for {row.kind} class {row.name!r}")
+
+
+def _changed(
+    classes: Iterable[JobClassInfo] | Iterable[ServerClassInfo], before: dict[str, Any], now: dict[str, Any]
+) -> list[JobClassInfo | ServerClassInfo]:
+    """Return the classes that have changed in the settings since the last start."""
+    plain = json.loads(json.dumps(now))
+    return [one for one in classes if before.get(one.name) != plain[one.name]]

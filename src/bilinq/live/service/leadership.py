@@ -1,0 +1,134 @@
+"""Which process leads, and what the leader does in the background: slots, checkpoints, deletion of expired rows."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from bilinq.errors import Unavailable
+from bilinq.live.store.class_tables import remove_servers
+from bilinq.live.store.job_tables import purge_jobs
+from bilinq.scheduler.classes import JobClass, ServerClass
+from bilinq.scheduler.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from bilinq.live.service.recovery import Recovery
+    from bilinq.live.service.replica import Replica
+    from bilinq.live.service.slots import Slots
+
+log = logging.getLogger("bilinq.live")
+
+DELETE_EVERY = 10.0
+"""Seconds between two deletions of expired rows."""
+DELETE_LIMIT = 5000
+"""Jobs deleted with one commit."""
+
+
+class Leadership:
+    """Starts and stops the service: one process leads, the others follow until it is gone."""
+
+    def __init__(self, replica: Replica, slots: Slots, recovery: Recovery) -> None:
+        self._replica, self._slots, self._recovery = replica, slots, recovery
+
+    async def start(self, address: str | None) -> None:
+        """Lead if no other process does, else follow; `address` is where other processes reach this one."""
+        replica = self._replica
+        replica.address = address
+        await asyncio.to_thread(warm)
+        replica.spawn(self._recovery.run())
+        try:
+            await replica.store.start(wait=False)
+        except Unavailable:
+            if not replica.store.shared:
+                raise
+            replica.following = True
+            replica.spawn(self._follow())
+        else:
+            await self._lead()
+
+    async def stop(self) -> None:
+        """End polls and slots, finish writes, save what was learnt, and let another process lead."""
+        replica = self._replica
+        memory = replica.close()
+        for task in list(replica.tasks):
+            task.cancel()
+        await asyncio.gather(*replica.tasks, return_exceptions=True)
+        if memory is not None and not replica.following and not replica.store.lost.is_set():
+            with _tolerating("the last checkpoint"):
+                await self._recovery.checkpoint(memory)
+        await replica.store.stop()
+
+    async def _lead(self) -> None:
+        """Load everything and begin to run slots."""
+        for work in (self._slots.run, self._keep_checkpoints, self._keep_deleting, self._recovery.watch_connection):
+            self._replica.spawn(work())
+        await self._recovery.load()
+        self._replica.following = False
+
+    async def _follow(self) -> None:
+        """Wait until the leader is gone, and lead."""
+        async with self._replica.finding_leader():
+            await self._replica.store.lead()
+        await self._lead()
+        log.warning("this process leads now")
+
+    async def _keep_checkpoints(self) -> None:
+        while True:
+            await asyncio.sleep(self._replica.settings.checkpoint_every)
+            if self._replica.ready:
+                with _tolerating("a checkpoint"):
+                    await self._recovery.checkpoint(self._replica.memory)
+
+    async def _keep_deleting(self) -> None:
+        while True:
+            await asyncio.sleep(DELETE_EVERY)
+            if self._replica.ready:
+                with _tolerating("deletion of expired rows"):
+                    await delete_expired(self._replica, time.time())
+
+
+async def delete_expired(replica: Replica, now: float) -> None:
+    """Delete jobs that ended, and servers that were offline, longer ago than the settings allow."""
+    await _delete_servers(replica, now - replica.settings.server_retention)
+    if replica.settings.retention is not None:
+        delete = partial(purge_jobs, before=now - replica.settings.retention, limit=DELETE_LIMIT)
+        while await replica.write(delete) == DELETE_LIMIT:
+            pass
+
+
+async def _delete_servers(replica: Replica, before: float) -> None:
+    """Delete servers that were offline since `before`; what happened before memory was loaded is not known."""
+    if replica.loaded > before:
+        return
+    memory = replica.memory
+    gone = memory.absent_since(before)
+    for id in gone:
+        memory.dismiss(id)
+    if gone:
+        log.info("deleting servers that were offline for too long: %d", len(gone))
+        await replica.write(lambda tx: remove_servers(tx, *gone))
+
+
+@contextlib.contextmanager
+def _tolerating(what: str) -> Iterator[None]:
+    """Continue after a failure, which is logged; that the database is unavailable was logged before."""
+    try:
+        yield
+    except Unavailable:
+        pass
+    except Exception:
+        log.exception("%s failed", what)
+
+
+def warm() -> None:
+    """Run a slot of a small scheduler, so that the first real one does not wait until kernels are loaded."""
+    scheduler = Scheduler([JobClass("job", [1.0])], [ServerClass("server", [1.0])], V=1e-6, work_conserving=True)
+    for _ in range(2):
+        scheduler.submit("job")
+        for task in scheduler.assign({"server": 1}):
+            scheduler.report(task.job, reward=0.0)

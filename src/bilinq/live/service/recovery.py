@@ -1,0 +1,217 @@
+"""Recovery: load memory and what was learnt from the database, at the start and whenever a write has failed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from bilinq.errors import BadState, Unavailable
+from bilinq.live.service.configuration import (
+    SchedulerClasses,
+    configure,
+    new_scheduler,
+    policy_type,
+    scheduler_classes,
+    scheduler_policy,
+)
+from bilinq.live.service.memory import Ids, LiveServer, Memory
+from bilinq.live.store.admin_tables import all_keys
+from bilinq.live.store.class_tables import (
+    Checkpoint,
+    ClassRow,
+    all_classes,
+    all_servers,
+    current_classes,
+    newest_checkpoints,
+    save_checkpoint,
+    stored_settings,
+)
+from bilinq.live.store.job_tables import RewardRow, active_leases, count_dead_jobs, get_job, queued_jobs, rewards_since
+from bilinq.scheduler.classes import JobClass, ServerClass
+from bilinq.scheduler.scheduler import Scheduler
+from bilinq.scheduler.snapshot import policy_of, unseal
+
+if TYPE_CHECKING:
+    from bilinq.live.service.replica import Replica
+    from bilinq.live.settings import ServiceSettings
+    from bilinq.live.store import Transaction
+
+log = logging.getLogger("bilinq.live")
+
+RETRY = 0.5
+"""Seconds after which loading is tried again."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.25, 10.0
+"""Seconds of the second pause (there is none at first), and of the longest."""
+CALM = 30.0
+"""Seconds without a failure after which recovery begins without a pause again."""
+UNUSABLE = (BadState, ValueError, LookupError, ArithmeticError)
+"""Errors of learnt state or rewards that are damaged, do not fit the classes, or cannot be computed with."""
+
+
+class Recovery:
+    """Loads memory when the service starts, and again when it cannot be trusted any more."""
+
+    def __init__(self, replica: Replica) -> None:
+        self._replica, self._given = replica, replica.settings
+        self._pauses = Pauses()
+
+    async def run(self) -> None:
+        """Recover from each failure until cancelled."""
+        replica = self._replica
+        while True:
+            await replica.failed.wait()
+            await asyncio.sleep(self._pauses.next(time.monotonic()))
+            while not replica.ready:
+                await self._try()
+            replica.failed.clear()
+            log.info("the database is back")
+
+    async def _try(self) -> None:
+        """Reconnect and load once; wait for a while if that fails."""
+        replica = self._replica
+        try:
+            replica.following = replica.store.shared
+            async with replica.finding_leader():
+                if await replica.store.reconnect():
+                    log.warning("another process led in between")
+            await self.load()
+            replica.following = False
+        except Unavailable as error:
+            log.error("the database is still unavailable: %s", error)
+            await asyncio.sleep(RETRY)
+        except Exception:
+            log.exception("the database cannot be loaded")
+            await asyncio.sleep(RETRY)
+
+    async def load(self) -> None:
+        """Load everything, and serve requests from then on."""
+        replica, now = self._replica, time.monotonic()
+        ids = await replica.store.write(lambda tx: configure(tx, self._given, replica.address))
+        replica.use(*await replica.store.read(lambda tx: load_memory(tx, self._given, ids, now)))
+
+    async def checkpoint(self, memory: Memory) -> None:
+        """Save what was learnt, with the number of the last reward that it contains."""
+        replica = self._replica
+        if memory.scheduler is None or not memory.scheduler.policy.learns:
+            return
+        state, seq, now = memory.scheduler.snapshot(jobs=False), memory.ids.last_seq, time.time()
+        await replica.write(lambda tx: save_checkpoint(tx, seq, now, state, sha256(state).hexdigest()))
+        replica.meters.saved = now
+
+    async def watch_connection(self) -> None:
+        """Notice that the connection to the database is gone also while nothing is written."""
+        while True:
+            await self._replica.store.lost.wait()
+            self._replica.fail("the connection to the database was lost")
+            await asyncio.sleep(0.1)
+
+
+@dataclass
+class Pauses:
+    """How long to wait before the next try: not at all at first, then twice as long each time.
+
+    Examples
+    --------
+    >>> pauses = Pauses()
+    >>> [pauses.next(now) for now in (100.0, 101.0, 102.0, 140.0)]
+    [0.0, 0.25, 0.5, 0.0]
+    """
+
+    _last: float = -CALM
+    _pause: float = 0.0
+
+    def next(self, now: float) -> float:
+        """Return the pause before a try at the time `now`, in seconds."""
+        calm = now - self._last >= self._pause + CALM
+        self._pause = 0.0 if calm else min(max(FIRST_PAUSE, 2.0 * self._pause), LONGEST_PAUSE)
+        self._last = now
+        return self._pause
+
+
+def load_memory(tx: Transaction, given: ServiceSettings, ids: Ids, now: float) -> tuple[Memory, ServiceSettings]:
+    """Return memory and the settings, with those that the API changed, as stored; `now` is the monotonic clock.
+
+    Every active lease gets a full lease time from now: changes of the wall clock do not matter.
+    """
+    settings = structs.replace(given, **stored_settings(tx))
+    memory = Memory(ids, load_scheduler(tx, settings), settings.max_attempts)
+    memory.classes = {(row.kind, row.name): row for row in current_classes(tx)}
+    memory.keys = {row.prefix: row for row in all_keys(tx)}
+    for server in all_servers(tx):
+        memory.enrol(LiveServer(server, server.seen))
+    for waiting in queued_jobs(tx):
+        memory.add(waiting)
+    memory.dead = count_dead_jobs(tx)
+    for lease in active_leases(tx):
+        job = get_job(tx, lease.job)
+        assert job is not None
+        memory.adopt(lease, job, now + settings.lease)
+    return memory, settings
+
+
+def load_scheduler(tx: Transaction, settings: ServiceSettings) -> Scheduler | None:
+    """Return a scheduler without jobs for the current classes; None until there are classes of both kinds.
+
+    It has learnt what is in the newest sound checkpoint of its policy and from the rewards since; without such a checkpoint,
+    from all rewards; if these do not fit either, nothing. A policy that does not learn starts from nothing, and leaves
+    checkpoints and rewards to the next one that does.
+    """
+    every = {row.id: row for row in all_classes(tx)}
+    current = scheduler_classes([row for row in every.values() if row.current], settings)
+    if not current.jobs or not current.servers:
+        return None
+    if not policy_type(settings).learns:
+        return new_scheduler(current, settings)
+    for kept in newest_checkpoints(tx):
+        try:
+            scheduler = _restored(kept, settings)
+            if scheduler is not None:
+                return _replayed(scheduler, every, rewards_since(tx, kept.seq), current)
+        except UNUSABLE as error:
+            log.error("checkpoint %d is not usable: %s", kept.id, error)
+    seen = rewards_since(tx, 0)
+    if seen:
+        log.warning("what was learnt is computed again from all %d rewards", len(seen))
+    try:
+        return _replayed(new_scheduler(current, settings), every, seen, current)
+    except UNUSABLE as error:
+        log.error("the rewards do not fit, learning starts again from nothing: %s", error)
+        return new_scheduler(current, settings)
+
+
+def _restored(kept: Checkpoint, settings: ServiceSettings) -> Scheduler | None:
+    """Return the scheduler of a checkpoint, None if another policy made it; raise if it is damaged or has other rewards."""
+    if sha256(kept.state).hexdigest() != kept.checksum:
+        raise BadState("it must have the checksum it was stored with")
+    family = policy_of(unseal(kept.state))
+    if family != policy_type(settings).__name__:
+        log.warning("checkpoint %d belongs to another policy: %s", kept.id, family)
+        return None
+    scheduler = Scheduler.restore(kept.state, scheduler_policy(settings))
+    low, high = scheduler.reward.low, scheduler.reward.high
+    if (low, high) != (settings.reward.low, settings.reward.high):
+        wanted = f"{settings.reward.low:g} to {settings.reward.high:g}"
+        raise BadState(f"it must be for rewards from {wanted}; got {low:g} to {high:g}")
+    return scheduler
+
+
+def _replayed(
+    scheduler: Scheduler, every: dict[int, ClassRow], seen: Sequence[RewardRow], current: SchedulerClasses
+) -> Scheduler:
+    """Return the scheduler after it has learnt from rewards, each with its features at that time, with current classes."""
+    if seen:
+        jobs, servers = {row.job_class_id for row in seen}, {row.server_class_id for row in seen}
+        scheduler.set_classes(
+            [JobClass(str(id), every[id].features) for id in sorted(jobs)],
+            [ServerClass(str(id), every[id].features) for id in sorted(servers)],
+        )
+        scheduler.observe((str(row.job_class_id), str(row.server_class_id), row.value) for row in seen)
+    scheduler.set_classes(*current)
+    return scheduler

@@ -1,0 +1,144 @@
+"""Slots: when they run, what happens in one, and how leases reach the workers that wait for them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from bilinq.errors import Unavailable
+from bilinq.live.service.outbox import Changes, Payloads, from_text
+from bilinq.live.wire.messages import Lease, LeasedJob
+
+if TYPE_CHECKING:
+    from bilinq.live.service.memory import LiveLease, Memory, Poll
+    from bilinq.live.service.replica import Replica
+    from bilinq.live.store.job_tables import LeaseRow
+
+log = logging.getLogger("bilinq.live")
+
+GAP = 0.005
+"""Least seconds between two slots: requests that arrive meanwhile share a slot, a commit and a response."""
+SHARE = 3.0
+"""Slots that run early leave at least this many times the CPU time that they use to everything else. It is CPU time, not
+elapsed time, in which other processes may have run."""
+
+
+class Slots:
+    """Runs slots on a clock, and early where that can start a job sooner."""
+
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
+
+    def hurry(self) -> None:
+        """Run the next slot early, if it can bring a job and a server together."""
+        replica = self._replica
+        if replica.ready and any(replica.memory.queued.values()) and self._useful(replica.memory.anyone_idle()):
+            replica.slot_due.set()
+
+    def _useful(self, idle: bool) -> bool:
+        """Tell whether a slot changes anything: a policy with a row for each job must see jobs in the order of arrival."""
+        scheduler = self._replica.memory.scheduler
+        return idle or (scheduler is not None and scheduler.policy.rows == "job")
+
+    async def run(self) -> None:
+        """Run slots until cancelled."""
+        replica, slot = self._replica, self._replica.settings.slot
+        due = time.monotonic() + slot
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(due - time.monotonic(), 0.0)):
+                    await replica.slot_due.wait()
+            early = replica.slot_due.is_set()
+            replica.slot_due.clear()
+            began = time.thread_time()
+            if replica.ready:
+                self.try_slot()
+            spent, now = time.thread_time() - began, time.monotonic()
+            if not early or now >= due:
+                due = max(due + slot, now)
+            await asyncio.sleep(max(GAP, SHARE * spent) if early else 0.0)
+
+    def try_slot(self) -> None:
+        """Run a slot; if it fails, which is a bug, memory is loaded again and slots continue."""
+        try:
+            self.run_slot()
+        except Exception as error:
+            log.exception("a slot failed")
+            self._replica.fail(f"a slot failed: {error}")
+        self._replica.flush()
+
+    def run_slot(self) -> None:
+        """Run one slot now: expire leases, let the scheduler choose, and write the new leases."""
+        began = time.monotonic()
+        memory = self._replica.memory
+        self._expire(memory, began)
+        idle = memory.idle()
+        if memory.scheduler is None or not any(memory.queued.values()) or not self._useful(bool(idle)):
+            return
+        elapsed = (began - self._replica.last_slot) / self._replica.settings.slot
+        self._replica.last_slot = began
+        asked = time.monotonic()
+        tasks = memory.scheduler.assign(idle, min(max(elapsed, 1e-3), 1.0))
+        solver = time.monotonic() - asked
+        if tasks:
+            polls = memory.polls_of(tasks)
+            rows = memory.grant(tasks, time.time(), began, self._replica.settings.lease)
+            for poll in polls.values():
+                poll.expect()
+                memory.withdraw(poll)  # otherwise it would wait for leases of later slots, and delay those of this one
+            self._replica.spawn(self._deliver(memory, rows, polls, self._replica.save(Changes(), rows)))
+        self._replica.meters.slot(time.monotonic() - began, solver, len(tasks))
+
+    def _expire(self, memory: Memory, now: float) -> None:
+        """End the leases whose deadline has passed."""
+        changes = Changes()
+        for lease in list(memory.expired(now)):
+            memory.fail(lease, "expired", "the lease expired", time.time(), changes)
+        if changes:
+            self._replica.spawn(_saved(self._replica.save(changes)))
+
+    async def _deliver(self, memory: Memory, rows: Sequence[LeaseRow], polls: dict[int, Poll], saved: Payloads) -> None:
+        """Hand leases that are on disk to the calls that wait for them; return those whose caller has gone."""
+        try:
+            payloads = await saved
+        except Exception as error:
+            for poll in polls.values():
+                poll.end()
+            if isinstance(error, Unavailable):
+                return
+            raise
+        changes = Changes()
+        for row in rows:
+            poll, lease = polls[row.server], memory.leases.get(row.id)
+            if lease is None or not self._replica.uses(memory):
+                poll.miss()
+            elif poll.abandoned:
+                memory.return_unused(lease, time.time(), changes)
+            else:
+                poll.deliver(_message(memory, lease, payloads[row.job]))
+        if changes:
+            await _saved(self._replica.save(changes))
+
+
+def _message(memory: Memory, lease: LiveLease, payload: str) -> Lease:
+    """Return a lease as a worker sees it."""
+    job, left = memory.jobs[lease.row.job], max(lease.deadline - time.monotonic(), 0.0)
+    leased = LeasedJob(f"j{lease.row.job}", job.job_class, from_text(payload), job.units_left, job.attempts)
+    return Lease(
+        lease=f"l{lease.row.id}",
+        fence=lease.row.id,
+        server=f"s{lease.row.server}",
+        deadline=time.time() + left,
+        seconds=left,
+        job=leased,
+    )
+
+
+async def _saved(saved: Payloads) -> None:
+    """Wait until changes are on disk; if that fails, memory is loaded again anyway."""
+    with contextlib.suppress(Unavailable):
+        await saved

@@ -1,0 +1,276 @@
+"""Jobs as workers see them: servers, leases, and how leases end."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+from bilinq.errors import BadInput, NotAllowed, NotFound, Refused, Stale, Unavailable
+from bilinq.live.service.memory import LiveLease, LiveServer, Poll, number
+from bilinq.live.service.outbox import Changes, digest, to_text
+from bilinq.live.store.class_tables import ServerRow, put_server, remove_servers
+from bilinq.live.store.job_tables import Extension, extend_leases, get_job, get_lease
+from bilinq.live.wire.messages import (
+    Deadline,
+    Extend,
+    Fail,
+    Finished,
+    Lease,
+    LeaseOutcome,
+    NewServer,
+    ServerInfo,
+    Work,
+    Worked,
+    WorkFinish,
+)
+
+if TYPE_CHECKING:
+    from bilinq.live.keys import Identity
+    from bilinq.live.service.replica import Replica
+    from bilinq.live.service.slots import Slots
+    from bilinq.live.store import Transaction
+
+
+class Workers:
+    """Registers servers, grants leases and ends them."""
+
+    def __init__(self, replica: Replica, slots: Slots) -> None:
+        self._replica, self._slots = replica, slots
+
+    async def register(self, who: Identity, new: NewServer) -> ServerInfo:
+        """Store a server; the same key and name return the same server."""
+        memory, now = self._replica.memory, time.time()
+        if ("server", new.server_class) not in memory.classes:
+            known = ", ".join(sorted(key[1] for key in memory.classes if key[0] == "server")) or "none yet"
+            raise NotFound(f"there is no server class {new.server_class!r}; known are {known}")
+        same = memory.server_named(who.prefix, new.name) if new.name else None
+        if same is not None and same.row.server_class == new.server_class:
+            await self._replica.write(lambda tx: None)  # wait until the first call is on disk
+            return _message(same)
+        changes = Changes()
+        if same is not None:
+            self._stop_serving(same, "the server was registered again", changes)
+        id = next(memory.ids.server) if same is None else same.row.id
+        row = ServerRow(id=id, server_class=new.server_class, name=new.name, owner=who.prefix, registered=now, seen=now)
+        memory.enrol(LiveServer(row, now))
+
+        def store(tx: Transaction) -> None:
+            changes.write(tx)
+            put_server(tx, row)
+
+        await self._replica.write(store)
+        return ServerInfo(f"s{id}", new.server_class, new.name, "away", now)
+
+    async def servers(self, who: Identity) -> list[ServerInfo]:
+        """Return the servers that the caller's key registered; with scope read or admin, all servers."""
+        sees_all, known = who.may("read"), self._replica.memory.servers.values()
+        return [_message(server) for server in known if sees_all or server.row.owner == who.prefix]
+
+    async def unregister(self, who: Identity, id: str) -> None:
+        """Delete a server; its job returns to the queue."""
+        server, changes = self._server(who, id), Changes()
+        memory = self._replica.memory
+        if server.lease is not None:
+            memory.return_unused(memory.leases[server.lease], time.time(), changes)
+        self._stop_serving(server, "the server was unregistered", changes)
+        memory.dismiss(server.row.id)
+
+        def store(tx: Transaction) -> None:
+            changes.write(tx)
+            remove_servers(tx, server.row.id)
+
+        await self._replica.write(store)
+        self._slots.hurry()
+
+    async def lease(self, who: Identity, ids: Sequence[str], wait: float) -> list[Lease]:
+        """Return leases for some of the servers as soon as there are any, or none after `wait` seconds.
+
+        A server that asks for work has none: a lease that it still has, because it crashed or the response was lost,
+        counts as failed.
+        """
+        return await self._wait_for_work(self._servers(who, ids), wait, Changes())
+
+    async def _wait_for_work(self, servers: Sequence[LiveServer], wait: float, changes: Changes) -> list[Lease]:
+        """Do the same and save `changes`; servers wait from the start, so that one commit may store both."""
+        memory, poll, now = self._replica.memory, Poll(), time.time()
+        for server in servers:
+            if server.poll is not None or server.lease is not None:
+                self._stop_serving(server, "the server asked for other work", changes)
+            server.seen = now
+        memory.await_work(servers, poll)
+        saved = self._replica.save(changes) if changes else None
+        try:
+            if wait:
+                self._slots.hurry()
+            else:
+                self._slots.try_slot()
+            if saved is not None:
+                await saved
+            await poll.wait(wait)
+        except asyncio.CancelledError:
+            poll.abandoned = True
+            raise
+        finally:
+            memory.withdraw(poll)
+        return poll.leases
+
+    async def finish(self, who: Identity, ends: Sequence[WorkFinish]) -> list[LeaseOutcome]:
+        """End leases; each is accepted or refused on its own."""
+        changes = Changes()
+        made = self._end_each(who, ends, changes)
+        if changes:
+            saved = self._replica.save(changes)
+            self._slots.hurry()
+            await saved
+        return await self._complete(who, ends, made)
+
+    async def finish_one(self, who: Identity, end: WorkFinish) -> Finished:
+        """End a lease, or raise why that is refused."""
+        changes = Changes()
+        outcome = self._end(who, end, changes)
+        if outcome is None:
+            outcome = await self._ended(who, end)
+            if outcome.refused is not None:
+                raise Stale(outcome.refused)
+        if changes:
+            await self._replica.save(changes)
+        self._slots.hurry()
+        assert outcome.job is not None and outcome.state is not None
+        return Finished(outcome.job, outcome.state, outcome.repeated)
+
+    async def fail(self, who: Identity, lease: str, body: Fail) -> Finished:
+        """End a lease as failed."""
+        return await self.finish_one(who, WorkFinish(lease, body.fence, error=body.error))
+
+    async def extend(self, who: Identity, lease: str, body: Extend) -> Deadline:
+        """Let a lease last a full lease time from now."""
+        found = self._lease(who, lease, body.fence)
+        if found is None:
+            raise Stale(f"lease {lease} has ended")
+        seconds = self._replica.settings.lease
+        until = time.time() + seconds
+        self._replica.memory.extend(found, time.monotonic() + seconds)
+        await self._replica.write(lambda tx: extend_leases(tx, [Extension(found.row.id, until)]))
+        return Deadline(until, seconds)
+
+    async def work(self, who: Identity, body: Work) -> Worked:
+        """End leases and ask for others in one call; if a server is not known, nothing changes."""
+        if not body.lease:
+            return Worked(await self.finish(who, body.finish), [])
+        servers, changes = self._servers(who, body.lease), Changes()
+        made = self._end_each(who, body.finish, changes)
+        if any(outcome is not None and outcome.refused is not None for outcome in made):  # its server stays busy
+            leases = self._replica.memory.leases
+            held = {leases[id].row.server for id in map(_number, body.finish) if id in leases}
+            servers = [server for server in servers if server.row.id not in held]
+        granted = await self._wait_for_work(servers, body.wait if servers else 0.0, changes)
+        return Worked(await self._complete(who, body.finish, made), granted)
+
+    def _end_each(self, who: Identity, ends: Sequence[WorkFinish], changes: Changes) -> list[LeaseOutcome | None]:
+        """End active leases, each on its own, and collect the changes; None for those that are not active."""
+        made = list[LeaseOutcome | None]()
+        for end in ends:
+            try:
+                made.append(self._end(who, end, changes))
+            except Unavailable:  # not a refusal of this lease
+                raise
+            except (Refused, BadInput) as error:
+                made.append(LeaseOutcome(end.lease, refused=str(error)))
+        return made
+
+    async def _complete(
+        self, who: Identity, ends: Sequence[WorkFinish], made: Sequence[LeaseOutcome | None]
+    ) -> list[LeaseOutcome]:
+        """Return the outcomes of all leases, also of those that are only in the database."""
+        return [outcome or await self._ended(who, end) for outcome, end in zip(made, ends, strict=True)]
+
+    def _end(self, who: Identity, end: WorkFinish, changes: Changes) -> LeaseOutcome | None:
+        """End an active lease and collect the changes; return None if it is not active and only in the database."""
+        lease = self._lease(who, end.lease, end.fence)
+        if lease is None:
+            return None
+        memory, now = self._replica.memory, time.time()
+        state: Literal["queued", "leased", "done", "dead", "cancelled"]
+        if end.error is not None:
+            state = memory.fail(lease, "failed", end.error or "the worker failed", now, changes)
+        else:
+            result = None if end.result is None else to_text(end.result)
+            state = memory.finish(lease, end.reward, end.done, result, _digest(end), now, changes)
+        return LeaseOutcome(end.lease, f"j{lease.row.job}", state)
+
+    async def _ended(self, who: Identity, end: WorkFinish) -> LeaseOutcome:
+        """Return the outcome of a lease that is not active: the same again if it was ended in the same way before."""
+        known = self._replica.memory.servers
+
+        def find(tx: Transaction) -> LeaseOutcome:
+            id = number("l", end.lease)
+            row = None if id is None else get_lease(tx, id)
+            foreign = row is not None and row.server in known and not _may_use(who, known[row.server])
+            if row is None or row.id != end.fence or foreign:
+                return LeaseOutcome(end.lease, refused=f"there is no lease {end.lease} with fence {end.fence}")
+            job = get_job(tx, row.job)
+            if row.state == "finished" and row.digest == _digest(end) and job is not None:
+                return LeaseOutcome(end.lease, f"j{row.job}", job.state, repeated=True)  # type: ignore[arg-type]
+            if row.state == "failed" and end.error is not None and job is not None:
+                return LeaseOutcome(end.lease, f"j{row.job}", job.state, repeated=True)  # type: ignore[arg-type]
+            detail = f": {row.detail}" if row.detail else ""
+            return LeaseOutcome(end.lease, refused=f"lease {end.lease} has ended, it is {row.state}{detail}")
+
+        return await self._replica.write(find)
+
+    def _lease(self, who: Identity, lease: str, fence: int) -> LiveLease | None:
+        """Return an active lease that `who` may end; None if it is not active."""
+        memory, id = self._replica.memory, number("l", lease)
+        if id is None:
+            raise NotFound(f"there is no lease {lease!r}")
+        found = memory.leases.get(id)
+        if found is None:
+            return None
+        if not _may_use(who, memory.servers[found.row.server]):
+            raise NotAllowed(f"lease {lease} belongs to a server of another key")
+        if fence != id:
+            raise Stale(f"fence must be that of lease {lease}; got {fence}")
+        memory.servers[found.row.server].seen = time.time()
+        return found
+
+    def _servers(self, who: Identity, ids: Sequence[str]) -> list[LiveServer]:
+        """Return servers that `who` has registered, each once."""
+        return [self._server(who, id) for id in dict.fromkeys(ids)]
+
+    def _server(self, who: Identity, id: str) -> LiveServer:
+        """Return a server that `who` has registered."""
+        server = self._replica.memory.server_called(id)
+        if server is None:
+            raise NotFound(f"there is no server {id!r}; register it first")
+        if not _may_use(who, server):
+            raise NotAllowed(f"server {id} was registered by another key")
+        return server
+
+    def _stop_serving(self, server: LiveServer, why: str, changes: Changes) -> None:
+        """End the call in which a server waits, and its lease."""
+        memory = self._replica.memory
+        if server.poll is not None:
+            poll = server.poll
+            memory.keep_back(server)
+            poll.close()
+        if server.lease is not None:
+            memory.fail(memory.leases[server.lease], "failed", why, time.time(), changes)
+
+
+def _may_use(who: Identity, server: LiveServer) -> bool:
+    return server.row.owner == who.prefix or who.may("admin")
+
+
+def _number(end: WorkFinish) -> int | None:
+    return number("l", end.lease)
+
+
+def _digest(end: WorkFinish) -> str:
+    return digest(end.reward, end.done, end.result)
+
+
+def _message(server: LiveServer) -> ServerInfo:
+    row = server.row
+    return ServerInfo(f"s{row.id}", row.server_class, row.name, server.state, server.seen)

@@ -1,0 +1,146 @@
+"""The tables `meta`, `api_key` and `audit`: single values, API keys, and the log of admin actions."""
+
+import time
+from typing import NamedTuple
+
+import msgspec
+
+from bilinq.live.store.transaction import Row, Transaction
+
+LOCAL = "local"
+"""The caller in the audit log when the command line works on the database itself."""
+
+
+class LargestIds(NamedTuple):
+    """The largest id ever used in each table, zero if none."""
+
+    job: int
+    lease: int
+    server: int
+    seq: int
+    class_: int
+
+
+class KeyRow(NamedTuple):
+    """An API key: its hash and its public prefix, never the key itself; `expires` and `revoked` are None if never."""
+
+    prefix: str
+    hash: str
+    name: str
+    namespace: str
+    scopes: tuple[str, ...]
+    created: float
+    expires: float | None = None
+    revoked: float | None = None
+
+
+class AuditRow(NamedTuple):
+    """An admin action; `who` is the prefix of a key or the name of the command line, `detail` its object."""
+
+    id: int
+    at: float
+    who: str
+    what: str
+    detail: str
+
+
+RESTORE_GAP = 10**10
+"""Ids that are skipped after a restore: more than can have been used since the backup was made."""
+KEY_COLUMNS = ", ".join(KeyRow._fields)
+AUDIT_COLUMNS = ", ".join(AuditRow._fields)
+
+
+def get_meta(tx: Transaction, name: str) -> str | None:
+    """Return the value stored under a name, or None."""
+    found = tx.rows("SELECT value FROM meta WHERE name = :name", name=name)
+    return found[0][0] if found else None
+
+
+def put_meta(tx: Transaction, name: str, value: str) -> None:
+    """Store a value under a name."""
+    tx.run(
+        "INSERT INTO meta (name, value) VALUES (:name, :value) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+        name=name,
+        value=value,
+    )
+
+
+def largest_ids(tx: Transaction) -> LargestIds:
+    """Return the largest id ever used in each table, deleted rows included."""
+    columns = {"job": "id", "lease": "id", "server": "id", "reward": "seq", "class": "id"}
+    return LargestIds(*(_largest_id(tx, table, column) for table, column in columns.items()))
+
+
+def keep_ids(tx: Transaction, table: str, skip: int = 0) -> None:
+    """Store the largest id of a table, and leave out the next `skip`; call it before rows are deleted.
+
+    So no id is ever used twice.
+    """
+    put_meta(tx, f"largest {table}", str(_largest_id(tx, table, "id") + skip))
+
+
+def _largest_id(tx: Transaction, table: str, column: str) -> int:
+    present = int(tx.rows(f"SELECT coalesce(max({column}), 0) FROM {table}")[0][0])
+    return max(present, int(get_meta(tx, f"largest {table}") or 0))
+
+
+def skip_used_ids(tx: Transaction, backup: str) -> None:
+    """Give new jobs, leases and servers ids that were never used, not even after the `backup` that was restored.
+
+    A worker with a lease granted after the backup must be refused by its fence, and not end the lease of another.
+    """
+    for table in ("job", "lease", "server"):
+        keep_ids(tx, table, skip=RESTORE_GAP)
+    add_audit(tx, time.time(), LOCAL, "restore", backup)
+
+
+def add_key(tx: Transaction, row: KeyRow) -> None:
+    """Store a new key."""
+    stored = row._asdict() | {"scopes": msgspec.json.encode(row.scopes).decode()}
+    tx.run(f"INSERT INTO api_key ({KEY_COLUMNS}) VALUES (:{', :'.join(KeyRow._fields)})", **stored)
+
+
+def all_keys(tx: Transaction) -> list[KeyRow]:
+    """Return all keys, oldest first."""
+    return [_key(row) for row in tx.rows(f"SELECT {KEY_COLUMNS} FROM api_key ORDER BY created, prefix")]
+
+
+def find_key(tx: Transaction, prefix: str) -> KeyRow | None:
+    """Return the key with a prefix, or None."""
+    found = tx.rows(f"SELECT {KEY_COLUMNS} FROM api_key WHERE prefix = :prefix", prefix=prefix)
+    return _key(found[0]) if found else None
+
+
+def revoke_key(tx: Transaction, prefix: str, at: float) -> int:
+    """Revoke a key; return the number of keys revoked, zero if there is no such key or it was revoked before."""
+    sql = "UPDATE api_key SET revoked = :at WHERE prefix = :prefix AND revoked IS NULL"
+    return tx.run(sql, prefix=prefix, at=at)
+
+
+def expire_key(tx: Transaction, prefix: str, at: float) -> int:
+    """Let a key expire at a time, unless it expires earlier; return the number of keys changed."""
+    sql = "UPDATE api_key SET expires = :at WHERE prefix = :prefix AND (expires IS NULL OR expires > :at)"
+    return tx.run(sql, prefix=prefix, at=at)
+
+
+def _key(row: Row) -> KeyRow:
+    stored = KeyRow(*row)
+    return stored._replace(scopes=msgspec.json.decode(row[4], type=tuple[str, ...]))
+
+
+def add_audit(tx: Transaction, at: float, who: str, what: str, detail: str) -> None:
+    """Append an action to the log, which the database protects from changes and deletions."""
+    tx.run(
+        f"""INSERT INTO audit ({AUDIT_COLUMNS})
+            VALUES ((SELECT coalesce(max(id), 0) + 1 FROM audit), :at, :who, :what, :detail)""",
+        at=at,
+        who=who,
+        what=what,
+        detail=detail,
+    )
+
+
+def list_audit(tx: Transaction, limit: int, before_id: int | None = None) -> list[AuditRow]:
+    """Return up to `limit` actions, newest first; with `before_id`, only actions older than that one."""
+    sql = f"SELECT {AUDIT_COLUMNS} FROM audit WHERE id < :before ORDER BY id DESC LIMIT :limit"
+    return list(map(AuditRow._make, tx.rows(sql, before=2**62 if before_id is None else before_id, limit=limit)))

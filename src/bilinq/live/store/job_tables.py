@@ -1,0 +1,304 @@
+"""The tables `job`, `lease` and `reward`: submitted jobs, the work on them, and the rewards of that work."""
+
+from collections.abc import Container, Sequence
+from typing import NamedTuple
+
+from bilinq.live.store.admin_tables import keep_ids
+from bilinq.live.store.transaction import Bulk, Transaction
+
+
+class JobRow(NamedTuple):
+    """A job; `payload` and `result` are JSON texts, `digest` is the digest of the request that came with `key`."""
+
+    id: int
+    namespace: str
+    job_class: str
+    state: str
+    key: str | None
+    digest: str | None
+    payload: str
+    units: int
+    units_left: int
+    attempts: int
+    submitted: float
+    started: float | None = None
+    ended: float | None = None
+    result: str | None = None
+    reward: float | None = None
+    error: str | None = None
+
+
+class KnownJob(NamedTuple):
+    """A job that was submitted before under a key."""
+
+    id: int
+    state: str
+    digest: str | None
+
+
+class QueuedJob(NamedTuple):
+    """The part of a queued job that the scheduler needs."""
+
+    id: int
+    job_class: str
+    units_left: int
+    attempts: int
+    submitted: float
+
+
+class RequeuedJob(NamedTuple):
+    """A job that returns to its queue."""
+
+    id: int
+    units_left: int
+    attempts: int
+    error: str | None = None
+
+
+class JobEnd(NamedTuple):
+    """A job that is done, dead or cancelled."""
+
+    id: int
+    state: str
+    ended: float
+    units_left: int
+    attempts: int
+    result: str | None = None
+    reward: float | None = None
+    error: str | None = None
+
+
+class LeaseRow(NamedTuple):
+    """A lease; `state` is active, finished, failed, expired or revoked. Its id is also its fence."""
+
+    id: int
+    job: int
+    server: int
+    job_class_id: int
+    server_class_id: int
+    granted: float
+    deadline: float
+    state: str = "active"
+    ended: float | None = None
+    reward: float | None = None
+    digest: str | None = None
+    detail: str | None = None
+
+
+class LeaseEnd(NamedTuple):
+    """The end of a lease; `digest` is the digest of the request that finished it."""
+
+    id: int
+    state: str
+    ended: float
+    reward: float | None = None
+    digest: str | None = None
+    detail: str | None = None
+
+
+class Extension(NamedTuple):
+    """A later deadline of a lease."""
+
+    id: int
+    deadline: float
+
+
+class RewardRow(NamedTuple):
+    """The reward of a lease, with its class rows, and so their features at that time; `seq` is its place in the log."""
+
+    seq: int
+    lease: int
+    job_class_id: int
+    server_class_id: int
+    value: float
+
+
+class _Start(NamedTuple):
+    job: int
+    granted: float
+
+
+JOB_COLUMNS = ", ".join("class" if name == "job_class" else name for name in JobRow._fields)
+LEASE_COLUMNS = ", ".join(LeaseRow._fields)
+REWARD_COLUMNS = ", ".join(RewardRow._fields)
+
+INSERT_JOBS = Bulk(f"INSERT INTO job ({JOB_COLUMNS}) SELECT :{', :'.join(JobRow._fields)} {{rows}}", JobRow)
+REQUEUE_JOBS = Bulk(
+    """UPDATE job SET state = 'queued', units_left = :units_left, attempts = :attempts, error = :error, ended = NULL {rows}
+        WHERE {key}""",
+    RequeuedJob,
+    "job.id = :id",
+)
+END_JOBS = Bulk(
+    """UPDATE job SET state = :state, ended = :ended, units_left = :units_left, attempts = :attempts, result = :result,
+        reward = :reward, error = :error {rows} WHERE {key}""",
+    JobEnd,
+    "job.id = :id",
+)
+START_JOBS = Bulk(
+    "UPDATE job SET state = 'leased', started = coalesce(job.started, :granted) {rows} WHERE {key}",
+    _Start,
+    "job.id = :job",
+)
+INSERT_LEASES = Bulk(f"INSERT INTO lease ({LEASE_COLUMNS}) SELECT :{', :'.join(LeaseRow._fields)} {{rows}}", LeaseRow)
+END_LEASES = Bulk(
+    """UPDATE lease SET state = :state, ended = :ended, reward = :reward, digest = :digest, detail = :detail {rows}
+        WHERE {key} AND lease.ended IS NULL""",
+    LeaseEnd,
+    "lease.id = :id",
+)
+EXTEND_LEASES = Bulk(
+    "UPDATE lease SET deadline = :deadline {rows} WHERE {key} AND lease.ended IS NULL", Extension, "lease.id = :id"
+)
+ADD_REWARDS = Bulk(f"INSERT INTO reward ({REWARD_COLUMNS}) SELECT :{', :'.join(RewardRow._fields)} {{rows}}", RewardRow)
+
+STATES = {state: f"state = '{state}'" for state in ("queued", "leased", "done", "dead", "cancelled")}
+"""Conditions on the state, written out so that partial indexes can be used."""
+LARGEST_ID = 2**62
+"""Larger than any id."""
+EXPIRED = """SELECT id FROM job WHERE state IN ('done', 'cancelled') AND ended < :before
+    ORDER BY ended, id LIMIT :limit"""
+
+
+def insert_jobs(tx: Transaction, rows: Sequence[JobRow]) -> None:
+    """Store new jobs."""
+    if rows:
+        tx.each(INSERT_JOBS, rows)
+
+
+def get_job(tx: Transaction, id: int) -> JobRow | None:
+    """Return a job, or None."""
+    found = tx.rows(f"SELECT {JOB_COLUMNS} FROM job WHERE id = :id", id=id)
+    return JobRow(*found[0]) if found else None
+
+
+def list_jobs(
+    tx: Transaction, namespace: str | None, state: str | None, job_class: str | None, before_id: int | None, limit: int
+) -> list[JobRow]:
+    """Return up to `limit` jobs, newest first, older than `before_id`, that match every argument that is not None."""
+    tests = ["id < :before_id"]
+    if namespace is not None:
+        tests.append("namespace = :namespace")
+    if state is not None:
+        tests.append(STATES[state])
+    if job_class is not None:
+        tests.append("class = :job_class")
+    sql = f"SELECT {JOB_COLUMNS} FROM job WHERE {' AND '.join(tests)} ORDER BY id DESC LIMIT :limit"
+    before = LARGEST_ID if before_id is None else before_id
+    found = tx.rows(sql, namespace=namespace, job_class=job_class, before_id=before, limit=limit)
+    return list(map(JobRow._make, found))
+
+
+def jobs_with_key(tx: Transaction, key: str, namespaces: Sequence[str]) -> list[JobRow]:
+    """Return the jobs that were submitted under a key, newest first: at most one of each namespace."""
+    sql = f"SELECT {JOB_COLUMNS} FROM job WHERE key = :key AND namespace {{among}} ORDER BY id DESC"
+    return list(map(JobRow._make, tx.among(sql, namespaces, key=key)))
+
+
+def known_jobs(tx: Transaction, namespace: str, keys: Sequence[str]) -> dict[str, KnownJob]:
+    """Return the jobs of a namespace that were submitted under one of `keys`, by key."""
+    if not keys:
+        return {}
+    sql = "SELECT key, id, state, digest FROM job WHERE namespace = :namespace AND key {among}"
+    return {key: KnownJob(*known) for key, *known in tx.among(sql, keys, namespace=namespace)}
+
+
+def queued_jobs(tx: Transaction) -> list[QueuedJob]:
+    """Return all queued jobs, oldest first."""
+    names: dict[str, str] = {}  # one string for each class, not one for each job
+    sql = "SELECT id, class, units_left, attempts, submitted FROM job WHERE state = 'queued' ORDER BY id"
+    return [QueuedJob(id, names.setdefault(name, name), *rest) for id, name, *rest in tx.rows(sql)]
+
+
+def count_dead_jobs(tx: Transaction) -> int:
+    """Return the number of dead jobs."""
+    return int(tx.rows("SELECT count(*) FROM job WHERE state = 'dead'")[0][0])
+
+
+def requeue_jobs(tx: Transaction, rows: Sequence[RequeuedJob]) -> None:
+    """Return jobs to their queues."""
+    if rows:
+        tx.each(REQUEUE_JOBS, rows)
+
+
+def end_jobs(tx: Transaction, rows: Sequence[JobEnd]) -> None:
+    """Mark jobs as done, dead or cancelled."""
+    if rows:
+        tx.each(END_JOBS, rows)
+
+
+def purge_jobs(tx: Transaction, before: float, limit: int) -> int:
+    """Delete up to `limit` jobs that were done or cancelled before a time, with their leases; return how many.
+
+    Their rewards stay, and their ids are never used again.
+    """
+    if not tx.rows(EXPIRED, before=before, limit=1):
+        return 0
+    keep_ids(tx, "job")
+    keep_ids(tx, "lease")
+    tx.run(f"DELETE FROM lease WHERE job IN ({EXPIRED})", before=before, limit=limit)
+    return tx.run(f"DELETE FROM job WHERE id IN ({EXPIRED})", before=before, limit=limit)
+
+
+def grant_leases(tx: Transaction, rows: Sequence[LeaseRow], stored: Container[int] = ()) -> dict[int, str]:
+    """Store leases and mark their jobs as leased; return the payloads by job id.
+
+    Jobs in `stored` are already marked, and their payloads are not returned.
+    """
+    if rows:
+        tx.each(INSERT_LEASES, rows)
+    waiting = [row for row in rows if row.job not in stored]
+    if not waiting:
+        return {}
+    tx.each(START_JOBS, [(row.job, row.granted) for row in waiting])
+    return dict(tx.among("SELECT id, payload FROM job WHERE id {among}", [row.job for row in waiting]))
+
+
+def get_lease(tx: Transaction, id: int) -> LeaseRow | None:
+    """Return a lease, or None."""
+    found = tx.rows(f"SELECT {LEASE_COLUMNS} FROM lease WHERE id = :id", id=id)
+    return LeaseRow(*found[0]) if found else None
+
+
+def active_leases(tx: Transaction) -> list[LeaseRow]:
+    """Return the leases that have not ended, oldest first; each belongs to a job in state leased."""
+    columns = ", ".join(f"lease.{name}" for name in LeaseRow._fields)
+    sql = f"""SELECT {columns} FROM job JOIN lease ON lease.job = job.id
+        WHERE job.state = 'leased' AND lease.ended IS NULL ORDER BY lease.id"""
+    return list(map(LeaseRow._make, tx.rows(sql)))
+
+
+def leases_of_job(tx: Transaction, job: int, limit: int = 1000) -> list[LeaseRow]:
+    """Return the newest `limit` leases of a job, oldest of them first."""
+    sql = f"SELECT {LEASE_COLUMNS} FROM lease WHERE job = :job ORDER BY id DESC LIMIT :limit"
+    return [LeaseRow._make(row) for row in reversed(tx.rows(sql, job=job, limit=limit))]
+
+
+def end_leases(tx: Transaction, rows: Sequence[LeaseEnd]) -> None:
+    """End leases; those that have ended stay as they are."""
+    if rows:
+        tx.each(END_LEASES, rows)
+
+
+def extend_leases(tx: Transaction, rows: Sequence[Extension]) -> None:
+    """Set later deadlines of leases; those that have ended stay as they are."""
+    if rows:
+        tx.each(EXTEND_LEASES, rows)
+
+
+def add_rewards(tx: Transaction, rows: Sequence[RewardRow]) -> None:
+    """Append rewards to the log; a second reward for the same lease is an error."""
+    if rows:
+        tx.each(ADD_REWARDS, rows)
+
+
+def rewards_since(tx: Transaction, seq: int, limit: int | None = None) -> list[RewardRow]:
+    """Return the rewards after `seq`, in order: all, or the first `limit`."""
+    sql = f"SELECT {REWARD_COLUMNS} FROM reward WHERE seq > :seq ORDER BY seq"
+    found = tx.rows(sql, seq=seq) if limit is None else tx.rows(f"{sql} LIMIT :limit", seq=seq, limit=limit)
+    return list(map(RewardRow._make, found))
+
+
+def last_reward(tx: Transaction) -> int:
+    """Return the place of the newest reward in the log, zero if there is none."""
+    return int(tx.rows("SELECT coalesce(max(seq), 0) FROM reward")[0][0])

@@ -1,0 +1,284 @@
+"""The threads that run operations: one writes, with group commit, and a few read."""
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from bilinq.errors import BadInput, Refused, Unavailable
+from bilinq.live.metrics import CommitMeter
+from bilinq.live.store.transaction import DatabaseConnection, Transaction
+
+T = TypeVar("T")
+Operation = Callable[[Transaction], Any]
+Task = tuple[Operation, asyncio.Future[Any]]
+Result = tuple[Any, Exception | None]
+
+LONGEST = 0.05
+"""Seconds after which a batch is committed although more operations wait."""
+BEAT = 1.0
+"""Seconds without work after which the connection is checked."""
+READERS = 2
+"""Threads that read."""
+
+
+class Writer:
+    """The only thread that writes: it runs operations and returns durable results, as long as its connection lasts.
+
+    While a commit is in progress further operations queue up, and the next transaction runs them all; so the disk
+    limits the rate of commits, not of operations. If an operation fails unexpectedly, its batch is rolled back, the
+    others are run again, and the failed one is run alone. So an operation must change nothing but the database, and
+    must let its errors through. If the database itself fails, the writer ends: read again what you rely on.
+    """
+
+    def __init__(self, connection: DatabaseConnection, on_lost: Callable[[], None], meter: CommitMeter) -> None:
+        self.commits = 0
+        self._meter = meter
+        self._connection = connection
+        self._on_lost = on_lost
+        self._loop = asyncio.get_running_loop()
+        self._ended = asyncio.Event()
+        self._waiting: list[Task] = []
+        self._closed = ""
+        self._changed = threading.Condition()
+        threading.Thread(target=self._run, name="bilinq-writer", daemon=True).start()
+
+    def submit(self, operation: Callable[[Transaction], T]) -> asyncio.Future[T]:
+        """Return a future of the operation's result, set once it is on disk; operations keep their order."""
+        future: asyncio.Future[T] = self._loop.create_future()
+        with self._changed:
+            if self._closed:
+                raise Unavailable(self._closed)
+            self._waiting.append((operation, future))
+            self._changed.notify()
+        return future
+
+    async def stop(self, reason: str) -> None:
+        """Accept no more operations, finish those that wait, close the connection."""
+        with self._changed:
+            self._closed = self._closed or reason
+            self._changed.notify()
+        await self._ended.wait()
+
+    def _run(self) -> None:
+        try:
+            while not self._connection.lost and (batch := self._next()) is not None:
+                self._serve(batch)
+                if not self._waiting:
+                    self._connection.tidy()
+        finally:
+            self._end()
+
+    def _next(self) -> list[Task] | None:
+        """Return all waiting tasks; an empty list to check the connection, None when it is time to end."""
+        with self._changed:
+            if not self._waiting and not self._closed:
+                self._changed.wait(BEAT)
+            if not self._waiting and self._closed:
+                return None
+            batch, self._waiting = self._waiting, []
+        return batch
+
+    def _serve(self, batch: list[Task]) -> None:
+        results = self._results(batch) if batch else self._check()
+        done, rest = batch[: len(results)], batch[len(results) :]
+        if rest:
+            with self._changed:
+                self._waiting[:0] = rest
+        if done:
+            self._call(_settle, done, results)
+
+    def _check(self) -> list[Result]:
+        try:
+            self._connection.check()
+        except Exception as error:
+            self._undo(error)
+        return []
+
+    def _results(self, batch: list[Task]) -> list[Result]:
+        """Return the results of the first tasks of the batch: of all, unless time ran out or one failed."""
+        results: list[Result] = []
+        try:
+            self._run_together(batch, results)
+        except Exception as error:
+            cause = self._undo(error)
+            if cause:
+                self._give_up(cause)
+                return [(None, Unavailable(cause)) for _ in batch]
+            if 0 < len(results) < len(batch):  # run those before the failed one, which is then the first of the rest
+                return self._results(batch[: len(results)])
+            return [self._run_alone(batch[0][0])]
+        return results
+
+    def _run_together(self, batch: list[Task], results: list[Result]) -> None:
+        """Run tasks in one transaction until all are done or time runs out; append their results."""
+        began = time.monotonic()
+        enough = began + LONGEST
+        self._connection.begin()
+        for operation, _ in batch:
+            results.append(self._attempt(operation))
+            if time.monotonic() > enough:
+                break
+        self._commit()
+        self._meter.note(len(results), time.monotonic() - began)
+
+    def _attempt(self, operation: Operation) -> Result:
+        """Return an operation's result, or the error with which it refused before it wrote."""
+        self._connection.wrote = False
+        try:
+            return operation(self._connection), None
+        except (Refused, BadInput) as error:
+            if self._connection.wrote:
+                raise
+            return None, error
+
+    def _run_alone(self, operation: Operation) -> Result:
+        """Return the result of an operation in a transaction of its own."""
+        began = time.monotonic()
+        try:
+            self._connection.begin()
+            result = operation(self._connection)
+            self._commit()
+            self._meter.note(1, time.monotonic() - began)
+        except Exception as error:
+            cause = self._undo(error)
+            if cause is None:
+                return None, error
+            self._give_up(cause)
+            return None, Unavailable(cause)
+        return result, None
+
+    def _commit(self) -> None:
+        try:
+            self._connection.commit()
+        except Exception as error:
+            cause = self._connection.fault(error)
+            if self._connection.lost:
+                raise _InDoubt(f"{cause}; it is not known whether this was stored") from error
+            raise
+        self.commits += 1
+
+    def _give_up(self, reason: str) -> None:
+        """Accept no more operations: those that wait may build on what has failed."""
+        self._connection.lost = True
+        with self._changed:
+            self._closed = self._closed or reason
+
+    def _undo(self, error: Exception) -> str | None:
+        """Roll back; return what is wrong with the database, or None if the operation caused the error."""
+        cause = str(error) if isinstance(error, _InDoubt) else self._connection.fault(error)
+        try:
+            self._connection.rollback()
+        except Exception as second:
+            cause = cause or self._connection.fault(second) or f"cannot undo: {second}"
+            self._connection.lost = True
+        return cause
+
+    def _end(self) -> None:
+        """Refuse whatever waits, now and later, and report that the writer has ended."""
+        lost = self._connection.lost or not self._closed
+        with self._changed:
+            self._closed = self._closed or "the connection to the database was lost"
+            rest, self._waiting = self._waiting, []
+        self._connection.close()
+        self._call(_settle, rest, [(None, Unavailable(self._closed)) for _ in rest])
+        if lost:
+            self._call(self._on_lost)
+        self._call(self._ended.set)
+
+    def _call(self, function: Callable[..., None], *arguments: Any) -> None:
+        """Call a function in the event loop; if the loop is closed, nobody waits for it any more."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(function, *arguments)
+
+
+class _InDoubt(Exception):
+    """The connection was lost while it committed."""
+
+
+def _settle(tasks: list[Task], results: list[Result]) -> None:
+    for (_, future), (result, error) in zip(tasks, results, strict=True):
+        if future.done():  # the caller was cancelled meanwhile
+            continue
+        if error is None:
+            future.set_result(result)
+        elif isinstance(error, StopIteration):  # which no future can carry
+            future.set_exception(RuntimeError("the operation raised StopIteration"))
+        else:
+            future.set_exception(error)
+
+
+class Reader:
+    """A few threads, each with a connection that cannot write; an operation reads one snapshot of what is committed."""
+
+    def __init__(self, connect: Callable[[], DatabaseConnection]) -> None:
+        self._connect = connect
+        self._idle: list[DatabaseConnection] = []
+        self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="bilinq-reader")
+        self._closed = False
+
+    async def read(self, operation: Callable[[Transaction], T]) -> T:
+        """Return the operation's result."""
+        if self._closed:
+            raise Unavailable("the store is stopped")
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._run, operation)
+
+    def read_now(self, operation: Callable[[Transaction], T]) -> T:
+        """Return the operation's result from the calling thread; each query reads a snapshot of its own."""
+        if self._closed:
+            raise Unavailable("the store is stopped")
+        return self._run(operation, one_snapshot=False)
+
+    async def stop(self) -> None:
+        """Finish the reads in progress and close the connections."""
+        self._closed = True
+        await asyncio.to_thread(self._pool.shutdown)
+        while self._idle:
+            self._idle.pop().close()
+
+    def _run(self, operation: Callable[[Transaction], T], one_snapshot: bool = True) -> T:
+        while self._idle:
+            try:
+                return self._read_with(self._idle.pop(), operation, one_snapshot)
+            except (IndexError, _Lost):  # another thread was faster, or the database was unavailable meanwhile
+                continue
+        try:
+            return self._read_with(self._connect(), operation, one_snapshot)
+        except _Lost as error:
+            raise Unavailable(str(error)) from error
+
+    def _read_with(
+        self, connection: DatabaseConnection, operation: Callable[[Transaction], T], one_snapshot: bool
+    ) -> T:
+        try:
+            if one_snapshot:
+                connection.begin()
+            return operation(connection)
+        except StopIteration as error:  # which no future can carry
+            raise RuntimeError("the operation raised StopIteration") from error
+        except Exception as error:
+            cause = connection.fault(error)
+            if cause is None:
+                raise
+            connection.lost = True
+            raise _Lost(cause) from error
+        finally:
+            self._return(connection)
+
+    def _return(self, connection: DatabaseConnection) -> None:
+        """Keep a connection for the next read, unless it is lost."""
+        try:
+            connection.rollback()
+        except Exception:
+            connection.lost = True
+        if connection.lost:
+            connection.close()
+        else:
+            self._idle.append(connection)
+
+
+class _Lost(Exception):
+    """The database failed on a connection."""

@@ -1,1 +1,0 @@
-"""The service at a glance in a terminal."""

@@ -1,0 +1,398 @@
+"""Bodies of requests and responses under /v1. Points in time are seconds since 1970; durations are seconds."""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType, field
+
+PRINTABLE = r"^[^\x00-\x1f\x7f]*(?!\n)$"  # without the look-ahead, $ lets a line end pass
+Name = Annotated[str, Meta(min_length=1, max_length=200, pattern=PRINTABLE)]
+Key = Annotated[str, Meta(min_length=1, max_length=200, pattern=PRINTABLE)]
+Reason = Annotated[str, Meta(max_length=2000, pattern=r"^[^\x00]*$")]
+Wait = Annotated[float, Meta(ge=0.0, le=60.0)]
+Positive = Annotated[float, Meta(ge=1e-6, le=1e9)]
+"""In a range in which the product of a few of them neither overflows nor becomes zero."""
+Features = Annotated[list[Annotated[float, Meta(ge=-1e6, le=1e6)]], Meta(min_length=1, max_length=64)]
+Cost = Annotated[float, Meta(ge=0.0, le=1e9)]
+JobState = Literal["queued", "leased", "done", "dead", "cancelled"]
+Scope = Literal["submit", "work", "read", "admin"]
+BATCH = 1000
+"""Most jobs, leases or servers in one call."""
+
+
+class NewJob(Struct, forbid_unknown_fields=True, frozen=True):
+    """A job to submit. The same `key` submits it only once; `units` is how many services it needs."""
+
+    job_class: Name = field(name="class")
+    payload: Any = None
+    key: Key | None = None
+    units: Annotated[int, Meta(ge=1, le=1_000_000)] = 1
+
+
+class Submit(Struct, forbid_unknown_fields=True, frozen=True):
+    """Jobs to submit, all or none."""
+
+    jobs: Annotated[list[NewJob], Meta(min_length=1, max_length=BATCH)]
+
+
+class JobRef(Struct, frozen=True):
+    """A job that was accepted, now or earlier under the same key."""
+
+    id: str
+    state: JobState
+
+
+class Submitted(Struct, frozen=True):
+    """Accepted jobs, in the order of the request."""
+
+    jobs: list[JobRef]
+
+
+class Event(Struct, frozen=True):
+    """An event of a job: submitted, leased, finished, failed, expired, cancelled, retried or died."""
+
+    at: float
+    what: str
+    server: str | None = None
+    detail: str | None = None
+
+
+class Job(Struct, frozen=True):
+    """A job in its current state. `attempts` counts leases that failed or expired."""
+
+    id: str
+    job_class: str = field(name="class")
+    state: JobState
+    namespace: str
+    key: str | None
+    units: int
+    units_left: int
+    attempts: int
+    submitted: float
+    started: float | None
+    ended: float | None
+    payload: Any
+    result: Any
+    reward: float | None
+    error: str | None
+    history: list[Event] = []
+
+
+class JobPage(Struct, frozen=True):
+    """A page of jobs, newest first; pass `after` to get the next page, unless it is null."""
+
+    jobs: list[Job]
+    after: str | None
+
+
+class NewServer(Struct, forbid_unknown_fields=True, frozen=True):
+    """A server that will ask for work. Registering the same name again returns the same server."""
+
+    server_class: Name = field(name="class")
+    name: Name | None = None
+
+
+class ServerInfo(Struct, frozen=True):
+    """A registered server.
+
+    It is `idle` while it waits for work, `busy` while it has a lease, and `away` otherwise.
+    `seen` is when it last sent a request.
+    """
+
+    id: str
+    server_class: str = field(name="class")
+    name: str | None
+    state: Literal["idle", "busy", "away"]
+    seen: float
+
+
+class LeasedJob(Struct, frozen=True):
+    """What a worker gets of the job that it leased."""
+
+    id: str
+    job_class: str = field(name="class")
+    payload: Any
+    units_left: int
+    attempts: int
+
+
+class Lease(Struct, frozen=True):
+    """The right to serve a job until `deadline`, `seconds` from now. `fence` proves it and rises with every lease."""
+
+    lease: str
+    fence: int
+    server: str
+    deadline: float
+    seconds: float
+    job: LeasedJob
+
+
+class Finish(Struct, forbid_unknown_fields=True, frozen=True):
+    """The end of a lease. `done`: whether the job is done; default: at its last unit. Without `reward` nothing is learnt."""
+
+    fence: int
+    reward: float | None = None
+    done: bool | None = None
+    result: Any = None
+
+
+class Fail(Struct, forbid_unknown_fields=True, frozen=True):
+    """A failed lease: the job returns to its queue with one attempt less."""
+
+    fence: int
+    error: Reason = ""
+
+
+class Extend(Struct, forbid_unknown_fields=True, frozen=True):
+    """A lease to extend by a full lease time from now."""
+
+    fence: int
+
+
+class Deadline(Struct, frozen=True):
+    """The new end of a lease, and the seconds until then."""
+
+    deadline: float
+    seconds: float
+
+
+class Finished(Struct, frozen=True):
+    """The state of the job after a lease ended. `repeated`: the same request was counted before."""
+
+    job: str
+    state: JobState
+    repeated: bool = False
+
+
+class WorkFinish(Struct, forbid_unknown_fields=True, frozen=True):
+    """One of several leases to finish, or, with `error`, to end as failed."""
+
+    lease: Name
+    fence: int
+    reward: float | None = None
+    done: bool | None = None
+    result: Any = None
+    error: Reason | None = None
+
+
+class Work(Struct, forbid_unknown_fields=True, frozen=True):
+    """The request of an agent for many servers: leases to end, idle servers, and seconds to wait for work."""
+
+    finish: Annotated[list[WorkFinish], Meta(max_length=BATCH)] = []
+    lease: Annotated[list[Name], Meta(max_length=BATCH)] = []
+    wait: Wait = 0.0
+
+
+class LeaseOutcome(Struct, frozen=True, omit_defaults=True):
+    """The outcome of one lease: the state of its job, or why the request was refused."""
+
+    lease: str
+    job: str | None = None
+    state: JobState | None = None
+    repeated: bool = False
+    refused: str | None = None
+
+
+class Worked(Struct, frozen=True):
+    """The response to `Work`: an outcome for each ended lease, and new leases for some or none of the servers."""
+
+    finished: list[LeaseOutcome]
+    leases: list[Lease]
+
+
+class JobClassInfo(Struct, forbid_unknown_fields=True, frozen=True):
+    """A job class; at most `backlog` of its jobs may wait."""
+
+    name: Name
+    features: Features
+    weight: Positive = 1.0
+    holding_cost: Cost = 1.0
+    backlog: Annotated[int, Meta(ge=1)] | None = None
+
+
+class JobClassValues(Struct, forbid_unknown_fields=True, frozen=True):
+    """The values of a job class; its name is in the path, and `name`, if present, must be the same."""
+
+    features: Features
+    name: Name | None = None
+    weight: Positive = 1.0
+    holding_cost: Cost = 1.0
+    backlog: Annotated[int, Meta(ge=1)] | None = None
+
+
+class ServerClassInfo(Struct, forbid_unknown_fields=True, frozen=True):
+    """A server class."""
+
+    name: Name
+    features: Features
+
+
+class ServerClassValues(Struct, forbid_unknown_fields=True, frozen=True):
+    """The values of a server class; its name is in the path, and `name`, if present, must be the same."""
+
+    features: Features
+    name: Name | None = None
+
+
+class Classes(Struct, frozen=True):
+    """All classes."""
+
+    job_classes: list[JobClassInfo]
+    server_classes: list[ServerClassInfo]
+
+
+class SettingsInfo(Struct, frozen=True):
+    """Settings of the policy that can change while the service runs: `target_wait` in seconds, or `V` instead of it.
+
+    Both are null if the policy has no settings. `learns` says whether the policy learns rewards.
+    """
+
+    target_wait: float | None
+    V: float | None
+    work_conserving: bool
+    exploration: str
+    policy: str = "sabr"
+    learns: bool = True
+
+
+class SettingsUpdate(Struct, forbid_unknown_fields=True, frozen=True):
+    """Settings to change; omitted ones stay as they are. `weight` maps job classes to weights."""
+
+    target_wait: Positive | UnsetType = UNSET
+    V: Positive | UnsetType = UNSET
+    work_conserving: bool | UnsetType = UNSET
+    exploration: Literal["thompson", "ucb", "none"] | UnsetType = UNSET
+    weight: dict[Name, Positive] | UnsetType = UNSET
+
+
+class Waits(Struct, frozen=True):
+    """Seconds from submission to first lease of recent jobs: count, mean and percentiles; null if there were none."""
+
+    count: int
+    mean: float | None
+    p50: float | None
+    p90: float | None
+    p99: float | None
+
+
+class JobClassState(Struct, frozen=True):
+    """The current state of a job class."""
+
+    name: str
+    weight: float
+    queued: int
+    leased: int
+    wait: Waits
+
+
+class ServerClassState(Struct, frozen=True):
+    """The current state of a server class: servers that wait for work, and servers that serve a job."""
+
+    name: str
+    idle: int
+    busy: int
+
+
+class State(Struct, frozen=True):
+    """The current state of the service. Rows of matrices are job classes, columns server classes.
+
+    `expected` is the allocation of the last slot, `mean` and `width` are the learnt rewards and their standard errors.
+    """
+
+    now: float
+    slot: int
+    V: float
+    knobs: SettingsInfo
+    job_classes: list[JobClassState]
+    server_classes: list[ServerClassState]
+    expected: list[list[float]]
+    mean: list[list[float]]
+    width: list[list[float]]
+    counters: dict[str, int]
+    reward_total: float
+
+
+class Retried(Struct, frozen=True):
+    """A dead job that is queued again."""
+
+    id: str
+    state: JobState
+
+
+class NewKey(Struct, forbid_unknown_fields=True, frozen=True):
+    """A key to create; it expires after `days`, or never."""
+
+    scopes: Annotated[list[Scope], Meta(min_length=1, max_length=4)]
+    name: Annotated[str, Meta(max_length=200, pattern=PRINTABLE)] = ""
+    namespace: Annotated[str, Meta(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9._-]+(?!\n)$")] = "default"
+    days: Annotated[float, Meta(gt=0.0, le=36_500)] | None = None
+
+
+class KeyInfo(Struct, frozen=True):
+    """What is known about a key; never the key itself."""
+
+    prefix: str
+    name: str
+    namespace: str
+    scopes: list[str]
+    created: float
+    expires: float | None
+    revoked: float | None
+
+
+class CreatedKey(Struct, frozen=True):
+    """A new key, shown once."""
+
+    key: str
+    info: KeyInfo
+
+
+class Rotate(Struct, forbid_unknown_fields=True, frozen=True):
+    """The seconds for which the old key stays valid."""
+
+    grace: Annotated[float, Meta(ge=0.0, le=31_536_000.0)] = 0.0
+
+
+class Keys(Struct, frozen=True):
+    """All keys."""
+
+    keys: list[KeyInfo]
+
+
+class Me(Struct, frozen=True):
+    """The key in use: its prefix, namespace and scopes."""
+
+    prefix: str
+    namespace: str
+    scopes: list[str]
+
+
+class AuditEntry(Struct, frozen=True):
+    """An admin action: when, by which key, what, and its details."""
+
+    at: float
+    who: str
+    what: str
+    detail: str
+
+
+class Audit(Struct, frozen=True):
+    """Admin actions, newest first."""
+
+    entries: list[AuditEntry]
+
+
+class HealthStatus(Struct, frozen=True):
+    """`ok` if the process works, `ready` if it accepts requests."""
+
+    status: str
+
+
+class ProblemDetails(Struct, frozen=True, omit_defaults=True):
+    """Why a request was refused (application/problem+json)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    field: str | None = None
+    request: str | None = None

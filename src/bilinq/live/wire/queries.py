@@ -1,0 +1,116 @@
+"""Queries of requests, and how values are checked: the error names the field and the rule that it breaks."""
+
+import re
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType, field
+
+from bilinq.errors import BadInput
+from bilinq.live.wire.messages import JobState, Key, Name, Wait
+
+T = TypeVar("T")
+
+_PLACE = re.compile(r"^(?P<rule>.*?)(?: - at `(?P<place>[^`]*)`)?$", re.DOTALL)
+_UNKNOWN = re.compile(r"^Object contains unknown field `(?P<name>.*)`$", re.DOTALL)
+_MISSING = re.compile(r"^Object missing required field `(?P<name>.*)`$", re.DOTALL)
+
+
+class BadField(BadInput):
+    """A value that breaks the rule of its `field`."""
+
+    def __init__(self, field: str, rule: str) -> None:
+        super().__init__(f"{field}: {rule}" if field else rule)
+        self.field = field
+
+
+def bad_field(error: msgspec.ValidationError) -> BadField:
+    """Return the error as a field and the rule that it breaks.
+
+    Examples
+    --------
+    >>> str(bad_field(msgspec.ValidationError("Expected `float`, got `str` - at `$.jobs[2].units`")))
+    'jobs[2].units: expected float, got str'
+    """
+    match = _PLACE.match(str(error))
+    assert match is not None
+    rule, place = match["rule"], (match["place"] or "").removeprefix("$").removeprefix(".")
+    for pattern, wording in ((_UNKNOWN, "is not a known field"), (_MISSING, "is missing")):
+        if found := pattern.match(rule):
+            return BadField(f"{place}.{found['name']}".removeprefix("."), wording)
+    return BadField(place, f"{rule[:1].lower()}{rule[1:]}".replace("`", ""))
+
+
+def convert(value: Any, kind: Any, *, strict: bool = True) -> Any:
+    """Return plain `value` as a `kind` or raise `BadField`; without `strict`, numbers and booleans may be text."""
+    try:
+        return msgspec.convert(value, kind, strict=strict)
+    except msgspec.ValidationError as error:
+        raise bad_field(error) from None
+
+
+Limit = Annotated[int, Meta(ge=1, le=1000)]
+After = Annotated[str, Meta(min_length=1, max_length=40)]
+
+
+class Named(Struct, frozen=True):
+    """A name in a path."""
+
+    name: Name
+
+
+class NoQuery(Struct, forbid_unknown_fields=True, frozen=True):
+    """A query without parameters."""
+
+
+class WaitQuery(Struct, forbid_unknown_fields=True, frozen=True):
+    """The seconds to wait for a job."""
+
+    wait: Wait = 0.0
+
+
+class JobsQuery(Struct, forbid_unknown_fields=True, frozen=True):
+    """Which jobs to list: by state, class and the key of their submission; `after` is that of the last page."""
+
+    state: JobState | UnsetType = UNSET
+    job_class: Name | UnsetType = field(name="class", default=UNSET)
+    key: Key | UnsetType = UNSET
+    after: After | UnsetType = UNSET
+    limit: Limit = 100
+
+
+class DeadQuery(Struct, forbid_unknown_fields=True, frozen=True):
+    """Which dead jobs to list; `after` is that of the last page."""
+
+    after: After | UnsetType = UNSET
+    limit: Limit = 100
+
+
+class AuditQuery(Struct, forbid_unknown_fields=True, frozen=True):
+    """How many entries to list."""
+
+    limit: Limit = 100
+
+
+class HistoryQuery(Struct, forbid_unknown_fields=True, frozen=True):
+    """Which samples to return: those after the sample with the id `after`, at most the newest `limit`; default: all."""
+
+    after: After | UnsetType = UNSET
+    limit: Annotated[int, Meta(ge=1, le=1_000_000)] | UnsetType = UNSET
+
+
+class EventsQuery(HistoryQuery, forbid_unknown_fields=True, frozen=True):
+    """Which samples to begin with, and when the stream ends: after `seconds`, at 0 after the first part; default: never."""
+
+    seconds: Annotated[float, Meta(ge=0.0, le=86_400.0)] | UnsetType = UNSET
+
+
+class LeasesQuery(Struct, forbid_unknown_fields=True, frozen=True):
+    """How many leases to list."""
+
+    limit: Annotated[int, Meta(ge=1, le=100)] = 20
+
+
+def given(value: T | UnsetType) -> T | None:
+    """Return a parameter of a query, or None if it was omitted."""
+    return None if isinstance(value, UnsetType) else value

@@ -1,0 +1,242 @@
+"""The problem: job and server classes, their features, rates, rewards, capacities and costs."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from os import PathLike
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bilinq.arrays import Array, count, non_negative, scalar
+from bilinq.errors import BadInput, UnstableLoad
+from bilinq.problem import rules
+
+
+@dataclass(frozen=True, init=False, eq=False, repr=False)
+class Problem:
+    """A system of job classes and server classes whose assignments earn a reward; checked and read-only.
+
+    There are I job classes and J server classes. Give the mean rewards either as `theta`, so that class i earns
+    ``job_features[i] @ theta @ server_features[j]`` on class j, or as the table `mean_reward`. An offered load that
+    is not below the capacity is accepted with the warning `UnstableLoad`.
+
+    Parameters
+    ----------
+    arrival_rate : (I,) array
+        Jobs per slot, at least zero.
+    servers : (J,) array
+        Servers in each class: whole numbers, zero allowed, at least one server in total.
+    job_features, server_features : (I, d1) and (J, d2) arrays, optional
+        Required with `theta`. With a table they default to one-hot vectors, for which any table is bilinear.
+    theta : (d1, d2) array
+        Reward parameters; every mean reward must then lie in [-1, 1].
+    mean_reward : (I, J) array
+        The table of mean rewards: any finite numbers, but see `bounded`.
+    service_rate : float or (I,) array
+        Chance that one slot of service completes a job, in (0, 1].
+    noise : float or (I, J) array
+        Standard deviation of an observed reward around its mean.
+    holding_cost : float or (I,) array
+        Cost of one waiting job for one slot.
+    job_names, server_names : sequences of str, optional
+        Unique and printable; default: "job 1", "job 2", ... and "server 1", ...
+
+    Examples
+    --------
+    >>> problem = Problem(arrival_rate=[0.3, 0.2], servers=[1, 1], mean_reward=[[0.2, 0.9], [0.5, 0.4]])
+    >>> problem
+    Problem(job_classes=2, server_classes=2, dimension=(2, 2), servers=2, traffic=0.5)
+    >>> problem.load_factor
+    0.25
+    """
+
+    arrival_rate: Array
+    servers: Array
+    job_features: Array
+    server_features: Array
+    theta: Array | None
+    mean_reward: Array
+    service_rate: Array
+    noise: Array
+    holding_cost: Array
+    job_names: tuple[str, ...]
+    server_names: tuple[str, ...]
+
+    def __init__(
+        self,
+        *,
+        arrival_rate: ArrayLike,
+        servers: ArrayLike,
+        job_features: ArrayLike | None = None,
+        server_features: ArrayLike | None = None,
+        theta: ArrayLike | None = None,
+        mean_reward: ArrayLike | None = None,
+        service_rate: ArrayLike = 1.0,
+        noise: ArrayLike = 0.1,
+        holding_cost: ArrayLike = 1.0,
+        job_names: Sequence[str] | None = None,
+        server_names: Sequence[str] | None = None,
+    ) -> None:
+        lam = rules.vector("arrival_rate", non_negative("arrival_rate", arrival_rate))
+        n = rules.capacity(servers)
+        mu = rules.service(service_rate, lam.size)
+        if theta is not None and (job_features is None or server_features is None):
+            raise BadInput(f"theta needs {'job' if job_features is None else 'server'}_features; got None")
+        u = rules.features("job_features", job_features, lam.size, "arrival_rate")
+        v = rules.features("server_features", server_features, n.size, "servers")
+        weights, rewards = rules.rewards(theta, mean_reward, u, v)
+        sigma = rules.filled("noise", non_negative("noise", noise), (lam.size, n.size))
+        cost = rules.filled("holding_cost", non_negative("holding_cost", holding_cost), (lam.size,))
+        arrays = (lam, n, u, v, weights, rewards, mu, sigma, cost)
+        job = rules.names("job_names", job_names, "job", lam.size)
+        server = rules.names("server_names", server_names, "server", n.size)
+        for field, value in zip(fields(self), (*map(_locked, arrays), job, server), strict=True):
+            object.__setattr__(self, field.name, value)
+        rho, capacity = rules.total_traffic(lam, mu), n.sum()
+        if rho >= capacity:
+            text = f"traffic intensity {rho:g} is not below the number of servers {capacity:g}: queues will grow"
+            warnings.warn(text, UnstableLoad, stacklevel=2)
+
+    @classmethod
+    def synthetic(
+        cls,
+        *,
+        job_classes: int = 10,
+        server_classes: int = 2,
+        dimension: int | tuple[int, int] = 2,
+        servers: int | Sequence[int] = 4,
+        traffic: float = 1.0,
+        service_rate: ArrayLike = 1.0,
+        noise: ArrayLike = 0.1,
+        holding_cost: ArrayLike = 1.0,
+        seed: int | np.random.Generator = 0,
+    ) -> Self:
+        """Draw a random bilinear problem; the defaults are the paper's synthetic experiment.
+
+        Entries of features and parameters are uniform on [0, 1]; then every feature vector is scaled to norm one and
+        `theta` to Frobenius norm one.
+
+        Parameters
+        ----------
+        dimension : int or pair of int
+            Length of the feature vectors; (d1, d2) if jobs and servers differ.
+        servers : int or (J,) sequence
+            The total, split equally (so it must be a multiple of `server_classes`), or one count for each class.
+        traffic : float
+            Total traffic intensity, split equally over the job classes.
+        seed : int or numpy.random.Generator
+            The source of the draws; the same number gives the same problem.
+        """
+        n_jobs, n_servers = count("job_classes", job_classes), count("server_classes", server_classes)
+        d1, d2 = rules.dimensions(dimension)
+        rng = seed if isinstance(seed, np.random.Generator) else np.random.default_rng(count("seed", seed, least=0))
+        u, v, theta = rng.random((n_jobs, d1)), rng.random((n_servers, d2)), rng.random((d1, d2))
+        share = scalar("traffic", traffic, non_negative) / n_jobs
+        return cls(
+            arrival_rate=share * rules.service(service_rate, n_jobs),
+            servers=rules.split(servers, n_servers),
+            job_features=u / np.linalg.norm(u, axis=1, keepdims=True),
+            server_features=v / np.linalg.norm(v, axis=1, keepdims=True),
+            theta=theta / np.linalg.norm(theta),
+            service_rate=service_rate,
+            noise=noise,
+            holding_cost=holding_cost,
+        )
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Problem:
+        """Read a problem from a `.json` or `.toml` file whose keys are the constructor's arguments."""
+        from bilinq.problem import files
+
+        return files.load(path)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the problem to a `.json` or `.toml` file that `load` reads back without loss."""
+        from bilinq.problem import files
+
+        files.save(self, path)
+
+    @property
+    def job_classes(self) -> int:
+        """Number of job classes, I."""
+        return self.arrival_rate.size
+
+    @property
+    def server_classes(self) -> int:
+        """Number of server classes, J."""
+        return self.servers.size
+
+    @property
+    def traffic(self) -> Array:
+        """Traffic intensity of each job class (I,): arrival rate over service rate."""
+        return self.arrival_rate / self.service_rate
+
+    @property
+    def load_factor(self) -> float:
+        """Total traffic intensity over the number of servers; queues stay short only below one."""
+        return float(self.traffic.sum() / self.servers.sum())
+
+    @property
+    def slack(self) -> float:
+        """Number of servers minus total traffic intensity; zero or negative if the load is unstable."""
+        return float(self.servers.sum() - self.traffic.sum())
+
+    @property
+    def bounded(self) -> bool:
+        """Whether every mean reward lies in [-1, 1], as policies and bounds assume; always True with `theta`."""
+        return bool(rules.in_bounds(self.mean_reward).all())
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the keyword arguments that build an equal problem."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        del values["theta" if self.theta is None else "mean_reward"]
+        return values
+
+    def replace(self, **changes: Any) -> Problem:
+        """Return a new, checked problem with some constructor arguments changed.
+
+        A new `theta` replaces a `mean_reward` table and vice versa; features stay as they are.
+        """
+        known = [field.name for field in fields(self)]
+        for name in changes:
+            if name not in known:
+                raise BadInput(f"replace takes only {', '.join(known)}; got {name!r}")
+        values = self.arguments()
+        if "theta" in changes or "mean_reward" in changes:
+            values.pop("theta", None)
+            values.pop("mean_reward", None)
+        return Problem(**(values | changes))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Problem):
+            return NotImplemented
+        return all(_same(getattr(self, field.name), getattr(other, field.name)) for field in fields(self))
+
+    def __hash__(self) -> int:
+        return hash((self.job_names, self.server_names, tuple(self.arrival_rate.tolist())))
+
+    def __repr__(self) -> str:
+        dimension = (self.job_features.shape[1], self.server_features.shape[1])
+        return (
+            f"Problem(job_classes={self.job_classes}, server_classes={self.server_classes}, dimension={dimension}, "
+            f"servers={self.servers.sum():g}, traffic={self.traffic.sum():g})"
+        )
+
+
+def _locked(array: Array | None) -> Array | None:
+    """Return a read-only C-ordered copy."""
+    if array is None:
+        return None
+    copy = np.array(array, dtype=np.float64, order="C")
+    copy.setflags(write=False)
+    return copy
+
+
+def _same(one: object, other: object) -> bool:
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return np.array_equal(one, other)
+    return type(one) is type(other) and one == other

@@ -1,0 +1,136 @@
+"""Checks of the arguments of `Problem`; each returns the checked array in its full shape."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bilinq.arrays import Array, BoolArray, count, finite, non_negative, positive, require, short
+from bilinq.errors import BadInput
+
+REWARD_TOLERANCE = 1e-9
+MOST_SERVERS = 2.0**53  # above it floats do not represent every whole number
+
+
+def vector(name: str, array: Array) -> Array:
+    """Return `array` if it has one axis and at least one entry."""
+    if array.ndim != 1 or not array.size:
+        raise BadInput(f"{name} must be a list with at least one number; got shape {array.shape}")
+    return array
+
+
+def filled(name: str, array: Array, shape: tuple[int, ...]) -> Array:
+    """Return `array` if it has `shape`, or one number repeated to `shape`."""
+    if array.ndim and array.shape != shape:
+        raise BadInput(f"{name} must be one number or have shape {shape}; got {array.shape}")
+    return np.broadcast_to(array, shape)
+
+
+def capacity(servers: ArrayLike) -> Array:
+    """Return the servers of each class (J,): whole numbers, not all zero."""
+    array = vector("servers", non_negative("servers", servers))
+    require("servers", array, lambda x: (x == np.floor(x)) & (x < MOST_SERVERS), "whole numbers below 2**53")
+    if not array.any():
+        raise BadInput(f"servers must contain at least one server; got {short(array.tolist())}")
+    return array
+
+
+def service(service_rate: ArrayLike, n_jobs: int) -> Array:
+    """Return the service rate of each job class (I,), in (0, 1]."""
+    array = positive("service_rate", service_rate)
+    require("service_rate", array, lambda x: x <= 1, "at most 1")
+    return filled("service_rate", array, (n_jobs,))
+
+
+def features(name: str, value: ArrayLike | None, rows: int, fits: str) -> Array:
+    """Return feature vectors (rows, d), by default one-hot; `fits` names the argument that determines `rows`."""
+    if value is None:
+        return np.eye(rows)
+    array = finite(name, value)
+    if array.ndim != 2 or array.shape[0] != rows or not array.size:
+        raise BadInput(f"{name} must have shape ({rows}, d) with d >= 1 to fit {fits} ({rows},); got {array.shape}")
+    return array
+
+
+def rewards(theta: ArrayLike | None, mean_reward: ArrayLike | None, u: Array, v: Array) -> tuple[Array | None, Array]:
+    """Return parameters (d1, d2) or None, and mean rewards (I, J), from the argument that is given."""
+    if theta is not None and mean_reward is None:
+        array = parameters(theta, u, v)
+        return array, bilinear(u, array, v)
+    if mean_reward is not None and theta is None:
+        return None, table(mean_reward, len(u), len(v))
+    raise BadInput(f"either theta or mean_reward must be given; got {'neither' if theta is None else 'both'}")
+
+
+def parameters(theta: ArrayLike, u: Array, v: Array) -> Array:
+    """Return the reward parameters (d1, d2) if they fit job features (I, d1) and server features (J, d2)."""
+    array, shape = finite("theta", theta), (u.shape[1], v.shape[1])
+    if array.shape != shape:
+        fit = f"to fit job_features {u.shape} and server_features {v.shape}"
+        raise BadInput(f"theta must have shape {shape} {fit}; got {array.shape}")
+    return array
+
+
+def bilinear(u: Array, theta: Array, v: Array) -> Array:
+    """Return the mean rewards u theta v' (I, J), all in [-1, 1]."""
+    with np.errstate(all="ignore"):  # numbers that overflow break the rule below
+        reward = u @ theta @ v.T
+    require("mean_reward", reward, in_bounds, "in [-1, 1] when it comes from theta")
+    return reward
+
+
+def table(mean_reward: ArrayLike, n_jobs: int, n_servers: int) -> Array:
+    """Return a table of mean rewards (I, J)."""
+    array = finite("mean_reward", mean_reward)
+    if array.shape != (n_jobs, n_servers):
+        fit = f"to fit arrival_rate ({n_jobs},) and servers ({n_servers},)"
+        raise BadInput(f"mean_reward must have shape {(n_jobs, n_servers)} {fit}; got {array.shape}")
+    return array
+
+
+def in_bounds(reward: Array) -> BoolArray:
+    """Return which rewards lie in [-1, 1], up to rounding."""
+    return np.abs(reward) <= 1 + REWARD_TOLERANCE
+
+
+def total_traffic(arrival_rate: Array, service_rate: Array) -> float:
+    """Return the total traffic intensity; raise an error if it is not finite."""
+    with np.errstate(over="ignore"):
+        total = float((arrival_rate / service_rate).sum())
+    if not np.isfinite(total):
+        raise BadInput(f"arrival_rate / service_rate must have a finite sum; got {total}")
+    return total
+
+
+def names(name: str, value: Sequence[str] | None, noun: str, size: int) -> tuple[str, ...]:
+    """Return `size` unique printable names; by default they are numbered from one."""
+    if value is None:
+        return tuple(f"{noun} {k + 1}" for k in range(size))
+    if isinstance(value, str) or not isinstance(value, Sequence) or len(value) != size:
+        raise BadInput(f"{name} must be a list of {size} names; got {short(value)}")
+    seen: dict[str, None] = {}
+    for k, entry in enumerate(value):
+        if not isinstance(entry, str) or not entry or not entry.isprintable():
+            raise BadInput(f"{name} must be printable text; got {name}[{k}] = {short(entry)}")
+        if entry in seen:
+            raise BadInput(f"{name} must be unique; got {entry!r} twice")
+        seen[entry] = None
+    return tuple(seen)
+
+
+def dimensions(dimension: int | tuple[int, int]) -> tuple[int, int]:
+    """Return the lengths (d1, d2) of job and server features from one number or a pair."""
+    pair = dimension if isinstance(dimension, tuple | list) else (dimension, dimension)
+    if len(pair) != 2:
+        raise BadInput(f"dimension must be one number or a pair; got {short(dimension)}")
+    return count("dimension", pair[0]), count("dimension", pair[1])
+
+
+def split(servers: int | Sequence[int], n_servers: int) -> Array:
+    """Return servers per class (J,) from one count for each class, or from a total to split equally."""
+    if not isinstance(servers, int | np.integer):
+        return filled("servers", vector("servers", capacity(servers)), (n_servers,))
+    total = count("servers", servers)
+    if total % n_servers:
+        raise BadInput(f"servers must be a multiple of server_classes = {n_servers}, or a list; got {total}")
+    return np.full(n_servers, total / n_servers)

@@ -1,0 +1,72 @@
+"""Expired rows are deleted: jobs that ended, and servers that were offline."""
+
+import asyncio
+import time
+
+import pytest
+from slotless import run, serve_job, serving
+
+from bilinq.errors import NotFound
+from bilinq.live.keys import LOCAL
+from bilinq.live.service.leadership import delete_expired
+from bilinq.live.wire.messages import NewJob, NewServer, WorkFinish
+
+pytest_plugins = ("databases",)
+
+
+def test_offline_servers_are_deleted_and_no_others(database_url: str) -> None:
+    async def work() -> None:
+        async with serving(database_url, server_retention=100.0) as service:
+            ids = {name: (await service.register(LOCAL, NewServer("x", name))).id for name in ("away", "busy", "idle")}
+            await service.submit(LOCAL, [NewJob("a")])
+            [held] = await service.lease(LOCAL, [ids["busy"]], 0.0)
+            idle = asyncio.ensure_future(service.lease(LOCAL, [ids["idle"]], 20.0))
+            await asyncio.sleep(0.01)
+            await delete_expired(service.replica, time.time() + 99.0)
+            assert {one.name for one in await service.servers(LOCAL)} == {"away", "busy", "idle"}
+            await delete_expired(service.replica, time.time() + 101.0)
+            assert {one.name for one in await service.servers(LOCAL)} == {"busy", "idle"}
+            with pytest.raises(NotFound, match="register it first"):
+                await service.lease(LOCAL, [ids["away"]], 0.0)
+            service.replica.loaded = service.replica.memory.servers[2].seen = 0.0  # it had its job for long
+            told = await service.finish_one(LOCAL, WorkFinish(held.lease, held.fence, 0.5))
+            await delete_expired(service.replica, time.time() + 99.0)
+            assert {one.name for one in await service.servers(LOCAL)} == {"busy", "idle"}, "it has just ended a lease"
+            assert (told.state, idle.done()) == ("done", False)
+            idle.cancel()
+        async with serving(database_url) as service:
+            assert {one.name for one in await service.servers(LOCAL)} == {"busy", "idle"}
+            assert (await service.register(LOCAL, NewServer("x", "away"))).id == "s4"  # not a number that was used
+
+    run(work())
+
+
+def test_a_start_deletes_no_server_that_it_has_not_waited_for(sqlite_url: str) -> None:
+    """The last sign of a server is not stored: after a long stop all would seem to have been offline."""
+
+    async def work() -> None:
+        async with serving(sqlite_url, server_retention=100.0) as service:
+            await service.register(LOCAL, NewServer("x", "away"))
+            service.replica.memory.servers[1].seen = 0.0
+            await delete_expired(service.replica, time.time())
+            assert len(await service.servers(LOCAL)) == 1
+            await delete_expired(service.replica, time.time() + 101.0)
+            assert not await service.servers(LOCAL)
+
+    run(work())
+
+
+def test_ended_jobs_are_deleted_after_their_time(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bilinq.live.service.leadership.DELETE_LIMIT", 2)
+
+    async def work() -> None:
+        async with serving(database_url, retention=100.0) as service:
+            done = [await serve_job(service) for _ in range(5)]
+            waiting = (await service.submit(LOCAL, [NewJob("a")])).jobs[0].id
+            await delete_expired(service.replica, time.time() + 99.0)
+            assert (await service.job(LOCAL, done[0])).state == "done"
+            await delete_expired(service.replica, time.time() + 101.0)
+            found = await service.jobs(LOCAL, None, None, None, 100)
+            assert [one.id for one in found.jobs] == [waiting]
+
+    run(work())
