@@ -1,7 +1,5 @@
 """Independent and distinct assignment compared: what it costs if servers may pick the same job."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Literal
@@ -57,7 +55,6 @@ class AssignmentFigure(Figure):
     where = "Section 3.1"
 
     def runs(self) -> dict[str, PlannedRun]:
-        """Return SABR with every kind of assignment at every V."""
         runs = {}
         for kind, (assignment, limit) in KINDS.items():
             for step, V in self._values().items():
@@ -66,7 +63,6 @@ class AssignmentFigure(Figure):
         return runs
 
     def table(self, records: Records) -> Table:
-        """Return all measures over V, and what the oracle earns for a job."""
         rows = [
             {"assignment": kind, "measure": measure, "V": V, **_measured(_of(records, kind, step), measure).row()}
             for kind in KINDS
@@ -78,7 +74,6 @@ class AssignmentFigure(Figure):
         return Table([*rows, {"assignment": "oracle", "measure": "paid", **oracle.row()}])
 
     def draw(self, table: Table) -> Drawing:
-        """Draw a panel for each measure."""
         figure, panels = style.panels(2, 2, height=2.7)
         for axes, (measure, title) in zip(panels, MEASURES.items(), strict=True):
             for kind, look in LOOKS.items():
@@ -94,8 +89,6 @@ class AssignmentFigure(Figure):
         return figure
 
     def caption(self, table: Table) -> str:
-        """Return what is paid twice, at small V and at the public code's."""
-
         def end(kind: str, measure: str, place: int) -> str:
             return number(table.where(assignment=kind, measure=measure).rows[place]["mean"])
 
@@ -111,7 +104,6 @@ class AssignmentFigure(Figure):
         )
 
     def claims(self, records: Records) -> list[Claim]:
-        """Judge whether draws agree with the expected allocation, and whether regret is a loss."""
         return [self._allocation_claim(records), self._oracle_claim(records)]
 
     def _allocation_claim(self, records: Records) -> Claim:

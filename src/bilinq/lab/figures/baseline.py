@@ -1,7 +1,5 @@
 """SABR compared with UGDA-OL per job, as released and per class pair: where sharing a bilinear parameter pays."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -72,7 +70,6 @@ class BaselineFigure(Figure):
     where = "Section 5.2, Section 3.2"
 
     def runs(self) -> dict[str, PlannedRun]:
-        """Return all policies at one V, and known rewards at several, in every case."""
         runs: dict[str, PlannedRun] = {}
         for text, case in CASES.items():
             mine = {name: POLICIES[name](case.V) for name in case.policies}
@@ -84,7 +81,6 @@ class BaselineFigure(Figure):
         return runs
 
     def table(self, records: Records) -> Table:
-        """Return queue, regret and price of every run."""
         rows = []
         for text, case in CASES.items():
             known = _known(records, text)
@@ -97,7 +93,6 @@ class BaselineFigure(Figure):
         return Table(rows)
 
     def draw(self, table: Table) -> Drawing:
-        """Draw a panel for each case."""
         figure, panels = style.panels(1, len(CASES), height=4.0)
         for axes, text in zip(panels, CASES, strict=True):
             _draw_case(axes, table.where(case=text), text)
@@ -106,7 +101,6 @@ class BaselineFigure(Figure):
         return figure
 
     def caption(self, table: Table) -> str:
-        """Return how far from the frontier the policies are in each case."""
         parts = []
         for text in CASES:
             found = [number(table.where(case=text, policy=p).last("price")) for p in (PAIR, CODE, THOMPSON)]
@@ -120,7 +114,6 @@ class BaselineFigure(Figure):
         )
 
     def claims(self, records: Records) -> list[Claim]:
-        """Judge "more sample-efficient than an unstructured model"."""
         findings = [
             Finding(f"{one}, against {other}; {text}", self._gap(records, text, one, other), below(0.0))
             for text, case in CASES.items()

@@ -1,7 +1,5 @@
 """The bounds of the theorems compared with what is measured: over V, over time, and over the spare capacity."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np
@@ -58,7 +56,6 @@ class BoundsFigure(Figure):
     where = "Theorems 3.1, 3.4 and 3.5"
 
     def runs(self) -> dict[str, PlannedRun]:
-        """Return SABR at every V, with weights that match costs too, long runs, and runs at several slacks."""
         runs: dict[str, PlannedRun] = {}
         for name, V in self._grid().items():
             runs |= {f"{line}, {name}": self.options.run(SETTING, p.sabr(V), SLOTS) for line, p in SABR.items()}
@@ -73,7 +70,6 @@ class BoundsFigure(Figure):
         return runs
 
     def table(self, records: Records) -> Table:
-        """Return bounds, measurements and their ratio over V, both over the slack, and the queue over time."""
         rows: list[dict[str, object]] = []
         for measure in TITLES:
             for name, V in self._grid().items():
@@ -93,7 +89,6 @@ class BoundsFigure(Figure):
         return Table([*rows, *({**row, "measure": "path"} for row in paths.rows)])
 
     def draw(self, table: Table) -> Drawing:
-        """Draw three measures over V above; the queue over time and over the slack, and the ratios below."""
         figure, panels = style.panels(2, 3, height=3.0)
         for axes, (measure, title) in zip(panels, TITLES.items(), strict=False):
             _draw_over_V(axes, table.where(measure=measure), title)
@@ -104,7 +99,6 @@ class BoundsFigure(Figure):
         return figure
 
     def caption(self, table: Table) -> str:
-        """Return how far apart bounds and measurements are."""
         V = published(SETTING.example, LONG)
         ratio = {x: number(table.where(measure="ratio", line=x, V=grid()[RULE]).last()) for x in TITLES}
         return (
@@ -117,7 +111,6 @@ class BoundsFigure(Figure):
         )
 
     def claims(self, records: Records) -> list[Claim]:
-        """Judge whether bounds hold, are uniform in time, have the right order in the slack, and are near."""
         return [*self._claims_on_bounds(records), _slack_claim(records), _weights_claim(records), _near_claim(records)]
 
     def _claims_on_bounds(self, records: Records) -> list[Claim]:

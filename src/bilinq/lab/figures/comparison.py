@@ -1,7 +1,5 @@
 """SABR against UGDA-OL: regret and queue over time, the paper's Figure 3."""
 
-from __future__ import annotations
-
 import numpy as np
 from matplotlib.figure import Figure as Drawing
 
@@ -26,7 +24,6 @@ class ComparisonFigure(Figure):
     where = "Figure 3"
 
     def runs(self) -> dict[str, PlannedRun]:
-        """Return the shown lines, and both policies under every preset."""
         shown, V = self.options.shown, self._V(self.options.preset)
         policies: dict[str, Policy] = {f"{shown.name} known": shown.known(V)}
         policies |= {"thompson": PRESETS["calibrated"].sabr(V), "per class": PRESETS["calibrated"].ugda(V)}
@@ -39,7 +36,6 @@ class ComparisonFigure(Figure):
         return {name: self.options.run(SETTING, policy, self.slots) for name, policy in policies.items()}
 
     def table(self, records: Records) -> Table:
-        """Return the mean paths of the shown lines."""
         shown = self.options.preset
         lines = {"UGDA-OL": f"{shown} UGDA-OL", "SABR": f"{shown} SABR", "rewards known": f"{shown} known"}
         if shown != "calibrated":
@@ -49,13 +45,11 @@ class ComparisonFigure(Figure):
         )
 
     def draw(self, table: Table) -> Drawing:
-        """Draw regret on the left, the queue on the right."""
         figure, (_, queue) = style.lines(table, style.POLICY_LOOKS, {"regret": "Regret", "queue": "Jobs in the system"})
         queue.set_ylim(bottom=0.0)
         return figure
 
     def caption(self, table: Table) -> str:
-        """Return the regret at which the lines end."""
         ends = {str(p): number(table.where(policy=p, measure="regret").last()) for p in table.distinct("policy")}
         text = (
             f"All lines at V = {number(self._V(self.options.preset))}. After {self.slots} slots regret is {ends['SABR']} "
@@ -70,7 +64,6 @@ class ComparisonFigure(Figure):
         return text
 
     def claims(self, records: Records) -> list[Claim]:
-        """Judge "consistently lower regret": at the end, and over time."""
         pairs = self._pairs(records)
         at_end = [Finding(name, _final(*pair), below(0.0)) for name, pair in pairs.items()]
         at_end += [

@@ -1,7 +1,5 @@
 """The trace's features: collections in five classes, machines in twelve, and how bilinear their rewards are."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -36,7 +34,6 @@ class FeaturesFigure(Figure):
         return {}
 
     def table(self, records: Records) -> Table:
-        """Return requests of collections and capacities of machine classes."""
         digest = Trace().digest
         collections = [
             {"kind": "collection", "class": point.job_class + 1, "cpus": point.cpus, "memory": point.memory, "count": 1}
@@ -49,7 +46,6 @@ class FeaturesFigure(Figure):
         return Table([*collections, *machines])
 
     def draw(self, table: Table) -> Drawing:
-        """Draw collections on the left, machines on the right."""
         figure, (left, right) = style.panels(height=3.9)
         _draw_collections(left, table.where(kind="collection"))
         _draw_machines(right, table.where(kind="machines"))
@@ -57,7 +53,6 @@ class FeaturesFigure(Figure):
         return figure
 
     def caption(self, table: Table) -> str:
-        """Return what a point is, and how much the trace shows about rewards."""
         digest = Trace().digest
         fit = digest.bilinear_fit()
         most = max(digest.pairs, key=lambda pair: pair.count)
@@ -72,7 +67,6 @@ class FeaturesFigure(Figure):
         )
 
     def claims(self, records: Records) -> list[Claim]:
-        """Judge how closely inverse CPI is bilinear in these features."""
         digest = Trace().digest
         fit, filled = digest.bilinear_fit(), digest.bilinear_fit(unseen="zero")
         adjusted = 1.0 - (1.0 - fit.explained) * (fit.pairs - 1) / (fit.pairs - fit.rank)

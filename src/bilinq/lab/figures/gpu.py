@@ -1,7 +1,5 @@
 """Training jobs on three kinds of GPU, with measured speeds: the gain of learning over first come, first served."""
 
-from __future__ import annotations
-
 import math
 from typing import Literal
 
@@ -48,7 +46,6 @@ class GpuFigure(Figure):
     where = "beyond the paper: Gavel's measurements"
 
     def runs(self) -> dict[str, PlannedRun]:
-        """Return SABR and known rewards at several V, the others once, at every load."""
         runs: dict[str, PlannedRun] = {}
         for load in self._loads():
             setting = _setting(load)
@@ -61,7 +58,6 @@ class GpuFigure(Figure):
         return runs
 
     def table(self, records: Records) -> Table:
-        """Return time in the system and speed of every run."""
         rows = []
         for load in self._loads():
             names = {f"{name} x{step}": (name, step * BUSY) for name in CURVES for step in self._steps()}
@@ -73,7 +69,6 @@ class GpuFigure(Figure):
         return Table(rows)
 
     def draw(self, table: Table) -> Drawing:
-        """Draw a panel for each load."""
         figure, panels = style.panels(1, len(self._loads()), height=3.7)
         for axes, load in zip(panels, self._loads(), strict=True):
             _draw_load(axes, table.where(load=load), f"Load {load:g}")
@@ -85,7 +80,6 @@ class GpuFigure(Figure):
         return figure
 
     def caption(self, table: Table) -> str:
-        """Return what learning gains where jobs do not wait longer."""
         gains = {
             name: ", ".join(f"{_first(table, load, name) - 1.0:.0%}" for load in self._loads())
             for name in (SABR, GREEDY, NEWEST)
@@ -104,7 +98,6 @@ class GpuFigure(Figure):
         )
 
     def claims(self, records: Records) -> list[Claim]:
-        """Judge the gain of learning at an equal time in the system, and the worth of features."""
         gains, features = [], []
         for load in self._loads():
             sabr = records[f"{load} {SABR} x1"]

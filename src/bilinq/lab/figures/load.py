@@ -1,7 +1,5 @@
 """Regret and queue over the load: SABR, known rewards, UGDA-OL, and simple rules that never let a job wait."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np
@@ -53,7 +51,6 @@ class LoadFigure(Figure):
     where = "Theorem 3.4, Section 1"
 
     def runs(self) -> dict[str, PlannedRun]:
-        """Return every policy at every load, and SABR with the paper's draws and other radii at the highest."""
         V = order(Synthetic().example, self.slots)
         runs = {
             f"{name} {load}": self.options.run(_setting(load), make(V), self.slots)
@@ -65,7 +62,6 @@ class LoadFigure(Figure):
         return runs
 
     def table(self, records: Records) -> Table:
-        """Return regret, queue and the gain over greedy of every policy at every load."""
         rows = []
         for name in POLICIES:
             for load in self._loads():
@@ -79,7 +75,6 @@ class LoadFigure(Figure):
         return Table(rows)
 
     def draw(self, table: Table) -> Drawing:
-        """Draw regret, the queue and the gain over load."""
         figure, (regret, queue, gain) = style.panels(1, 3, height=3.7)
         for policy, look in LOOKS.items():
             mine = table.where(policy=policy)
@@ -96,7 +91,6 @@ class LoadFigure(Figure):
         return figure
 
     def caption(self, table: Table) -> str:
-        """Return where waiting pays."""
         heavy = self._loads()[-2]
 
         def at(policy: str, measure: str, load: float = heavy) -> str:
@@ -114,7 +108,6 @@ class LoadFigure(Figure):
         )
 
     def claims(self, records: Records) -> list[Claim]:
-        """Judge stability, and the gain over UGDA-OL and over greedy service."""
         return [self._stable(records), self._against_ugda(records), self._against_greedy(records)]
 
     def _stable(self, records: Records) -> Claim:

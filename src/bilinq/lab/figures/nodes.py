@@ -1,7 +1,5 @@
 """Allocation computed by nodes inside the scheduler: regret and queue over rounds and delays, Section 4."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
@@ -64,7 +62,6 @@ class NodesFigure(Figure):
     where = "Section 4"
 
     def runs(self) -> dict[str, PlannedRun]:
-        """Return SABR with every allocator, and with three of them at load 0.8."""
         shown = self.options.shown.sabr(published(SETTING.example, SLOTS))
         runs = {name: (SETTING, replace(shown, allocation=one)) for name, one in self._allocators().items()}
         for name, one in {EXACT: Exact(), "steep": Rounds(MANY), "mild": Rounds(MANY, MILD)}.items():
@@ -72,7 +69,6 @@ class NodesFigure(Figure):
         return {name: self.options.run(*what, self.slots, most=MOST) for name, what in runs.items()}
 
     def table(self, records: Records) -> Table:
-        """Return regret and queue of every curve and reference."""
         rows = []
         for curve, points in self._curves().items():
             for name, at in points.items():
@@ -82,7 +78,6 @@ class NodesFigure(Figure):
         return Table(rows)
 
     def draw(self, table: Table) -> Drawing:
-        """Draw both measures over rounds above, over delay below."""
         figure, panels = style.panels(2, 2, height=2.9)
         for axes, letter, (measure, title) in zip(panels[:2], "ab", MEASURES.items(), strict=True):
             _draw(axes, table.where(measure=measure), OVER_ROUNDS, "rounds")
@@ -97,8 +92,6 @@ class NodesFigure(Figure):
         return figure
 
     def caption(self, table: Table) -> str:
-        """Return what the penalty, unfinished rounds and delays cost."""
-
         def ends(curve: str, measure: str) -> tuple[str, str]:
             rows = table.where(curve=curve, measure=measure).rows
             return number(rows[0]["mean"]), number(rows[-1]["mean"])
@@ -121,7 +114,6 @@ class NodesFigure(Figure):
         )
 
     def claims(self, records: Records) -> list[Claim]:
-        """Judge the statements of Section 4 about nodes in place of the exact program."""
         most = self._rounds()[-1]
         penalties = {
             f"load 0.25, {most} rounds a slot": (_name(most), BENT, EXACT),

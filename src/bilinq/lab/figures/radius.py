@@ -1,7 +1,5 @@
 """The confidence radius: why the printed one learns nothing in 500 slots, and what other radii cost."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -64,7 +62,6 @@ class RadiusFigure(Figure):
     where = "Algorithm 1, Section 5"
 
     def runs(self) -> dict[str, PlannedRun]:
-        """Return every policy at several V, and the printed radius over a longer time."""
         V, slots = published(SETTING.example, self.slots), self._long()
         runs = {
             f"{name} x{step}": self.options.run(SETTING, make(step * V), self.slots)
@@ -78,7 +75,6 @@ class RadiusFigure(Figure):
         return runs
 
     def table(self, records: Records) -> Table:
-        """Return the paths of radius and clipped share, and regret and price of every policy."""
         rows = [row for name in LOOKS for row in self._recorded(name)]
         known = _at_all_V(records, "rewards known")
         for name in POLICIES:
@@ -90,7 +86,6 @@ class RadiusFigure(Figure):
         return Table(rows)
 
     def draw(self, table: Table) -> Drawing:
-        """Draw radius and clipped share above, regret and price below."""
         figure, (radius, clipped, regret, paid) = style.panels(2, 2, height=2.9)
         for name, look in LOOKS.items():
             mine = table.where(policy=name)
@@ -108,7 +103,6 @@ class RadiusFigure(Figure):
         return figure
 
     def caption(self, table: Table) -> str:
-        """Return how many indices are still clipped, and what that costs."""
         clipped = {name: table.where(policy=name, measure="clipped").last() for name in LOOKS}
         paid = {str(p): table.where(policy=p, measure="price").last() for p in POLICIES if p != "rewards known"}
         return (
@@ -122,7 +116,6 @@ class RadiusFigure(Figure):
         )
 
     def claims(self, records: Records) -> list[Claim]:
-        """Judge whether SABR learns at all, and whether optimistic exploration pays."""
         known, blind = _at_all_V(records, "rewards known"), _at_all_V(records, "no learning")
         findings = [
             Finding(f"{name}, T = {self.slots}", learnt(_at_all_V(records, name), blind, known, QUEUE), above(LEAST))

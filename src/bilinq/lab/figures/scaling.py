@@ -1,9 +1,8 @@
 """How regret grows with the horizon, the numbers of job and server classes, and the length of the features."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -69,7 +68,7 @@ class ScalingSweep:
         """Return sqrt(I T), the order that Corollary 3.2 asks for."""
         return order(self.setting(value).example, self.slots(value))
 
-    def shorter(self) -> ScalingSweep:
+    def shorter(self) -> Self:
         """Return the sweep for a quick report: its first two values, and half the slots."""
         values = tuple(self.slots(value) // 2 if self.name == "T" else value for value in self.values[:2])
         return replace(self, values=values, horizon=self.horizon // 2)
@@ -122,7 +121,6 @@ class ScalingFigure(Figure):
     where = "Theorem 3.1, Corollary 3.2"
 
     def runs(self) -> dict[str, PlannedRun]:
-        """Return every line at every point of its sweeps, and SABR with V fixed."""
         runs: dict[str, PlannedRun] = {}
         for sweep in self._sweeps.values():
             for value in sweep.values:
@@ -133,7 +131,6 @@ class ScalingFigure(Figure):
         return runs | {f"fixed {line}": self.options.run(setting, LINES[line](V), slots) for line in FIXED}
 
     def table(self, records: Records) -> Table:
-        """Return mean regrets and slopes, and in each sweep a line with the slope of the theory."""
         rows: list[dict[str, object]] = []
         for name, sweep in self._sweeps.items():
             values, highest = sweep.values, 0.0
@@ -151,7 +148,6 @@ class ScalingFigure(Figure):
         return Table(rows)
 
     def draw(self, table: Table) -> Drawing:
-        """Draw a panel for each sweep, slopes at the right."""
         figure, panels = style.panels(2, 2, height=3.2)
         for axes, sweep in zip(panels, self._sweeps.values(), strict=True):
             _draw_sweep(axes, table.where(sweep=sweep.name), sweep)
@@ -159,7 +155,6 @@ class ScalingFigure(Figure):
         return figure
 
     def caption(self, table: Table) -> str:
-        """Return the slopes in T."""
         slope = {line: _plus_minus(table.where(slope_of="T", policy=line)) for line in self._sweeps["T"].lines}
         return (
             "Mean regret at V = sqrt(I T), with fitted log-log slopes and their 95 % intervals at the right. In T they are "
@@ -170,7 +165,6 @@ class ScalingFigure(Figure):
         )
 
     def claims(self, records: Records) -> list[Claim]:
-        """Judge the exponents, SABR's and UGDA-OL's."""
         return [*self._claims_in_T(records), *self._claims_in_size(records), *self._claims_on_ugda(records)]
 
     def _claims_in_T(self, records: Records) -> list[Claim]:

@@ -1,7 +1,5 @@
 """SABR against UGDA-OL on the cluster trace: cumulative reward and queue over time, a figure of the paper's appendix."""
 
-from __future__ import annotations
-
 from matplotlib.figure import Figure as Drawing
 
 from bilinq.experiments import PlannedRun, Record
@@ -39,7 +37,6 @@ class TraceComparisonFigure(Figure):
     where = "Appendix, experiments using real-world data"
 
     def runs(self) -> dict[str, PlannedRun]:
-        """Return both policies under every preset, and as published on other problems made from the trace."""
         V = TRACE.V()
         runs = {"known": self._run(TRACE, PRESETS["published"].known(V))}
         for name, preset in PRESETS.items():
@@ -56,7 +53,6 @@ class TraceComparisonFigure(Figure):
         return runs
 
     def table(self, records: Records) -> Table:
-        """Return the mean paths of the shown lines."""
         shown = self.options.preset
         lines = {"UGDA-OL": f"{shown} UGDA-OL", "SABR": f"{shown} SABR", "rewards known": "known"}
         if shown != "calibrated":
@@ -66,7 +62,6 @@ class TraceComparisonFigure(Figure):
         )
 
     def draw(self, table: Table) -> Drawing:
-        """Draw cumulative reward on the left, the queue on the right."""
         titles = {"reward": "Cumulative reward", "queue": "Collections in the system"}
         figure, panels = style.lines(table, style.POLICY_LOOKS, titles)
         for axes in panels:
@@ -74,7 +69,6 @@ class TraceComparisonFigure(Figure):
         return figure
 
     def caption(self, table: Table) -> str:
-        """Return where the lines end, and what to know about the trace."""
         ends = {str(p): number(table.where(policy=p, measure="reward").last()) for p in table.distinct("policy")}
         queue = {str(p): number(table.where(policy=p, measure="queue").average()) for p in table.distinct("policy")}
         pairs, seen = TRACE.example.mean_reward.size, len(TRACE.digest.pairs)
@@ -87,7 +81,6 @@ class TraceComparisonFigure(Figure):
         )
 
     def claims(self, records: Records) -> list[Claim]:
-        """Judge reward and queue on the paper's problem and on the other ones."""
         rewards, queues = [], []
         for condition, (sabr, ugda) in self._pairs(records).items():
             more = effects.difference(sabr.samples["reward"], ugda.samples["reward"], "reward")

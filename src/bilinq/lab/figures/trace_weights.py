@@ -1,7 +1,5 @@
 """SABR against W-SABR on the cluster trace: holding cost and cumulative reward, a figure of the paper's appendix."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -34,7 +32,6 @@ class TraceWeightsFigure(Figure):
     where = "Appendix, experiments using real-world data"
 
     def runs(self) -> dict[str, PlannedRun]:
-        """Return SABR, W-SABR and the control under every preset and with rewards known."""
         own, equal = TRACE.V(COSTS), TRACE.V()
         policies: dict[str, Policy] = {}
         for name, preset in PRESETS.items():
@@ -48,19 +45,16 @@ class TraceWeightsFigure(Figure):
         return {name: self.options.run(TRACE, policy, slots, most=MOST) for name, policy in policies.items()}
 
     def table(self, records: Records) -> Table:
-        """Return the mean paths of the shown preset."""
         mine = {label: records[f"{self.options.preset} {label}"] for label in LOOKS}
         return curves(mine, ("holding_cost", "reward"))
 
     def draw(self, table: Table) -> Drawing:
-        """Draw holding cost on the left, cumulative reward on the right."""
         figure, panels = style.lines(table, LOOKS, {"holding_cost": "Holding cost", "reward": "Cumulative reward"})
         for axes in panels:
             axes.set_ylim(bottom=0.0)
         return figure
 
     def caption(self, table: Table) -> str:
-        """Return what is due to the weights, and what to V."""
         cost = {label: number(table.where(policy=label, measure="holding_cost").average()) for label in LOOKS}
         reward = {label: number(table.where(policy=label, measure="reward").last()) for label in LOOKS}
         return (
@@ -72,7 +66,6 @@ class TraceWeightsFigure(Figure):
         )
 
     def claims(self, records: Records) -> list[Claim]:
-        """Judge "better in most time steps" for holding cost and reward."""
         pairs = _pairs(records)
         cost = [Finding(text, _share(w, s, "holding_cost"), above(0.5)) for text, (w, s) in pairs.items()]
         reward = [Finding(text, _share(s, w, "reward"), above(0.5)) for text, (w, s) in pairs.items()]

@@ -1,7 +1,5 @@
 """The trade-off that V controls: regret against the queue while V varies, and where the rules for V put it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -72,7 +70,6 @@ class TradeoffFigure(Figure):
     where = "Remark 3.6, Theorem 3.4"
 
     def runs(self) -> dict[str, PlannedRun]:
-        """Return every policy of every scene at every V."""
         return {
             _name(key, policy, step): self.options.run(scene.setting, make(V), self.slots)
             for key, scene in SCENES.items()
@@ -81,7 +78,6 @@ class TradeoffFigure(Figure):
         }
 
     def table(self, records: Records) -> Table:
-        """Return regret and queue of every run, and the queue of its last quarter."""
         rows = []
         for key, scene in SCENES.items():
             for policy in scene.policies:
@@ -93,7 +89,6 @@ class TradeoffFigure(Figure):
         return Table(rows)
 
     def draw(self, table: Table) -> Drawing:
-        """Draw regret over the queue for each scene, and the queue over V."""
         figure, panels = style.panels(2, 2, height=3.2)
         for axes, (key, scene) in zip(panels, SCENES.items(), strict=False):
             _draw_scene(axes, table.where(scene=key), f"({key}) {scene.text.capitalize()}")
@@ -104,8 +99,6 @@ class TradeoffFigure(Figure):
         return figure
 
     def caption(self, table: Table) -> str:
-        """Return which V is best, and the regret of the rules for V."""
-
         def least(key: str) -> str:
             mine = table.where(scene=key, policy="Thompson sampling")
             best = mine.rows[int(mine.numbers("mean").argmin())]
@@ -124,7 +117,6 @@ class TradeoffFigure(Figure):
         )
 
     def claims(self, records: Records) -> list[Claim]:
-        """Judge the growth of the queue, the fall of regret, and the rule that minimises the bound."""
         return [self._queue_claim(records), self._regret_claim(records), self._rule_claim(records)]
 
     def _queue_claim(self, records: Records) -> Claim:

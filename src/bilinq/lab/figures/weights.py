@@ -1,7 +1,5 @@
 """SABR against W-SABR with unequal holding costs: the paper's Figure 4."""
 
-from __future__ import annotations
-
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
@@ -40,7 +38,6 @@ class WeightsFigure(Figure):
     where = "Figure 4"
 
     def runs(self) -> dict[str, PlannedRun]:
-        """Return SABR, W-SABR and W-SABR at SABR's V under every preset, and with rewards known."""
         runs: dict[str, PlannedRun] = {}
         for name, preset in PRESETS.items():
             V, by_class = self._V(name), name == self.options.preset
@@ -54,14 +51,12 @@ class WeightsFigure(Figure):
         return runs
 
     def table(self, records: Records) -> Table:
-        """Return the mean paths, and those of every class under both policies."""
         shown = self.options.preset
         both = {"SABR": records[f"{shown} SABR"], "W-SABR": records[f"{shown} W-SABR"]}
         lines = both if self._same_V(shown) else both | {CONTROL: records[f"{shown} W-SABR x1.0"]}
         return curves(lines, ("holding_cost", "regret", "queue")) + class_curves(both)
 
     def draw(self, table: Table) -> Drawing:
-        """Draw the paper's four panels."""
         figure, (cost, regret, weighted, equal) = style.panels(2, 2, height=3.1)
         for policy in table.where(measure="regret").distinct("policy"):
             mine, look = table.where(policy=policy), LOOKS[str(policy)]
@@ -80,7 +75,6 @@ class WeightsFigure(Figure):
         return figure
 
     def caption(self, table: Table) -> str:
-        """Return what the weights do, and what the smaller V does."""
         shown = self.options.preset
         cost = {str(p): table.where(policy=p, measure="holding_cost").average() for p in table.distinct("policy")}
         text = (
@@ -98,7 +92,6 @@ class WeightsFigure(Figure):
         return text + " In (c) and (d) thin lines are single classes and thick ones the mean of a cost group."
 
     def claims(self, records: Records) -> list[Claim]:
-        """Judge holding cost, regret and the order of queues."""
         return [
             self._cost_claim(records),
             self._regret_claim(records),

@@ -1,7 +1,5 @@
 """The trace's workload: arrivals of collections and their sizes, a figure of the paper's appendix."""
 
-from __future__ import annotations
-
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
@@ -33,7 +31,6 @@ class WorkloadFigure(Figure):
         return {}
 
     def table(self, records: Records) -> Table:
-        """Return the collections counted over time, and the share of collections with at least so many units."""
         digest, units = Trace().digest, _units(Trace().digest)
         arrivals = [
             {"measure": "arrived", "second": point.second, "job_class": point.job_class + 1, "mean": k + 1}
@@ -46,7 +43,6 @@ class WorkloadFigure(Figure):
         return Table([*arrivals, *sizes])
 
     def draw(self, table: Table) -> Drawing:
-        """Draw arrivals on the left, sizes on log axes on the right."""
         figure, (left, right) = style.panels()
         arrived, sizes = table.where(measure="arrived"), table.where(measure="at least")
         left.step(arrived.numbers("second"), arrived.numbers("mean"), where="post", color=style.BLUE, lw=2.0)
@@ -65,7 +61,6 @@ class WorkloadFigure(Figure):
         return figure
 
     def caption(self, table: Table) -> str:
-        """Return how many collections there are, and how uneven they are."""
         digest, units = Trace().digest, _units(Trace().digest)
         early = int((table.where(measure="arrived").numbers("second") <= STATED_UNTIL).sum())
         return (
@@ -76,7 +71,6 @@ class WorkloadFigure(Figure):
         )
 
     def claims(self, records: Records) -> list[Claim]:
-        """Judge the numbers that the paper states, and the skew."""
         digest = Trace().digest
         arrived = sum(point.second <= STATED_UNTIL for point in digest.collections)
         machines = sum(kind.machines for kind in digest.machine_classes)
