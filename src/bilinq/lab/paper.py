@@ -95,13 +95,14 @@ def redraw(
         judged: list[Judged] = []
         tables = _judge_each(chosen, wanted, folder / "runs", judged)
         pictures = list(team.map(render, chosen, tables))  # drawn while others are judged
-    drawn = [_drawn(*parts) for parts in zip(chosen, judged, pictures, strict=True)]
+    parts = zip(chosen, judged, pictures, strict=True)
+    drawn = [Drawn(figure, one.table, one.claims, png, svg) for figure, one, (png, svg) in parts]
     spent = {key: seconds for one in judged for key, seconds in one.seconds.items()}
     about = About.of(options, spent, time.perf_counter() - began)
-    claims = tuple(claim for figure in drawn for claim in figure.claims)
+    claims = tuple(claim for one in drawn for claim in one.claims)
     assert len({claim.id for claim in claims}) == len(claims), "two claims share an id"
     _write(folder, drawn, claims, about)
-    return Paper(folder, tuple(figure.name for figure in drawn), claims, time.perf_counter() - began)
+    return Paper(folder, tuple(figure.name for figure in chosen), claims, time.perf_counter() - began)
 
 
 def render(figure: Figure, table: Table) -> tuple[bytes, str]:
@@ -129,28 +130,11 @@ def _judge_each(
         yield judged[-1].table
 
 
-def _drawn(figure: Figure, judged: Judged, files: tuple[bytes, str]) -> Drawn:
-    """Return a figure with its picture, data, caption and claims."""
-    table, (png, svg) = judged.table, files
-    return Drawn(
-        name=figure.name,
-        title=figure.title,
-        where=figure.where,
-        caption=figure.caption(table),
-        csv=table.csv(),
-        png=png,
-        svg=svg,
-        claims=judged.claims,
-    )
-
-
 def _write(folder: Path, drawn: Sequence[Drawn], claims: Sequence[Claim], about: About) -> None:
-    """Write all files except the runs."""
     files: dict[str, str | bytes] = {}
-    for figure in drawn:
-        files[f"data/{figure.name}.csv"] = figure.csv
-        files[f"figures/{figure.name}.png"] = figure.png
-        files[f"figures/{figure.name}.svg"] = figure.svg
+    for one in drawn:
+        name = one.figure.name
+        files |= {f"data/{name}.csv": one.table.csv(), f"figures/{name}.png": one.png, f"figures/{name}.svg": one.svg}
     files["claims.json"] = to_json(about.settings | {"claims": [claim.document() for claim in claims]}, indent=2) + "\n"
     files["report.html"] = report.page(drawn, about)
     try:
