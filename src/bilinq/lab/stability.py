@@ -27,7 +27,6 @@ WRONG = np.geomspace(0.02, 1.6, 22)
 class Growth:
     """Growth per round of several systems (systems, points), computed and measured."""
 
-    at: np.ndarray
     computed: np.ndarray
     measured: np.ndarray
 
@@ -41,7 +40,7 @@ def mapped(systems: Sequence[System], rule: Rule, nodes: Nodes) -> Growth:
             gain = system.safe_gain(part, "discrete")
             computed[k, m] = unit * growth_rate(system, gain, nodes=nodes, rule=rule, time="discrete")
             measured[k, m] = unit * measured_growth(system, gain, nodes=nodes, rule=rule)
-    return Growth(MAPPED, computed, measured)
+    return Growth(computed, measured)
 
 
 def draw(systems: Sequence[System], *, nodes: Nodes = "job", rounds: int = 4000) -> Figure:
@@ -60,8 +59,8 @@ def _map(axes: Axes, systems: Sequence[System], nodes: Nodes) -> None:
     for rule, colour in RULES:
         growth = mapped(systems, rule, nodes)
         for k in range(len(systems)):
-            axes.plot(growth.at, growth.computed[k], color=colour, lw=1.0, alpha=0.6)
-        axes.plot(growth.at, growth.measured.T, ls="", marker="o", ms=2.6, color=colour)
+            axes.plot(MAPPED, growth.computed[k], color=colour, lw=1.0, alpha=0.6)
+        axes.plot(MAPPED, growth.measured.T, ls="", marker="o", ms=2.6, color=colour)
         axes.plot([], [], color=colour, marker="o", ms=2.6, label=f"{rule} rule")
     axes.axhline(0.0, color=style.INK, lw=1.0)
     axes.axvline(1.0, color=style.GREY, lw=1.0, ls=style.DASHED)

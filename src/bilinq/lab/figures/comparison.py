@@ -1,14 +1,14 @@
 """SABR against UGDA-OL: regret and queue over time, the paper's Figure 3."""
 
 import numpy as np
-from matplotlib.figure import Figure as Drawing
 
 from bilinq.experiments import PlannedRun, Record, Synthetic
 from bilinq.lab import effects, style
-from bilinq.lab.claims import Claim, Finding, below
+from bilinq.lab.claims import Claim, below, judged
 from bilinq.lab.effects import Effect, number
 from bilinq.lab.figure import Figure, Records, Table, curves
 from bilinq.lab.presets import PRESETS, order
+from bilinq.lab.style import Drawing
 from bilinq.policies import Policy
 
 SETTING = Synthetic()
@@ -65,31 +65,28 @@ class ComparisonFigure(Figure):
 
     def claims(self, records: Records) -> list[Claim]:
         pairs = self._pairs(records)
-        at_end = [Finding(name, _final(*pair), below(0.0)) for name, pair in pairs.items()]
-        at_end += [
-            Finding(f"{preset.text}, at an equal queue", _at_equal_queue(records, name), below(0.0))
-            for name, preset in PRESETS.items()
-        ]
-        always = [Finding(name, _worst(*pair), below(0.0)) for name, pair in pairs.items()]
+        final = {
+            name: effects.difference(one.samples["regret"], other.samples["regret"], "regret")
+            for name, (one, other) in pairs.items()
+        }
+        for name, preset in PRESETS.items():
+            final[f"{preset.text}, at an equal queue"] = _at_equal_queue(records, name)
+        worst = {name: _worst(*pair) for name, pair in pairs.items()}
         return [
             Claim(
-                "regret-below-ugda", "Section 5.2, Figure 3", statement="SABR ends with a lower regret than UGDA-OL.",
+                "regret-below-ugda", "Section 5.2, Figure 3", "SABR ends with a lower regret than UGDA-OL.",
                 test=f"SABR's regret less UGDA-OL's after {self.slots} slots on the same instances and arrivals, at "
-                "the same V, and at the V at which SABR's time-average queue equals UGDA-OL's.", findings=tuple(at_end),
+                "the same V, and at the V at which SABR's time-average queue equals UGDA-OL's.",
+                findings=judged(final, below(0.0)),
                 note="With jobs of one unit UGDA-OL per job never learns: every job leaves with its first reward.",
             ),
             Claim(
                 "regret-below-ugda-always", "Section 5.2, Figure 3",
-                statement="SABR's regret is lower throughout, not only at the end.",
+                "SABR's regret is lower throughout, not only at the end.",
                 test="The largest difference of mean regrets, SABR's less UGDA-OL's, over the slots of the second "
-                "half.", findings=tuple(always),
+                "half.", findings=judged(worst, below(0.0)),
             ),
         ]  # fmt: skip
-
-    @property
-    def slots(self) -> int:
-        """The paper's number of slots, or fewer."""
-        return self.options.pick(500, quick=100)
 
     def _V(self, preset: str) -> float:
         return PRESETS[preset].V(SETTING.example, self.slots, None)
@@ -109,10 +106,6 @@ def _at_equal_queue(records: Records, name: str) -> Effect:
     """Return SABR's regret less UGDA-OL's at UGDA-OL's queue."""
     sabr = [records[f"{name} SABR"], *(records[f"{name} SABR x{step}"] for step in STEPS)]
     return effects.gap_at_equal_queue(sabr, records[f"{name} UGDA-OL"], "regret")
-
-
-def _final(one: Record, other: Record) -> Effect:
-    return effects.difference(one.samples["regret"], other.samples["regret"], "regret")
 
 
 def _worst(one: Record, other: Record) -> Effect:

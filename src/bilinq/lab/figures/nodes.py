@@ -5,19 +5,17 @@ from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure as Drawing
 
 from bilinq.arrays import Array, IntArray
 from bilinq.distributed import Power, System, growth_rate
 from bilinq.distributed.system import Rule, Time
 from bilinq.experiments import PlannedRun, Synthetic
 from bilinq.lab import effects, style
-from bilinq.lab.claims import Claim, Finding, above, below, between
+from bilinq.lab.claims import Claim, above, below, between, judged
 from bilinq.lab.effects import Effect, number
 from bilinq.lab.figure import Figure, Records, Table
 from bilinq.lab.presets import published, serve_once
-from bilinq.lab.style import Look, log_axis
+from bilinq.lab.style import Axes, Drawing, Look, log_axis
 from bilinq.policies import Allocator, Exact, FixedPoint, Rounds
 
 LOST, LONGER, ALIKE = 10.0, 1.1, 0.05
@@ -31,7 +29,6 @@ Condition: TypeAlias = tuple[str, str, str]
 
 SETTING, BUSY = Synthetic(), Synthetic(traffic=3.2, law="poisson")
 """The paper's load of 0.25, and a load of 0.8 on the same servers."""
-SLOTS = 500
 FEW, MANY, LATE = 1, 10, 5
 """Rounds in a slot of the curves over delay, and the delay each way of a curve over rounds."""
 MILD = Power(2.0)
@@ -47,10 +44,7 @@ OVER_ROUNDS = {
     f"round trip {2 * LATE}": Look(style.ORANGE, marker="s"),
     CAUTIOUS: Look(style.ORANGE, thin=True, marker="s"),
 }
-OVER_DELAY = {
-    f"{MANY} rounds a slot": Look(style.SKY, marker="o"),
-    f"{FEW} round a slot": Look(style.PINK, marker="s"),
-}
+OVER_DELAY = {f"{MANY} rounds a slot": Look(style.SKY, marker="o"), f"{FEW} round a slot": Look(style.PINK, marker="s")}
 MEASURES = {"regret": "Regret", "queue": "Jobs in the system"}
 
 
@@ -60,9 +54,10 @@ class NodesFigure(Figure):
     name = "nodes"
     title = "Allocation by the nodes inside the scheduler"
     where = "Section 4"
+    horizon = 500, 31
 
     def runs(self) -> dict[str, PlannedRun]:
-        shown = self.options.shown.sabr(published(SETTING.example, SLOTS))
+        shown = self.options.shown.sabr(published(SETTING.example, self.slots))
         runs = {name: (SETTING, replace(shown, allocation=one)) for name, one in self._allocators().items()}
         for name, one in {EXACT: Exact(), "steep": Rounds(MANY), "mild": Rounds(MANY, MILD)}.items():
             runs[f"busy {name}"] = BUSY, replace(serve_once(shown), allocation=one)
@@ -101,9 +96,10 @@ class NodesFigure(Figure):
         cautious, _ = ends(CAUTIOUS, "queue")
         (_, some), (_, one) = (ends(curve, "queue") for curve in OVER_DELAY)
         longest, most = number(2 * self._delays()[-1]), self._rounds()[-1]
+        V = number(published(SETTING.example, self.slots))
         return (
             f"Nodes run some rounds in every slot, from the last slot's rates; {min(self.options.count, MOST)} instances "
-            f"at V = {number(published(SETTING.example, SLOTS))} and half of the gain that is proved stable at the price "
+            f"at V = {V} and half of the gain that is proved stable at the price "
             f"they receive. Dashed: the exact program with hard capacities (queue {exact}), the fixed point that endless "
             f"rounds would reach with prices of power 8 (queue {soft}), and {most} rounds with prices of power 2 (queue "
             f"{bent}). The gap between the first two is due to the penalty, the gap above the second to unfinished rounds. "
@@ -168,41 +164,32 @@ class NodesFigure(Figure):
     def _delays(self) -> tuple[int, ...]:
         return self.options.pick((0, LATE, 20), quick=(0, LATE))
 
-    @property
-    def slots(self) -> int:
-        """The number of slots, T."""
-        return self.options.pick(SLOTS, quick=SLOTS // 16)
-
 
 def reward(records: Records, conditions: Sequence[Condition], slots: int) -> Claim:
     """Judge whether nodes earn what the exact program earns."""
-    findings = [
-        Finding(text, effects.difference(*_pair(records, one, other, "regret"), "regret"), below(LOST))
-        for text, one, other in conditions
-    ]
+    lost = {
+        text: effects.difference(*_pair(records, one, other, "regret"), "regret") for text, one, other in conditions
+    }
     return Claim(
         "nodes-keep-the-reward", "Section 4",
-        statement="Nodes that iterate with delayed messages can compute the allocation of each time step: the reward "
-        "is kept.",
+        "Nodes that iterate with delayed messages can compute the allocation of each time step: the reward is kept.",
         test=f"SABR's regret with nodes less that with the exact program after {slots} slots; kept means less than "
-        f"{LOST:g} more, our choice.", findings=tuple(findings),
-        note="The paper keeps jobs and indices fixed while nodes iterate, and does not run nodes inside the "
-        "scheduler.",
+        f"{LOST:g} more, our choice.", findings=judged(lost, below(LOST)),
+        note="The paper keeps jobs and indices fixed while nodes iterate, and does not run nodes inside the scheduler.",
     )  # fmt: skip
 
 
 def queue(records: Records, conditions: Sequence[Condition], slots: int) -> Claim:
     """Judge whether nodes keep the queue."""
-    findings = [
-        Finding(text, effects.ratio(*_pair(records, one, other, "queue"), "times the exact"), below(LONGER))
-        for text, one, other in conditions
-    ]
+    longer = {
+        text: effects.ratio(*_pair(records, one, other, "queue"), "times the exact") for text, one, other in conditions
+    }
     return Claim(
         "nodes-keep-the-queue", "Section 4",
-        statement="Nodes that iterate with delayed messages can compute the allocation of each time step: the queue "
+        "Nodes that iterate with delayed messages can compute the allocation of each time step: the queue "
         "stays as short.",
         test=f"SABR's time-average queue with nodes over that with the exact program, {slots} slots; as short means "
-        f"at most {LONGER - 1:.0%} longer, our choice.", findings=tuple(findings),
+        f"at most {LONGER - 1:.0%} longer, our choice.", findings=judged(longer, below(LONGER)),
         note="The paper assumes that rounds are fast compared with arrivals; they are not if a message and its answer "
         "take several slots. A soft price also keeps jobs from free servers, more so at a higher load.",
     )  # fmt: skip
@@ -212,28 +199,24 @@ def steep(records: Records, cases: Mapping[str, tuple[str, str, str]]) -> Claim:
     """Judge the role of the penalty's power; cases name the runs with power 8, power 2 and the exact program."""
     return Claim(
         "steep-penalties-are-hard", "Section 4.3",
-        statement="The larger the power of the penalty, the closer it is to a hard capacity.",
+        "The larger the power of the penalty, the closer it is to a hard capacity.",
         test="Distance of the mean queue from the exact program's with power 2, less the distance with power 8; no "
-        "delay.", findings=tuple(Finding(text, _closer(records, *names), above(0.0)) for text, names in cases.items()),
+        "delay.", findings=judged({text: _closer(records, *names) for text, names in cases.items()}, above(0.0)),
         note="A steep penalty has a price: the gain must be smaller, so rates need more rounds to settle.",
     )  # fmt: skip
 
 
 def alike(records: Records, conditions: Sequence[Condition]) -> Claim:
     """Judge whether it matters which nodes compute the allocation."""
-    findings = [
-        Finding(
-            text,
-            effects.ratio(*_pair(records, one, other, "queue"), "times that of job nodes"),
-            between(1.0 - ALIKE, 1.0 + ALIKE),
-        )
+    ratios = {
+        text: effects.ratio(*_pair(records, one, other, "queue"), "times that of job nodes")
         for text, one, other in conditions
-    ]
+    }
     return Claim(
         "server-nodes-do-as-well", "Section 4.2",
-        statement="The allocation can be computed by server nodes as well as by job nodes.",
+        "The allocation can be computed by server nodes as well as by job nodes.",
         test=f"The queue with server nodes over that with job nodes; as well means within {ALIKE:.0%}, our choice.",
-        findings=tuple(findings),
+        findings=judged(ratios, between(1.0 - ALIKE, 1.0 + ALIKE)),
     )  # fmt: skip
 
 
@@ -245,16 +228,12 @@ def stable(systems: int) -> Claim:
         ("steps scaled by the rate, in rounds", "scaled", "discrete"),
     ]
     drawn = [System.synthetic(seed=seed) for seed in range(systems)]
-    findings = [
-        Finding(text, effects.mean(_growth(drawn, rule, time), "growth a unit of time"), below(0.0))
-        for text, rule, time in rules
-    ]
+    growth = {text: effects.mean(_growth(drawn, rule, time), "growth a unit of time") for text, rule, time in rules}
     return Claim(
         "stable-under-the-condition", "Theorem 4.1",
-        statement="If every gain times its round trip is below a constant, small deviations from the fixed point die "
-        "out.",
+        "If every gain times its round trip is below a constant, small deviations from the fixed point die out.",
         test=f"Growth rate of small deviations at {PART:g} of the theorem's gains, {systems} random 4 x 3 systems "
-        "with delays of 1 to 5.", findings=tuple(findings),
+        "with delays of 1 to 5.", findings=judged(growth, below(0.0)),
         note="The proof linearises an update whose steps are scaled by the rate itself; the printed update lacks this "
         "factor. The theorem is about continuous time; rounds need smaller gains, Eq. (40), which the nodes above "
         "use.",

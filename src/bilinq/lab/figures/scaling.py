@@ -5,28 +5,26 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure as Drawing
 
 from bilinq.arrays import IntArray
 from bilinq.experiments import PlannedRun, Synthetic
 from bilinq.lab import effects, style
-from bilinq.lab.claims import Claim, ClaimedRange, Finding, above, below, between
+from bilinq.lab.claims import Claim, ClaimedRange, Finding, above, below, between, judged
 from bilinq.lab.effects import MINUS, Effect, number
 from bilinq.lab.figure import Figure, Records, Table
 from bilinq.lab.presets import PRESETS, order, published, serve_once
-from bilinq.lab.style import Look, log_axis
+from bilinq.lab.style import Axes, Drawing, Look, log_axis
 from bilinq.policies import Policy, UgdaOl
 
-LINES: dict[str, Callable[[float], Policy]] = {
-    "Thompson sampling": PRESETS["calibrated"].sabr,
-    "public code radius": PRESETS["published"].sabr,
-    "printed radius": PRESETS["paper"].sabr,
-    "no job served twice": lambda V: serve_once(PRESETS["calibrated"].sabr(V)),
-    "UGDA-OL": lambda V: UgdaOl(learning="job", V=V),
-    "UGDA-OL, per class pair": lambda V: UgdaOl(learning="class", V=V),
+LINES: dict[str, tuple[Callable[[float], Policy], Look]] = {
+    "Thompson sampling": (PRESETS["calibrated"].sabr, Look(style.BLUE, marker="o")),
+    "public code radius": (PRESETS["published"].sabr, Look(style.SKY, marker="o")),
+    "printed radius": (PRESETS["paper"].sabr, Look(style.GREEN, marker="o")),
+    "no job served twice": (lambda V: serve_once(PRESETS["calibrated"].sabr(V)), Look(style.PINK, marker="s")),
+    "UGDA-OL": (lambda V: UgdaOl(learning="job", V=V), Look(style.ORANGE, marker="^")),
+    "UGDA-OL, per class pair": (lambda V: UgdaOl(learning="class", V=V), Look(style.AMBER, marker="^")),
 }
-"""A policy for each V, by the name of its line; the first four are SABR."""
+"""A policy for each V and its look, by the name of its line; the first four are SABR."""
 SABR = tuple(LINES)[:4]
 UGDA = tuple(LINES)[4:]
 FIXED = ("Thompson sampling", "no job served twice")
@@ -102,15 +100,7 @@ MARGIN = 0.1
 GUIDE = "slope of the theory"
 STEP = 0.09
 """Least distance between two slopes in a panel, as a share of its height."""
-LOOKS = {
-    "Thompson sampling": Look(style.BLUE, marker="o"),
-    "public code radius": Look(style.SKY, marker="o"),
-    "printed radius": Look(style.GREEN, marker="o"),
-    "no job served twice": Look(style.PINK, marker="s"),
-    "UGDA-OL": Look(style.ORANGE, marker="^"),
-    "UGDA-OL, per class pair": Look(style.AMBER, marker="^"),
-    GUIDE: Look(style.GREY, dashed=True),
-}
+LOOKS = {line: look for line, (_, look) in LINES.items()} | {GUIDE: Look(style.GREY, dashed=True)}
 
 
 class ScalingFigure(Figure):
@@ -125,10 +115,10 @@ class ScalingFigure(Figure):
         for sweep in self._sweeps.values():
             for value in sweep.values:
                 setting, V, slots = sweep.setting(value), sweep.V(value), sweep.slots(value)
-                runs |= {_name(sweep, x, value): self.options.run(setting, LINES[x](V), slots) for x in sweep.lines}
+                runs |= {_name(sweep, x, value): self.options.run(setting, LINES[x][0](V), slots) for x in sweep.lines}
         setting = Synthetic()
         V, slots = published(setting.example, 0), self._sweeps["T"].values[-1]
-        return runs | {f"fixed {line}": self.options.run(setting, LINES[line](V), slots) for line in FIXED}
+        return runs | {f"fixed {line}": self.options.run(setting, LINES[line][0](V), slots) for line in FIXED}
 
     def table(self, records: Records) -> Table:
         rows: list[dict[str, object]] = []
@@ -169,17 +159,19 @@ class ScalingFigure(Figure):
 
     def _claims_in_T(self, records: Records) -> list[Claim]:
         slots, V = self._sweeps["T"].values[-1], number(published(Synthetic().example, 0))
-        drift = [effects.mean(effects.late_growth(records[f"fixed {line}"]), "per slot") for line in FIXED]
+        drift = {
+            text: effects.mean(effects.late_growth(records[f"fixed {line}"]), "per slot")
+            for text, line in zip(("the paper's independent draws", "no job served twice"), FIXED, strict=True)
+        }
         return [
             Claim(
-                "regret-sublinear-in-T", "Corollary 3.2",
-                statement="With V of order sqrt(I T) regret is sublinear in T.",
+                "regret-sublinear-in-T", "Corollary 3.2", "With V of order sqrt(I T) regret is sublinear in T.",
                 test=f"Slope of log mean regret over log T, {self._span('T')}, V = sqrt(I T).",
                 findings=self._judged(records, "T", SABR, below(1.0)),
             ),
             Claim(
                 "regret-root-T", "Corollary 3.2",
-                statement="With V of order sqrt(I T) regret grows like the root of T, up to logarithms.",
+                "With V of order sqrt(I T) regret grows like the root of T, up to logarithms.",
                 test=f"The same slopes; at most 1/2 and {MARGIN:g} more for logarithms, our choice.",
                 findings=self._judged(records, "T", SABR, below(0.5 + MARGIN)),
                 note="The printed radius has hardly begun to learn by then, and missing knowledge costs the same in "
@@ -187,13 +179,9 @@ class ScalingFigure(Figure):
             ),
             Claim(
                 "regret-linear-at-fixed-V", "Remark 3.6",
-                statement="With a V that does not depend on T, regret is linear in T, like its bound.",
+                "With a V that does not depend on T, regret is linear in T, like its bound.",
                 test=f"Growth of regret per slot in the second half of {slots:,} slots at V = {V}, the public code's, "
-                "with Thompson sampling; above zero if regret grows linearly.",
-                findings=(
-                    Finding("the paper's independent draws", drift[0], above(0.0)),
-                    Finding("no job served twice", drift[1], above(0.0)),
-                ),
+                "with Thompson sampling; above zero if regret grows linearly.", findings=judged(drift, above(0.0)),
                 note="The paper says so about the bound. Under the paper's draws regret falls steadily, since two "
                 "servers that draw the same job are both paid; otherwise it stays constant once the queue has filled.",
             ),
@@ -202,8 +190,7 @@ class ScalingFigure(Figure):
     def _claims_in_size(self, records: Records) -> list[Claim]:
         return [
             Claim(
-                "regret-in-I", "Corollary 3.2",
-                statement="Regret grows at most like the root of the number of job classes.",
+                "regret-in-I", "Corollary 3.2", "Regret grows at most like the root of the number of job classes.",
                 test=f"Slope of log mean regret over log I, {self._span('I')}, V = sqrt(I T), T = 500, a traffic of 1 "
                 f"split equally; at most 1/2 and {MARGIN:g} more for small systems, our choice.",
                 findings=self._judged(records, "I", SABR, below(0.5 + MARGIN)),
@@ -211,8 +198,7 @@ class ScalingFigure(Figure):
                 "the left end; the line without double pay follows the root.",
             ),
             Claim(
-                "regret-in-d", "Corollary 3.2",
-                statement="Regret grows at most like the square of the length of the features.",
+                "regret-in-d", "Corollary 3.2", "Regret grows at most like the square of the length of the features.",
                 test=f"Slope of log mean regret over log d, {self._span('d')}, V = sqrt(I T), T = 500.",
                 findings=self._judged(records, "d", SABR, below(2.0)),
                 note="Most of this regret is the queue left at the end, which does not depend on d; and the longer "
@@ -220,7 +206,7 @@ class ScalingFigure(Figure):
             ),
             Claim(
                 "regret-without-J", "Corollary 3.2",
-                statement="The regret of SABR does not depend on the number of server classes.",
+                "The regret of SABR does not depend on the number of server classes.",
                 test=f"Slope of log mean regret over log J, {self._span('J')}, 12 servers in all, load 0.25, T = "
                 f"{self._sweeps['J'].horizon}; no dependence means within {MARGIN:g} of zero, our choice.",
                 findings=self._judged(records, "J", SABR, between(-MARGIN, MARGIN)),
@@ -228,27 +214,25 @@ class ScalingFigure(Figure):
         ]  # fmt: skip
 
     def _claims_on_ugda(self, records: Records) -> list[Claim]:
-        def gaps(name: str, claimed: ClaimedRange) -> tuple[Finding, ...]:
+        def gaps(name: str) -> tuple[Finding, ...]:
             text = "slope less that of SABR with Thompson sampling"
-            found = {line: self._slope(records, name, line, less=SABR[0]) for line in UGDA}
-            return tuple(Finding(f"{_full(line)}: {text}", effect, claimed) for line, effect in found.items())
+            return judged({f"{x}: {text}": self._slope(records, name, x, less=SABR[0]) for x in UGDA}, above(0.0))
 
         linear = self._judged(records, "T", UGDA, above(1.0 - MARGIN))
         return [
             Claim(
                 "ugda-linear-in-T", "Section 5.2",
-                statement="The regret of UGDA-OL grows linearly in T, that of SABR more slowly.",
+                "The regret of UGDA-OL grows linearly in T, that of SABR more slowly.",
                 test=f"Slope of log mean regret over log T, {self._span('T')}, V = sqrt(I T), where linear means at "
                 f"least {1 - MARGIN:g}, our choice; and the difference of slopes.",
-                findings=linear + gaps("T", above(0.0)),
+                findings=linear + gaps("T"),
                 note="The paper argues from the bounds. With an index per job UGDA-OL cannot learn from jobs of one "
                 "unit; with an index per class pair it learns, but late: its bonus is made for noise of scale one.",
             ),
             Claim(
-                "ugda-grows-with-J", "Section 3.2",
-                statement="The regret of UGDA-OL grows with the number of server classes.",
+                "ugda-grows-with-J", "Section 3.2", "The regret of UGDA-OL grows with the number of server classes.",
                 test=f"Slope of log mean regret over log J, {self._span('J')}, and its difference from that of SABR.",
-                findings=self._judged(records, "J", UGDA, above(0.0)) + gaps("J", above(0.0)),
+                findings=self._judged(records, "J", UGDA, above(0.0)) + gaps("J"),
             ),
         ]  # fmt: skip
 
@@ -257,7 +241,7 @@ class ScalingFigure(Figure):
     ) -> tuple[Finding, ...]:
         """Return a finding on the slope of each of the lines that the sweep has."""
         chosen = [line for line in lines if line in self._sweeps[name].lines]
-        return tuple(Finding(_full(line), self._slope(records, name, line), claimed) for line in chosen)
+        return judged({_full(line): self._slope(records, name, line) for line in chosen}, claimed)
 
     def _slope(self, records: Records, name: str, line: str, less: str | None = None) -> Effect:
         """Return the slope of a line, less that of another line if `less` names one."""

@@ -1,13 +1,12 @@
 """SABR against UGDA-OL on the cluster trace: cumulative reward and queue over time, a figure of the paper's appendix."""
 
-from matplotlib.figure import Figure as Drawing
-
 from bilinq.experiments import PlannedRun, Record
 from bilinq.lab import effects, style
-from bilinq.lab.claims import Claim, Finding, above, between
+from bilinq.lab.claims import Claim, above, between, judged
 from bilinq.lab.effects import Effect, number
 from bilinq.lab.figure import Figure, Records, Table, curves
 from bilinq.lab.presets import PRESETS
+from bilinq.lab.style import Drawing
 from bilinq.lab.trace import Trace
 from bilinq.policies import Policy
 
@@ -35,16 +34,16 @@ class TraceComparisonFigure(Figure):
     name = "trace_comparison"
     title = "SABR against UGDA-OL on the cluster trace"
     where = "Appendix, experiments using real-world data"
+    horizon = TRACE.slots, TRACE.slots // 4
 
     def runs(self) -> dict[str, PlannedRun]:
         V = TRACE.V()
         runs = {"known": self._run(TRACE, PRESETS["published"].known(V))}
         for name, preset in PRESETS.items():
-            runs |= {
-                f"{name} SABR": self._run(TRACE, preset.sabr(V)),
-                f"{name} UGDA-OL": self._run(TRACE, preset.ugda(V)),
-            }
-            runs |= {f"{name} SABR x{step}": self._run(TRACE, preset.sabr(step * V)) for step in self._steps()}
+            runs[f"{name} SABR"] = self._run(TRACE, preset.sabr(V))
+            runs[f"{name} UGDA-OL"] = self._run(TRACE, preset.ugda(V))
+            for step in self.options.pick(STEPS, quick=STEPS[::2]):
+                runs[f"{name} SABR x{step}"] = self._run(TRACE, preset.sabr(step * V))
         for text, trace in self._others().items():
             for name in self._presets(text):
                 V, preset = trace.V(), PRESETS[name]
@@ -72,45 +71,41 @@ class TraceComparisonFigure(Figure):
         ends = {str(p): number(table.where(policy=p, measure="reward").last()) for p in table.distinct("policy")}
         queue = {str(p): number(table.where(policy=p, measure="queue").average()) for p in table.distinct("policy")}
         pairs, seen = TRACE.example.mean_reward.size, len(TRACE.digest.pairs)
+        collections = sum(point.second < 5.0 * self.slots for point in TRACE.digest.collections)
         return (
-            f"{self._collections()} collections of cell a, {self._slots():,} slots of 5 s, all policies at V = "
-            f"{number(TRACE.V())}, {self._replications()} replications of the same arrivals. SABR collects {ends['SABR']} "
+            f"{collections} collections of cell a, {self.slots:,} slots of 5 s, all policies at V = {number(TRACE.V())}, "
+            f"{min(self.options.count, MOST)} replications of the same arrivals. SABR collects {ends['SABR']} "
             f"with {queue['SABR']} collections in the system on average, UGDA-OL {ends['UGDA-OL']} with {queue['UGDA-OL']}, "
             f"known rewards {ends['rewards known']} with {queue['rewards known']}. The trace shows {seen} of {pairs} pairs "
             "of classes; the others have reward zero here, as in the paper."
         )
 
     def claims(self, records: Records) -> list[Claim]:
-        rewards, queues = [], []
+        rewards, queues = {}, {}
         for condition, (sabr, ugda) in self._pairs(records).items():
-            more = effects.difference(sabr.samples["reward"], ugda.samples["reward"], "reward")
-            rewards.append(Finding(condition, more, above(0.0)))
-            ratio = effects.ratio(sabr.samples["queue"], ugda.samples["queue"], "times UGDA-OL's")
-            queues.append(Finding(condition, ratio, between(1.0 / MARGIN, MARGIN)))
+            rewards[condition] = effects.difference(sabr.samples["reward"], ugda.samples["reward"], "reward")
+            queues[condition] = effects.ratio(sabr.samples["queue"], ugda.samples["queue"], "times UGDA-OL's")
         for name, preset in PRESETS.items():
-            rewards.append(Finding(f"{preset.text}, at UGDA-OL's queue", _at_equal_queue(records, name), above(0.0)))
+            rewards[f"{preset.text}, at UGDA-OL's queue"] = _at_equal_queue(records, name)
         return [
             Claim(
                 "trace-reward-above-ugda", "Appendix, real-world data",
-                statement="SABR collects more reward than UGDA-OL on the trace.",
-                test=f"Cumulative reward of SABR less that of UGDA-OL over the {self._slots():,} slots at the public "
+                "SABR collects more reward than UGDA-OL on the trace.",
+                test=f"Cumulative reward of SABR less that of UGDA-OL over the {self.slots:,} slots at the public "
                 "code's V, and at the V at which SABR has UGDA-OL's queue. By default the problem is made as in the "
-                "paper, and both policies run as published.", findings=tuple(rewards),
+                "paper, and both policies run as published.", findings=judged(rewards, above(0.0)),
                 note="The public code itself gave 129 to 156 for SABR and 111 to 116 for UGDA-OL in three runs.",
             ),
             Claim(
                 "trace-queue-like-ugda", "Appendix, real-world data",
-                statement="SABR and UGDA-OL have comparable mean queues on the trace.",
+                "SABR and UGDA-OL have comparable mean queues on the trace.",
                 test="Time-average queue of SABR over that of UGDA-OL, both at the public code's V; comparable means "
-                f"within a factor of {MARGIN:g}, our choice.", findings=tuple(queues),
+                f"within a factor of {MARGIN:g}, our choice.", findings=judged(queues, between(1.0 / MARGIN, MARGIN)),
             ),
         ]  # fmt: skip
 
     def _run(self, trace: Trace, policy: Policy) -> PlannedRun:
-        return self.options.run(trace, policy, self._slots(), most=MOST)
-
-    def _replications(self) -> int:
-        return min(self.options.count, MOST)
+        return self.options.run(trace, policy, self.slots, most=MOST)
 
     def _presets(self, text: str) -> tuple[str, ...]:
         return ("published", "calibrated") if text == MODEL else ("published",)
@@ -123,15 +118,6 @@ class TraceComparisonFigure(Figure):
                 condition = text if name == "published" else f"{text}, {PRESETS[name].text}"
                 pairs[condition] = records[f"{text}, {name} SABR"], records[f"{text}, {name} UGDA-OL"]
         return pairs
-
-    def _slots(self) -> int:
-        return self.options.pick(TRACE.slots, quick=TRACE.slots // 4)
-
-    def _collections(self) -> int:
-        return sum(point.second < 5.0 * self._slots() for point in TRACE.digest.collections)
-
-    def _steps(self) -> tuple[float, ...]:
-        return self.options.pick(STEPS, quick=STEPS[::2])
 
     def _others(self) -> dict[str, Trace]:
         return self.options.pick(OTHERS, quick={MODEL: OTHERS[MODEL]})

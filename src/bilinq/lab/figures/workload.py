@@ -1,15 +1,13 @@
 """The trace's workload: arrivals of collections and their sizes, a figure of the paper's appendix."""
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import StrMethodFormatter
 
-from bilinq.experiments import PlannedRun
 from bilinq.lab import effects, style
-from bilinq.lab.claims import Claim, Finding, above, between
+from bilinq.lab.claims import Claim, Finding, above, between, judged
 from bilinq.lab.effects import number
 from bilinq.lab.figure import Figure, Records, Table
+from bilinq.lab.style import Axes, Drawing
 from bilinq.lab.trace import Trace
 from bilinq.traces import Digest
 
@@ -26,20 +24,13 @@ class WorkloadFigure(Figure):
     title = "The trace: arrivals and sizes"
     where = "Appendix, characteristics of the input workload"
 
-    def runs(self) -> dict[str, PlannedRun]:
-        """Return no runs: all numbers are in the digest of the trace."""
-        return {}
-
     def table(self, records: Records) -> Table:
         digest, units = Trace().digest, _units(Trace().digest)
         arrivals = [
             {"measure": "arrived", "second": point.second, "job_class": point.job_class + 1, "mean": k + 1}
             for k, point in enumerate(digest.collections)
         ]
-        sizes = [
-            {"measure": "at least", "units": int(size), "mean": float((units >= size).mean())}
-            for size in np.unique(units)
-        ]
+        sizes = [{"measure": "at least", "units": int(x), "mean": float((units >= x).mean())} for x in np.unique(units)]
         return Table([*arrivals, *sizes])
 
     def draw(self, table: Table) -> Drawing:
@@ -75,12 +66,15 @@ class WorkloadFigure(Figure):
         arrived = sum(point.second <= STATED_UNTIL for point in digest.collections)
         machines = sum(kind.machines for kind in digest.machine_classes)
         units = np.sort(_units(digest))
-        few = float((units <= FEW).mean())
-        largest = units[-round(LARGEST * units.size) :].sum() / units.sum()
+        largest = float(units[-round(LARGEST * units.size) :].sum() / units.sum())
+        shares = {
+            f"collections of at most {FEW} units": effects.exact(float((units <= FEW).mean()), "share"),
+            "units in the largest tenth": effects.exact(largest, "share"),
+        }
         return [
             Claim(
                 "trace-window", "Appendix, real-world data",
-                statement="The first 5,000 s have 71 collections and 9,526 machines and make 1,100 slots of 5 s.",
+                "The first 5,000 s have 71 collections and 9,526 machines and make 1,100 slots of 5 s.",
                 test="Exact counts in the trace.",
                 findings=(
                     _counted(f"collections queued by {STATED_UNTIL:,} s", arrived, STATED_COLLECTIONS),
@@ -92,13 +86,9 @@ class WorkloadFigure(Figure):
             ),
             Claim(
                 "trace-skewed", "Appendix, basic information about the workload",
-                statement="Many collections have only a few instances, and a small share of them has most.",
+                "Many collections have only a few instances, and a small share of them has most.",
                 test=f"Share of collections with at most {FEW} units, and share of all units in the largest tenth of "
-                "the collections; more than half each, our choice.",
-                findings=(
-                    Finding(f"collections of at most {FEW} units", effects.exact(few, "share"), above(0.5)),
-                    Finding("units in the largest tenth", effects.exact(float(largest), "share"), above(0.5)),
-                ),
+                "the collections; more than half each, our choice.", findings=judged(shares, above(0.5)),
             ),
         ]  # fmt: skip
 
