@@ -1,7 +1,5 @@
 """Redraws the paper: runs what is missing, judges the claims, and writes data, figures and the report."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The report: one HTML page with all figures, claims and measured effects."""
 
-from __future__ import annotations
-
 import math
 import os
 import platform
@@ -13,7 +11,7 @@ from html import escape
 from importlib.metadata import version
 from pathlib import Path
 from string import Template
-from typing import Any
+from typing import Any, Self
 
 from bilinq.lab import style
 from bilinq.lab.claims import Claim, Finding, Verdict
@@ -45,7 +43,7 @@ class About:
     facts: dict[str, str]
 
     @classmethod
-    def of(cls, options: ReportOptions, spent: Mapping[str, float], seconds: float) -> About:
+    def of(cls, options: ReportOptions, spent: Mapping[str, float], seconds: float) -> Self:
         """Return the description of a report, given the computing time of each run."""
         settings = {
             "preset": options.preset, "replications": options.count, "quick": options.quick, "seed": options.seed,

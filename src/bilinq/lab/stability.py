@@ -1,7 +1,5 @@
 """The figure of `bilinq distributed`: where small deviations grow, how rates settle, and the cost of a wrong gain."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -55,7 +53,6 @@ def draw(systems: Sequence[System], *, nodes: Nodes = "job", rounds: int = 4000)
 
 
 def _map(axes: Axes, systems: Sequence[System], nodes: Nodes) -> None:
-    """Draw growth over gain times delay, as a fraction of what the theorem for rounds allows."""
     for rule, colour in RULES:
         growth = mapped(systems, rule, nodes)
         for k in range(len(systems)):
@@ -70,7 +67,6 @@ def _map(axes: Axes, systems: Sequence[System], nodes: Nodes) -> None:
 
 
 def _settling(axes: Axes, system: System, nodes: Nodes, rounds: int) -> None:
-    """Draw the distance to the fixed point round by round."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnsafeGain)
         for part, colour in CURVES:
@@ -85,7 +81,6 @@ def _settling(axes: Axes, system: System, nodes: Nodes, rounds: int) -> None:
 
 
 def _price(axes: Axes, system: System, nodes: Nodes, rounds: int) -> None:
-    """Draw the rounds to 1 % over the gain, and where each rule becomes unstable."""
     for rule, colour in RULES:
         needed = [settling_rounds(system, system.safe_gain(part, "discrete"), nodes=nodes, rule=rule, rounds=rounds)
                   for part in WRONG]  # fmt: skip

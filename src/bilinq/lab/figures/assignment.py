@@ -130,7 +130,6 @@ class AssignmentFigure(Figure):
 
 
 def _jobs(record: Record) -> float:
-    """Return the jobs expected to arrive in a run."""
     return float(SETTING.example.arrival_rate.sum() * record.slot[-1])
 
 

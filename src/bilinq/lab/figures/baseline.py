@@ -135,13 +135,11 @@ def _known(records: Records, text: str) -> list[Record]:
 
 
 def _place(record: Record) -> dict[str, float]:
-    """Return queue and regret with the interval of the regret."""
     queue = float(record.samples["queue"].mean())
     return {"queue": queue, **effects.mean(record.samples["regret"], "regret").row()}
 
 
 def _draw_case(axes: Axes, table: Table, title: str) -> None:
-    """Draw the frontier of known rewards and a point for each policy."""
     frontier = table.where(policy=KNOWN)
     at, mean = frontier.numbers("queue"), frontier.numbers("mean")
     axes.plot(at, mean, color=style.GREY, lw=1.2, ls=style.DASHED, label=KNOWN)

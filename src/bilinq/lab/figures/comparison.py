@@ -37,12 +37,11 @@ class ComparisonFigure(Figure):
 
     def table(self, records: Records) -> Table:
         shown = self.options.preset
-        lines = {"UGDA-OL": f"{shown} UGDA-OL", "SABR": f"{shown} SABR", "rewards known": f"{shown} known"}
+        lines = {"UGDA-OL": f"{shown} UGDA-OL", "SABR": f"{shown} SABR"}
         if shown != "calibrated":
             lines |= {"UGDA-OL, per class pair": "per class", "SABR, Thompson sampling": "thompson"}
-        return curves(
-            {label: records[lines[label]] for label in style.POLICY_LOOKS if label in lines}, ("regret", "queue")
-        )
+        lines["rewards known"] = f"{shown} known"
+        return curves({label: records[name] for label, name in lines.items()}, ("regret", "queue"))
 
     def draw(self, table: Table) -> Drawing:
         figure, (_, queue) = style.lines(table, style.POLICY_LOOKS, {"regret": "Regret", "queue": "Jobs in the system"})

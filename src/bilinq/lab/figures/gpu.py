@@ -160,7 +160,6 @@ def _place(record: Record, first: Record, load: float, slots: int) -> dict[str, 
 
 
 def _speed_until(slot: int, one: Record, other: Record) -> Effect:
-    """Return the ratio of rewards collected in the first slots."""
     place = int(np.searchsorted(one.slot, slot))
     first, second = (record.paths["reward"][:, place].astype(np.float64) for record in (one, other))
     return effects.ratio(first, second, "times without features")

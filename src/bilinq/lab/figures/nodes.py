@@ -1,6 +1,6 @@
 """Allocation computed by nodes inside the scheduler: regret and queue over rounds and delays, Section 4."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -138,7 +138,6 @@ class NodesFigure(Figure):
         return [*found, (f"{_rounds(MANY)} a slot, no delay, load 0.8", "busy steep", f"busy {EXACT}")]
 
     def _allocators(self) -> dict[str, Allocator]:
-        """Return all allocators that run at the paper's load."""
         found: dict[str, Allocator] = {EXACT: Exact(), SOFT: FixedPoint(), BENT: Rounds(self._rounds()[-1], MILD)}
         pairs = [(k, d) for k in self._rounds() for d in (0, LATE)]
         pairs += [(k, d) for k in (FEW, MANY) for d in self._delays()]
@@ -167,9 +166,7 @@ class NodesFigure(Figure):
 
 def reward(records: Records, conditions: Sequence[Condition], slots: int) -> Claim:
     """Judge whether nodes earn what the exact program earns."""
-    lost = {
-        text: effects.difference(*_pair(records, one, other, "regret"), "regret") for text, one, other in conditions
-    }
+    lost = _compared(records, conditions, effects.difference, "regret", "regret")
     return Claim(
         "nodes-keep-the-reward", "Section 4",
         "Nodes that iterate with delayed messages can compute the allocation of each time step: the reward is kept.",
@@ -181,9 +178,7 @@ def reward(records: Records, conditions: Sequence[Condition], slots: int) -> Cla
 
 def queue(records: Records, conditions: Sequence[Condition], slots: int) -> Claim:
     """Judge whether nodes keep the queue."""
-    longer = {
-        text: effects.ratio(*_pair(records, one, other, "queue"), "times the exact") for text, one, other in conditions
-    }
+    longer = _compared(records, conditions, effects.ratio, "queue", "times the exact")
     return Claim(
         "nodes-keep-the-queue", "Section 4",
         "Nodes that iterate with delayed messages can compute the allocation of each time step: the queue "
@@ -208,10 +203,7 @@ def steep(records: Records, cases: Mapping[str, tuple[str, str, str]]) -> Claim:
 
 def alike(records: Records, conditions: Sequence[Condition]) -> Claim:
     """Judge whether it matters which nodes compute the allocation."""
-    ratios = {
-        text: effects.ratio(*_pair(records, one, other, "queue"), "times that of job nodes")
-        for text, one, other in conditions
-    }
+    ratios = _compared(records, conditions, effects.ratio, "queue", "times that of job nodes")
     return Claim(
         "server-nodes-do-as-well", "Section 4.2",
         "The allocation can be computed by server nodes as well as by job nodes.",
@@ -244,8 +236,15 @@ def _growth(systems: Sequence[System], rule: Rule, time: Time) -> Array:
     return np.array([growth_rate(system, system.safe_gain(PART), rule=rule, time=time) for system in systems])
 
 
-def _pair(records: Records, one: str, other: str, measure: str) -> tuple[Array, Array]:
-    return records[one].samples[measure], records[other].samples[measure]
+def _compared(
+    records: Records,
+    conditions: Sequence[Condition],
+    how: Callable[[Array, Array, str], Effect],
+    measure: str,
+    unit: str,
+) -> dict[str, Effect]:
+    samples = {name: record.samples[measure] for name, record in records.items()}
+    return {text: how(samples[one], samples[other], unit) for text, one, other in conditions}
 
 
 def _closer(records: Records, one: str, other: str, exact: str) -> Effect:
@@ -268,7 +267,6 @@ def _rounds(k: int) -> str:
 
 
 def _draw(axes: Axes, table: Table, looks: dict[str, Look], x: str) -> None:
-    """Draw curves over column `x`, and the references as horizontal lines."""
     for name, colour in REFERENCES.items():
         axes.axhline(table.where(curve=name).last(), color=colour, lw=1.2, ls=style.DASHED, label=name)
     for curve, look in looks.items():

@@ -35,19 +35,8 @@ FIXED = ("Thompson sampling", "no job served twice")
 class ScalingSweep:
     """One number that is varied at a load of 0.25, and the growth of regret that theory allows.
 
-    Attributes
-    ----------
-    name, title : str
-        The symbol, and the title of the panel.
-    values : tuple of int
-    exponent : float
-        The largest exponent with which regret may grow, up to logarithms.
-    lines : tuple of str
-        Names in `LINES`.
-    setting : callable
-        The setting for a value.
-    horizon : int
-        The number of slots, if T is not the number that is varied.
+    `name` is its symbol and `setting` returns the setting for a value. Regret may grow with `exponent`, up to logarithms.
+    The number of slots is `horizon`, if T is not the number that is varied.
     """
 
     name: str
@@ -275,7 +264,6 @@ def _full(line: str) -> str:
 
 
 def _draw_sweep(axes: Axes, table: Table, sweep: ScalingSweep) -> None:
-    """Draw the lines of one sweep on log axes, their slopes at the right."""
     points = Table([row for row in table.rows if "x" in row])
     for policy in points.distinct("policy"):
         style.curve(axes, points.where(policy=policy), LOOKS[str(policy)], _full(str(policy)), x="x")
@@ -300,7 +288,6 @@ def _write_slopes(axes: Axes, table: Table, points: Table) -> None:
 
 
 def _plus_minus(slope: Table) -> str:
-    """Return a slope with half the width of its interval."""
     row = slope.rows[0]
     half = (row["high"] - row["low"]) / 2
     return f"{row['mean']:.2f} ± {half:.2f}".replace("-", MINUS) if half >= 0.0 else "?"

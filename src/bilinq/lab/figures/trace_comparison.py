@@ -53,12 +53,11 @@ class TraceComparisonFigure(Figure):
 
     def table(self, records: Records) -> Table:
         shown = self.options.preset
-        lines = {"UGDA-OL": f"{shown} UGDA-OL", "SABR": f"{shown} SABR", "rewards known": "known"}
+        lines = {"UGDA-OL": f"{shown} UGDA-OL", "SABR": f"{shown} SABR"}
         if shown != "calibrated":
             lines |= {"UGDA-OL, per class pair": "calibrated UGDA-OL", "SABR, Thompson sampling": "calibrated SABR"}
-        return curves(
-            {label: records[lines[label]] for label in style.POLICY_LOOKS if label in lines}, ("reward", "queue")
-        )
+        lines["rewards known"] = "known"
+        return curves({label: records[name] for label, name in lines.items()}, ("reward", "queue"))
 
     def draw(self, table: Table) -> Drawing:
         titles = {"reward": "Cumulative reward", "queue": "Collections in the system"}
@@ -111,7 +110,6 @@ class TraceComparisonFigure(Figure):
         return ("published", "calibrated") if text == MODEL else ("published",)
 
     def _pairs(self, records: Records) -> dict[str, tuple[Record, Record]]:
-        """Return SABR and UGDA-OL under each condition."""
         pairs = {p.text: (records[f"{name} SABR"], records[f"{name} UGDA-OL"]) for name, p in PRESETS.items()}
         for text in self._others():
             for name in self._presets(text):

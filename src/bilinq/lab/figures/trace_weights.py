@@ -83,7 +83,6 @@ class TraceWeightsFigure(Figure):
 
 
 def _pairs(records: Records) -> dict[str, tuple[Record, Record]]:
-    """Return W-SABR and SABR under each condition."""
     both = f"V = {number(TRACE.V(COSTS))} and {number(TRACE.V())}"
     pairs = {}
     for name, preset in PRESETS.items():

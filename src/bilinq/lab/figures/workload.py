@@ -102,6 +102,5 @@ def _counted(condition: str, found: int, stated: int) -> Finding:
 
 
 def _mark_window(axes: Axes) -> None:
-    """Mark the end of the window that the paper's text names."""
     axes.axvline(STATED_UNTIL, color=style.GREY, lw=1.2, ls=style.DASHED)
     axes.text(STATED_UNTIL - 60, 4, f"{number(STATED_UNTIL)} s", ha="right", color=style.GREY)
