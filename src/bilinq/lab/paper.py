@@ -20,17 +20,7 @@ from bilinq.lab.report import About, Drawn
 
 @dataclass(frozen=True)
 class Paper:
-    """The result of `redraw`.
-
-    Attributes
-    ----------
-    out : Path
-        The folder with `report.html`, `claims.json`, `data`, `figures` and `runs`.
-    figures : tuple of str
-        Their names.
-    claims : tuple of Claim
-    seconds : float
-    """
+    """The result of `redraw`: names of figures, claims, and `out` with report.html, claims.json, data, figures and runs."""
 
     out: Path
     figures: tuple[str, ...]
@@ -69,15 +59,10 @@ def redraw(
 
     Parameters
     ----------
-    workers : int, optional
-        Processes; the default is one for each core, and with 1 everything runs in this process. With more, a script must
-        guard its own start with ``if __name__ == "__main__":``, as for all of `multiprocessing`.
     progress : callable, optional
         Called with the slots done and in all, where each replication counts.
-    engine : {"processes", "ray"}
-        Where the simulations run: here, or on a Ray cluster. The results are the same, bit for bit.
-    address : str, optional
-        Of the Ray cluster, host:port or "auto"; the default is a private Ray on this machine.
+    engine, workers, address
+        Where the simulations run, see `bilinq.experiments.start_workers`. The results are the same, bit for bit.
 
     Raises
     ------

@@ -11,7 +11,7 @@ from bilinq.lab.claims import Claim, above, between, judged
 from bilinq.lab.effects import number
 from bilinq.lab.figure import Figure, Records, Table
 from bilinq.lab.presets import published
-from bilinq.lab.style import Axes, Drawing, Look
+from bilinq.lab.style import Drawing, Look
 
 SETTING = Synthetic()
 STEPS = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
@@ -69,7 +69,9 @@ class AssignmentFigure(Figure):
         for axes, (measure, title) in zip(panels, MEASURES.items(), strict=True):
             for kind, (_, _, look) in KINDS.items():
                 style.curve(axes, table.where(assignment=kind, measure=measure), look, kind, x="V")
-            _log_axis(axes, list(self._values().values()))
+            axes.set_xscale("log")
+            axes.set_xticks(list(self._values().values()), [number(round(V, 1)) for V in self._values().values()])
+            axes.xaxis.set_minor_locator(NullLocator())
             style.label(axes, title, x="V")
         panels[0].axhline(0.0, color=style.GREY, lw=1.2, ls=style.DASHED)
         oracle = table.where(assignment="oracle").last()
@@ -135,9 +137,3 @@ def _jobs(record: Record) -> float:
 
 def _measured(record: Record, measure: str) -> effects.Effect:
     return effects.mean(record.samples["observed"] / _jobs(record) if measure == "paid" else record.samples[measure])
-
-
-def _log_axis(axes: Axes, values: list[float]) -> None:
-    axes.set_xscale("log")
-    axes.set_xticks(values, [number(round(V, 1)) for V in values])
-    axes.xaxis.set_minor_locator(NullLocator())

@@ -35,15 +35,13 @@ LOOKS = {
     "Thompson sampling": Look(style.BLUE, marker="o"),
     MATCHED: Look(style.PINK, marker="o"),
     "bound": Look(style.ORANGE, dashed=True),
-}
-TITLES = {"queue": "(a) Highest mean queue", "holding cost": "(b) Holding cost", "regret": "(c) Regret"}
-OTHERS = {
     "large V": Look(style.BLUE, marker="o"),
     "small V": Look(style.SKY, marker="o"),
     "queue": Look(style.INK, marker="o"),
     "holding cost": Look(style.INK, marker="s"),
     "regret": Look(style.INK, marker="^"),
 }
+TITLES = {"queue": "(a) Highest mean queue", "holding cost": "(b) Holding cost", "regret": "(c) Regret"}
 
 
 class BoundsFigure(Figure):
@@ -203,10 +201,10 @@ def _draw_over_time(axes: Axes, table: Table) -> None:
 def _draw_over_slack(axes: Axes, table: Table) -> None:
     measured, bound = table.where(measure="slack"), table.where(measure="slack bound")
     for name, V in slack_grid().items():
-        style.curve(axes, measured.where(line=name), OTHERS[name], x="inverse")
+        style.curve(axes, measured.where(line=name), LOOKS[name], x="inverse")
         style.curve(axes, bound.where(line=name), LOOKS["bound"], x="inverse")
         end = measured.where(line=name).last()
-        _name_curve(axes, f"V = {number(V)}", SLACKS[-1] ** -1, end, (-1, -15), OTHERS[name])
+        _name_curve(axes, f"V = {number(V)}", SLACKS[-1] ** -1, end, (-1, -15), LOOKS[name])
     log_axis(axes, "x", measured.numbers("inverse"))
     log_axis(axes, "y", np.concatenate([measured.numbers("mean"), bound.numbers("mean")]), room=1.5)
     style.label(axes, "(e) Queue over 1 / slack", x="1 / slack")
@@ -216,9 +214,9 @@ def _draw_ratios(axes: Axes, table: Table) -> None:
     shown = Table([row for row in table.rows if row["mean"] > 0])
     for line in TITLES:
         mine = shown.where(line=line)
-        style.curve(axes, mine, OTHERS[line], x="V")
+        style.curve(axes, mine, LOOKS[line], x="V")
         for row in mine.rows[:1]:
-            _name_curve(axes, line.split()[-1], row["V"], row["mean"], (0, 6), OTHERS[line])
+            _name_curve(axes, line.split()[-1], row["V"], row["mean"], (0, 6), LOOKS[line])
     log_axis(axes, "x", table.numbers("V"))
     log_axis(axes, "y", np.append(shown.numbers("mean"), 1.0), room=2.0)
     style.label(axes, "(f) Bound over measured", x="V")

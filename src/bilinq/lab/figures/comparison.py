@@ -69,7 +69,9 @@ class ComparisonFigure(Figure):
             for name, (one, other) in pairs.items()
         }
         for name, preset in PRESETS.items():
-            final[f"{preset.text}, at an equal queue"] = _at_equal_queue(records, name)
+            sabr = [record for key, record in records.items() if key.startswith(f"{name} SABR")]
+            equal = effects.gap_at_equal_queue(sabr, records[f"{name} UGDA-OL"], "regret")
+            final[f"{preset.text}, at an equal queue"] = equal
         worst = {name: _worst(*pair) for name, pair in pairs.items()}
         return [
             Claim(
@@ -99,12 +101,6 @@ class ComparisonFigure(Figure):
         middle = number(order(SETTING.example, self.slots))
         pairs[f"the paper's radius, V = {middle}"] = (records["order SABR"], records["order UGDA-OL"])
         return pairs
-
-
-def _at_equal_queue(records: Records, name: str) -> Effect:
-    """Return SABR's regret less UGDA-OL's at UGDA-OL's queue."""
-    sabr = [records[f"{name} SABR"], *(records[f"{name} SABR x{step}"] for step in STEPS)]
-    return effects.gap_at_equal_queue(sabr, records[f"{name} UGDA-OL"], "regret")
 
 
 def _worst(one: Record, other: Record) -> Effect:

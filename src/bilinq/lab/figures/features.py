@@ -75,8 +75,7 @@ class FeaturesFigure(Figure):
         return [
             Claim(
                 "trace-bilinear", "Appendix, connection to the cluster trace",
-                "Inverse CPI depends on collection and machine in a way that bilinear feature interactions "
-                "approximate.",
+                "Inverse CPI depends on collection and machine in a way that bilinear feature interactions approximate.",
                 test="Share of the variance of the pairs' mean 1/CPI that the bilinear model explains, least squares, "
                 f"every pair with the same weight; at least {MOST:.0%}, our choice. Exact numbers, no interval.",
                 findings=judged({text: effects.exact(r, "of the variance") for text, r in found.items()}, above(MOST)),

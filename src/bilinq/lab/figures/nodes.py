@@ -220,20 +220,18 @@ def stable(systems: int) -> Claim:
         ("steps scaled by the rate, in rounds", "scaled", "discrete"),
     ]
     drawn = [System.synthetic(seed=seed) for seed in range(systems)]
-    growth = {text: effects.mean(_growth(drawn, rule, time), "growth a unit of time") for text, rule, time in rules}
+    growth = {}
+    for text, rule, time in rules:
+        rates = [growth_rate(system, system.safe_gain(PART), rule=rule, time=time) for system in drawn]
+        growth[text] = effects.mean(np.array(rates), "growth a unit of time")
     return Claim(
         "stable-under-the-condition", "Theorem 4.1",
         "If every gain times its round trip is below a constant, small deviations from the fixed point die out.",
         test=f"Growth rate of small deviations at {PART:g} of the theorem's gains, {systems} random 4 x 3 systems "
         "with delays of 1 to 5.", findings=judged(growth, below(0.0)),
         note="The proof linearises an update whose steps are scaled by the rate itself; the printed update lacks this "
-        "factor. The theorem is about continuous time; rounds need smaller gains, Eq. (40), which the nodes above "
-        "use.",
+        "factor. The theorem is about continuous time; rounds need smaller gains, Eq. (40), which the nodes above use.",
     )  # fmt: skip
-
-
-def _growth(systems: Sequence[System], rule: Rule, time: Time) -> Array:
-    return np.array([growth_rate(system, system.safe_gain(PART), rule=rule, time=time) for system in systems])
 
 
 def _compared(

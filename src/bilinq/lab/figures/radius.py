@@ -9,7 +9,7 @@ from bilinq.experiments import PlannedRun, Record, Synthetic
 from bilinq.experiments.settings import SEED_STEP
 from bilinq.lab import effects, style
 from bilinq.lab.claims import Claim, above, below, judged
-from bilinq.lab.effects import Effect, learnt, number, price, price_gap
+from bilinq.lab.effects import learnt, number, price, price_gap
 from bilinq.lab.figure import Figure, Records, Table
 from bilinq.lab.presets import published
 from bilinq.lab.style import Axes, Drawing, Look
@@ -27,6 +27,8 @@ STEPS = (0.5, 0.7, 1.0, 1.4)
 LEAST = 0.1
 """Share of the gap between no learning and known rewards that a policy must close to count as learning."""
 LONG = 5000
+"""Slots of the longer runs."""
+LONG_STEPS = {"no learning": (1.0,), "printed radius": (1.0,), "rewards known": (0.3, 0.5, 1.0)}
 WATCHED, FEW = 20, 20
 """Replications whose indices are recorded, and replications of the longer runs, at most."""
 
@@ -63,8 +65,7 @@ class RadiusFigure(Figure):
             for name, make in POLICIES.items()
             for step in STEPS
         }
-        long = {"no learning": (1.0,), "printed radius": (1.0,), "rewards known": (0.3, 0.5, 1.0)}
-        for name, steps in long.items():
+        for name, steps in LONG_STEPS.items():
             for step in steps:
                 runs[f"long {name} x{step}"] = self.options.run(SETTING, POLICIES[name](step * V), slots, most=FEW)
         return runs
@@ -114,7 +115,8 @@ class RadiusFigure(Figure):
         known, blind = _at_all_V(records, "rewards known"), _at_all_V(records, "no learning")
         guess, learners = _at_all_V(records, "no exploration"), {x: _at_all_V(records, x) for x in COLOURS}
         shares = {f"{x}, T = {self.slots}": learnt(mine, blind, known, QUEUE) for x, mine in learners.items()}
-        shares[f"printed radius, T = {self._long():,}"] = _learnt_long(records)
+        nothing, printed, ideal = ([records[f"long {x} x{step}"] for step in LONG_STEPS[x]] for x in LONG_STEPS)
+        shares[f"printed radius, T = {self._long():,}"] = learnt(printed, nothing, ideal)
         gaps = {f"{x}, T = {self.slots}": price_gap(mine, guess, known, QUEUE) for x, mine in learners.items()}
         return [
             Claim(
@@ -188,8 +190,3 @@ def _draw_dots(axes: Axes, table: Table, title: str) -> None:
 
 def _at_all_V(records: Records, name: str) -> list[Record]:
     return [records[f"{name} x{step}"] for step in STEPS]
-
-
-def _learnt_long(records: Records) -> Effect:
-    known = [record for name, record in records.items() if name.startswith("long rewards known")]
-    return learnt([records["long printed radius x1.0"]], [records["long no learning x1.0"]], known)

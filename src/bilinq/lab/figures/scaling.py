@@ -114,12 +114,9 @@ class ScalingFigure(Figure):
         for name, sweep in self._sweeps.items():
             values, highest = sweep.values, 0.0
             for line in sweep.lines:
-                found = [effects.mean(records[_name(sweep, line, value)].samples["regret"]) for value in values]
-                highest = max(highest, found[0].value)
-                rows += [
-                    {"sweep": name, "policy": line, "x": value, **mean.row()}
-                    for value, mean in zip(values, found, strict=True)
-                ]
+                found = {value: effects.mean(records[_name(sweep, line, value)].samples["regret"]) for value in values}
+                highest = max(highest, found[values[0]].value)
+                rows += [{"sweep": name, "policy": line, "x": value, **mean.row()} for value, mean in found.items()]
                 rows.append({"sweep": name, "policy": line, "slope_of": name, **self._slope(records, name, line).row()})
             for value in values:
                 y = 1.3 * highest * (value / values[0]) ** sweep.exponent

@@ -3,7 +3,7 @@
 from bilinq.experiments import PlannedRun, Record
 from bilinq.lab import effects, style
 from bilinq.lab.claims import Claim, above, between, judged
-from bilinq.lab.effects import Effect, number
+from bilinq.lab.effects import number
 from bilinq.lab.figure import Figure, Records, Table, curves
 from bilinq.lab.presets import PRESETS
 from bilinq.lab.style import Drawing
@@ -85,7 +85,9 @@ class TraceComparisonFigure(Figure):
             rewards[condition] = effects.difference(sabr.samples["reward"], ugda.samples["reward"], "reward")
             queues[condition] = effects.ratio(sabr.samples["queue"], ugda.samples["queue"], "times UGDA-OL's")
         for name, preset in PRESETS.items():
-            rewards[f"{preset.text}, at UGDA-OL's queue"] = _at_equal_queue(records, name)
+            several = [record for key, record in records.items() if key.startswith(f"{name} SABR")]
+            equal = effects.gap_at_equal_queue(several, records[f"{name} UGDA-OL"], "reward")
+            rewards[f"{preset.text}, at UGDA-OL's queue"] = equal
         return [
             Claim(
                 "trace-reward-above-ugda", "Appendix, real-world data",
@@ -119,9 +121,3 @@ class TraceComparisonFigure(Figure):
 
     def _others(self) -> dict[str, Trace]:
         return self.options.pick(OTHERS, quick={MODEL: OTHERS[MODEL]})
-
-
-def _at_equal_queue(records: Records, name: str) -> Effect:
-    """Return SABR's reward less UGDA-OL's at UGDA-OL's queue."""
-    sabr = [records[f"{name} SABR"], *(record for key, record in records.items() if key.startswith(f"{name} SABR x"))]
-    return effects.gap_at_equal_queue(sabr, records[f"{name} UGDA-OL"], "reward")

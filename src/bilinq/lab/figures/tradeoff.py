@@ -57,6 +57,8 @@ SCENES = {
     "c": Scene("load 0.5, no job served twice", Synthetic(traffic=2.0, law="poisson"), SINGLE),
 }
 """By the letter of the panel."""
+LINES = [(key, policy, f"{scene.text}, {policy}") for key, scene in SCENES.items() for policy in scene.policies]
+"""Scene, policy, and how findings name them."""
 
 
 class TradeoffFigure(Figure):
@@ -77,13 +79,12 @@ class TradeoffFigure(Figure):
 
     def table(self, records: Records) -> Table:
         rows = []
-        for key, scene in SCENES.items():
-            for policy in scene.policies:
-                for step, V in self._grid(key).items():
-                    record = records[_name(key, policy, step)]
-                    queues = {"queue": float(record.samples["queue"].mean()), "late_queue": float(_late(record).mean())}
-                    cells = {"scene": key, "policy": policy, "V": V, "rule": step if step in RULES else ""}
-                    rows.append(cells | queues | effects.mean(record.samples["regret"]).row())
+        for key, policy, _ in LINES:
+            for step, V in self._grid(key).items():
+                record = records[_name(key, policy, step)]
+                queues = {"queue": float(record.samples["queue"].mean()), "late_queue": float(_late(record).mean())}
+                cells = {"scene": key, "policy": policy, "V": V, "rule": step if step in RULES else ""}
+                rows.append(cells | queues | effects.mean(record.samples["regret"]).row())
         return Table(rows)
 
     def draw(self, table: Table) -> Drawing:
@@ -118,11 +119,7 @@ class TradeoffFigure(Figure):
         return [self._queue_claim(records), self._regret_claim(records), self._rule_claim(records)]
 
     def _queue_claim(self, records: Records) -> Claim:
-        growth = {
-            f"{SCENES[key].text}, {policy}": self._growth(records, key, policy)
-            for key in ("a", "c")
-            for policy in SCENES[key].policies
-        }
+        growth = {text: self._growth(records, key, policy) for key, policy, text in LINES if key != "b"}
         return Claim(
             "queue-linear-in-V", "Theorem 3.4", "The queue grows with V, at most linearly.",
             test=f"Slope of log mean queue, last quarter of {self.slots} slots, over log V from an eighth to twice "
@@ -136,10 +133,9 @@ class TradeoffFigure(Figure):
             "1/8 of sqrt(I T) to all of it": (f"{SMALL:g}", "V = sqrt(I T)"),
         }
         changes = {
-            f"{scene.text}, {policy}, V from {text}": _change(records, key, policy, *ends)
-            for key, scene in SCENES.items()
-            for policy in scene.policies
-            for text, ends in ranges.items()
+            f"{text}, V from {span}": _change(records, key, policy, *ends)
+            for key, policy, text in LINES
+            for span, ends in ranges.items()
         }
         return Claim(
             "V-lowers-regret", "Remark 3.6, Corollary 3.2",
@@ -153,11 +149,7 @@ class TradeoffFigure(Figure):
 
     def _rule_claim(self, records: Records) -> Claim:
         ends = "V = sqrt(I T)", "V at the least bound"
-        changes = {
-            f"{scene.text}, {policy}": _change(records, key, policy, *ends)
-            for key, scene in SCENES.items()
-            for policy in scene.policies
-        }
+        changes = {text: _change(records, key, policy, *ends) for key, policy, text in LINES}
         least, usual = (number(rule(Synthetic().example, self.slots)) for rule in (least_bound, order))
         return Claim(
             "least-bound-V-is-good", "Section 5.1", "Minimising the regret bound over V is a good way to choose V.",

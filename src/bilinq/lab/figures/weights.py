@@ -124,10 +124,9 @@ class WeightsFigure(Figure):
         for name, preset in PRESETS.items():
             sabr, weighted = records[f"{name} SABR"], records[f"{name} W-SABR"]
             expensive, cheap, same = _group(weighted, EXPENSIVE), _group(weighted, CHEAP), _group(sabr, EXPENSIVE)
-            found[f"{preset.text}, against low-cost classes"] = effects.ratio(expensive, cheap, "times theirs")
-            found[f"{preset.text}, against the same classes under SABR"] = effects.ratio(
-                expensive, same, "times theirs"
-            )
+            theirs = {"low-cost classes": cheap, "the same classes under SABR": same}
+            for text, queue in theirs.items():
+                found[f"{preset.text}, against {text}"] = effects.ratio(expensive, queue, "times theirs")
         return Claim(
             "weights-shorter-queues", "Section 5.2, Figure 4 (c)",
             "W-SABR keeps the queues of high-cost classes short.",

@@ -7,7 +7,7 @@ from bilinq.lab import effects, style
 from bilinq.lab.claims import Claim, Finding, above, between, judged
 from bilinq.lab.effects import number
 from bilinq.lab.figure import Figure, Records, Table
-from bilinq.lab.style import Axes, Drawing
+from bilinq.lab.style import Drawing
 from bilinq.lab.trace import Trace
 from bilinq.traces import Digest
 
@@ -37,7 +37,8 @@ class WorkloadFigure(Figure):
         figure, (left, right) = style.panels()
         arrived, sizes = table.where(measure="arrived"), table.where(measure="at least")
         left.step(arrived.numbers("second"), arrived.numbers("mean"), where="post", color=style.BLUE, lw=2.0)
-        _mark_window(left)
+        left.axvline(STATED_UNTIL, color=style.GREY, lw=1.2, ls=style.DASHED)
+        left.text(STATED_UNTIL - 60, 4, f"{number(STATED_UNTIL)} s", ha="right", color=style.GREY)
         left.set_ylim(bottom=0.0)
         left.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         style.label(left, "Collections queued so far", x="second of the trace")
@@ -99,8 +100,3 @@ def _units(digest: Digest) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 def _counted(condition: str, found: int, stated: int) -> Finding:
     return Finding(condition, effects.exact(found, "counted"), between(stated, stated))
-
-
-def _mark_window(axes: Axes) -> None:
-    axes.axvline(STATED_UNTIL, color=style.GREY, lw=1.2, ls=style.DASHED)
-    axes.text(STATED_UNTIL - 60, 4, f"{number(STATED_UNTIL)} s", ha="right", color=style.GREY)
