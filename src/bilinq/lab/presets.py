@@ -42,16 +42,8 @@ def order(problem: Problem, slots: int, weight: Weight = None) -> float:
 class Preset:
     """The settings of SABR, W-SABR and UGDA-OL.
 
-    Attributes
-    ----------
-    name, text, detail : str
-        The name on the command line, and what it means: in a few words, and exactly.
-    V : callable
-        V(problem, slots, weight).
-    radius : str or None
-        SABR's confidence radius; None is Thompson sampling.
-    learning : str
-        How UGDA-OL keeps its indices.
+    `text` and `detail` say what the name on the command line means: in a few words, and exactly. `radius` is SABR's
+    confidence radius, or None for Thompson sampling; `learning` is how UGDA-OL keeps its indices.
     """
 
     name: str

@@ -8,11 +8,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import matplotlib as mpl
 import numpy as np
-from matplotlib.axes import Axes
+from matplotlib.axes import Axes as Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
@@ -21,6 +21,9 @@ from bilinq.lab.effects import number
 if TYPE_CHECKING:
     from bilinq.arrays import Array
     from bilinq.lab.figure import Table
+
+Drawing: TypeAlias = Figure
+"""A figure of Matplotlib; a `Figure` of the lab makes one."""
 
 BLUE, ORANGE, GREEN = "#0072b2", "#d55e00", "#009e73"
 SKY, AMBER, PINK = "#56b4e9", "#e69f00", "#cc79a7"
