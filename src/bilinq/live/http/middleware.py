@@ -12,20 +12,8 @@ from msgspec import json
 
 from bilinq.errors import BadInput, Busy, Conflict, NoKey, NotAllowed, NotFound, Stale, Unavailable
 from bilinq.live import tracing
-from bilinq.live.http.asgi import (
-    App,
-    BadJson,
-    Gone,
-    Message,
-    NoSuchPath,
-    Receive,
-    Scope,
-    Send,
-    TooLarge,
-    WrongMethod,
-    WrongType,
-    respond,
-)
+from bilinq.live.http import asgi
+from bilinq.live.http.asgi import App, Message, Receive, Scope, Send, respond
 from bilinq.live.logs import REQUEST
 from bilinq.live.wire.messages import ProblemDetails
 
@@ -64,7 +52,6 @@ class Headers:
         self.numbers = count(1)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Respond to one request."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -96,16 +83,16 @@ def _method(scope: Scope) -> str:
 
 
 TABLE: dict[type[Exception], tuple[int, str, str]] = {
-    BadJson: (400, "bad-json", "The body is not JSON"),
+    asgi.BadJson: (400, "bad-json", "The body is not JSON"),
     NoKey: (401, "no-key", "A valid key is needed"),
     NotAllowed: (403, "not-allowed", "The key does not allow this"),
-    NoSuchPath: (404, "no-such-path", "There is nothing here"),
+    asgi.NoSuchPath: (404, "no-such-path", "There is nothing here"),
     NotFound: (404, "not-known", "Not found"),
-    WrongMethod: (405, "wrong-method", "The path does not support this method"),
+    asgi.WrongMethod: (405, "wrong-method", "The path does not support this method"),
     Stale: (409, "stale", "The lease has ended"),
     Conflict: (409, "clash", "This conflicts with what is stored"),
-    TooLarge: (413, "too-large", "The body is too large"),
-    WrongType: (415, "wrong-type", "The body must be JSON"),
+    asgi.TooLarge: (413, "too-large", "The body is too large"),
+    asgi.WrongType: (415, "wrong-type", "The body must be JSON"),
     BadInput: (422, "bad-input", "The request breaks a rule"),
     Busy: (429, "busy", "Too many requests or too many waiting jobs"),
     Unavailable: (503, "away", "The service is unavailable"),
@@ -127,10 +114,9 @@ class Problems:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Respond to one request."""
         try:
             await self.app(scope, receive, send)
-        except Gone:
+        except asgi.Gone:
             log.debug("client disconnected", extra={"request": scope.get("request"), "path": scope["path"]})
         except Exception as error:
             problem = describe(error, scope.get("request"))
@@ -160,11 +146,11 @@ def headers_of(error: Exception) -> list[tuple[bytes, bytes]]:
     """Return the headers that belong to `error`."""
     if isinstance(error, NoKey):
         return [(b"www-authenticate", b'Bearer realm="bilinq"')]
-    if isinstance(error, WrongMethod):
+    if isinstance(error, asgi.WrongMethod):
         return [(b"allow", error.allowed.encode())]
     if isinstance(error, Busy | Unavailable):
         return [(b"retry-after", str(max(1, math.ceil(error.retry_after))).encode())]
-    if isinstance(error, TooLarge):
+    if isinstance(error, asgi.TooLarge):
         return [(b"connection", b"close")]  # the rest of the body is not read
     return []
 
@@ -208,7 +194,6 @@ class Traced:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Respond to one request."""
         method = scope["method"]
         with tracing.request_span(method, scope["request"], scope["headers"]) as span:
 
