@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
 
 def backup(
-    out: Annotated[Path, Option(help="New file for the backup; only its owner may read it.")],
-    database: Database = None,
+    out: Annotated[Path, Option(help="New file for the backup; only its owner may read it.")], database: Database = None
 ) -> None:
     """Copy a SQLite database, also while a service uses it.
 

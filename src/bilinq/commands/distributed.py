@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 from typer import Option
 
-from bilinq.commands.shared import Json, print_json, whole_numbers
+from bilinq.commands.shared import Address, Json, print_json, whole_numbers
 from bilinq.errors import BadInput
 
 if TYPE_CHECKING:
@@ -44,13 +44,8 @@ def distributed(
     shards: Annotated[
         str, Option(help="With ray: number of actors in total, or for job nodes and for server nodes: 8 or 6,2.")
     ] = "8",
-    tolerance: Annotated[
-        float, Option(help="With ray: the gap to reach; 0.01 is the same as 1 % less for all.")
-    ] = 0.01,
-    address: Annotated[
-        str | None,
-        Option(help="Address of a Ray cluster, host:port or auto. [default: start Ray on this machine]"),
-    ] = None,
+    tolerance: Annotated[float, Option(help="With ray: the gap to reach; 0.01 equals 1 % less for all.")] = 0.01,
+    address: Address = None,
     json: Json = False,
 ) -> None:
     """Survey gains for nodes that compute an allocation.

@@ -81,13 +81,7 @@ def list_keys(database: Database = None, url: Url = None, key: Key = None, json:
 
 
 @app.command()
-def revoke(
-    prefix: Prefix,
-    database: Database = None,
-    url: Url = None,
-    key: Key = None,
-    json: Json = False,
-) -> None:
+def revoke(prefix: Prefix, database: Database = None, url: Url = None, key: Key = None, json: Json = False) -> None:
     """Revoke a key at once and for good."""
     import time
 

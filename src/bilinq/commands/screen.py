@@ -223,11 +223,7 @@ def summary(view: View, now: Sample, width: int, plain: bool) -> Table:
     table.columns[3].justify = "left"
     target = view.layout.target_wait if view.layout is not None else None
     room = min(max(width - 52, 5), 20)
-    waits = (
-        ("wait, median", now.wait_p50),
-        ("wait, 90 %", now.wait_p90),
-        ("wait, 99 %", now.wait_p99),
-    )
+    waits = (("wait, median", now.wait_p50), ("wait, 90 %", now.wait_p90), ("wait, 99 %", now.wait_p99))
     for name, wait in waits:
         part = None if wait is None or not target else wait / target
         style = "" if part is None else "green" if part <= 1.0 else "yellow" if part <= 2.0 else "red"

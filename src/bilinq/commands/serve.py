@@ -24,12 +24,8 @@ OPPOSITE = {"work_conserving": "may-idle"}
 
 def serve(
     config: Annotated[Path | None, Option(help="TOML file with settings and classes.")] = None,
-    demo: Annotated[
-        bool, Option("--demo", help="Simulate jobs and workers to watch the service; on this computer only.")
-    ] = False,
-    fleet: Annotated[
-        str | None, Option(help="Fleet of the demo: gpus, paper, or trace for Google's. [default: gpus]")
-    ] = None,
+    demo: Annotated[bool, Option("--demo", help="Simulate jobs and workers, on this computer only.")] = False,
+    fleet: Annotated[str | None, Option(help="Demo fleet: gpus, paper, or trace for Google's. [default: gpus]")] = None,
     baseline: Annotated[
         bool | None,
         Option("--baseline/--no-baseline", help="In the demo, also run first come, first served as a baseline."),

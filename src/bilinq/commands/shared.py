@@ -14,10 +14,15 @@ INTERRUPTED = 130
 
 Json = Annotated[bool, Option("--json", help="Print JSON instead of text.")]
 Database = Annotated[
-    str | None,
-    Option(help="sqlite:///FILE or postgresql://... [default: BILINQ_DATABASE, or sqlite:///bilinq.db]"),
+    str | None, Option(help="sqlite:///FILE or postgresql://... [default: BILINQ_DATABASE, or sqlite:///bilinq.db]")
 ]
 Url = Annotated[str | None, Option(help="Address of the service. [default: BILINQ_URL, or http://127.0.0.1:8000]")]
+
+Workers = Annotated[int | None, Option(help="Number of processes. [default: one per core]")]
+Engine = Annotated[str, Option(help="processes, or ray for a Ray cluster.")]
+Address = Annotated[
+    str | None, Option(help="Address of a Ray cluster, host:port or auto. [default: start Ray on this machine]")
+]
 
 EXTRAS = {
     "httpx": "live", "httptools": "live", "uvicorn": "live", "uvloop": "live", "psycopg": "postgres",

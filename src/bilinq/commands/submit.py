@@ -29,21 +29,13 @@ NOT_DONE = 1
 def submit(
     job_class: Annotated[str, Argument(metavar="CLASS", help="Class of the jobs.")],
     payload: Annotated[str | None, Option(help="JSON for the worker, or - for standard input. [default: null]")] = None,
-    lines: Annotated[
-        str | None, Option(help="File with one JSON payload per line, one job each, or - for standard input.")
-    ] = None,
+    lines: Annotated[str | None, Option(help="File of JSON payloads, one job per line; - is standard input.")] = None,
     count: Annotated[int, Option(help="Number of jobs with this payload.")] = 1,
     units: Annotated[int, Option(help="Number of services that each job needs.")] = 1,
-    once: Annotated[
-        str | None, Option(help="Name of this submission: running the command again with it adds no jobs.")
-    ] = None,
-    wait: Annotated[
-        float | None, Option(help="Wait up to this many seconds for the jobs to end, and print their results.")
-    ] = None,
+    once: Annotated[str | None, Option(help="Name of this submission: running it again adds no jobs.")] = None,
+    wait: Annotated[float | None, Option(help="Seconds to wait for the jobs to end and print their results.")] = None,
     url: Url = None,
-    key: Annotated[
-        str | None, Option(help="Key with scope submit. [default: BILINQ_KEY, which hides it from other users]")
-    ] = None,
+    key: Annotated[str | None, Option(help="Key with scope submit. [default: BILINQ_KEY, hidden from others]")] = None,
     timeout: Annotated[float, Option(help="Seconds to retry while the service is busy or unavailable.")] = 30.0,
     json: Json = False,
 ) -> None:
@@ -119,8 +111,7 @@ def _send(client: Client, jobs: Sequence[NewJob], word: str) -> list[JobRef]:
     except Exception:
         if len(jobs) > 1 or refs:
             typer.echo(
-                f"{len(refs)} of {len(jobs)} jobs were submitted; add --once {word} to submit the others",
-                err=True,
+                f"{len(refs)} of {len(jobs)} jobs were submitted; add --once {word} to submit the others", err=True
             )
         raise
     return refs

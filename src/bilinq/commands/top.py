@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 
 def top(
     url: Url = None,
-    key: Annotated[
-        str | None, Option(help="Key with scope read. [default: BILINQ_KEY, which hides it from other users]")
-    ] = None,
+    key: Annotated[str | None, Option(help="Key with scope read. [default: BILINQ_KEY, hidden from others]")] = None,
     once: Annotated[
         bool,
         Option("--once", help="Print the state as plain text and exit; the default if the output is not a terminal."),
