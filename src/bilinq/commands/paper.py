@@ -1,18 +1,12 @@
 """`bilinq paper`: redraw the paper and judge its claims."""
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from typer import Argument, Option
 
 from bilinq.commands.shared import INTERRUPTED, Address, Engine, Json, Workers, print_json
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from bilinq.lab.claims import Claim
 
 
 def paper(
@@ -52,14 +46,6 @@ def paper(
         print_json(made.document())
         return
     if made.claims:
-        tables.show(_claims_table(made.claims))
+        rows = [(claim.verdict.value, claim.statement, claim.where) for claim in made.claims]
+        tables.show_rows(("verdict", "claim of the paper", "where"), rows, left=3)
     typer.echo(f"report: {made.out / 'report.html'} ({made.seconds:.0f} s)")
-
-
-def _claims_table(claims: "Sequence[Claim]") -> "Table":
-    from rich.table import Table
-
-    table = Table("verdict", "claim of the paper", "where")
-    for claim in claims:
-        table.add_row(claim.verdict.value, claim.statement, claim.where)
-    return table

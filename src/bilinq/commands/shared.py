@@ -1,14 +1,19 @@
 """What several commands share: options, exit codes, input and output, and the names of optional packages."""
 
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from typer import Option
 
 from bilinq.errors import BadInput, BilinqError
 
+if TYPE_CHECKING:
+    from bilinq.live.store import Store
+
+T = TypeVar("T")
 INTERRUPTED = 130
 """Exit code after Ctrl-C, the same as in shells."""
 
@@ -74,3 +79,20 @@ def print_structs(value: Any) -> None:
     import msgspec
 
     typer.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+
+
+def on_store(database: str | None, work: "Callable[[Store], Awaitable[T]]", *, lead: bool = False) -> T:
+    """Return the result of `work` on a database of the live service, which is closed afterwards."""
+    import asyncio
+
+    from bilinq.live.settings import load
+    from bilinq.live.store import open_store
+
+    async def run() -> T:
+        store = open_store(load(options={"database": database}).database, lead=lead)
+        try:
+            return await work(store)
+        finally:
+            await store.stop()
+
+    return asyncio.run(run())
