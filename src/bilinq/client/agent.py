@@ -202,12 +202,6 @@ class Agent:
                 await self._fail(end, text)
             batch.ends.pop()
 
-    async def _send_all(self, batch: Batch, client: AsyncClient) -> None:
-        try:
-            await self._settle(batch, await client.work(batch.ends))
-        except BadInput:
-            await self._send_each(batch)
-
     async def _send_each(self, batch: Batch) -> None:
         """Send ends one by one, so that a bad one does not affect the others."""
         while batch.ends:
@@ -230,20 +224,20 @@ class Agent:
         """Send ends of leases and remove idle servers; a job that one of them got meanwhile returns to its queue."""
         try:
             if batch.ends:
-                await self._send_all(batch, self._client.within(self._plan.leave))
+                try:
+                    await self._settle(batch, await self._client.within(self._plan.leave).work(batch.ends))
+                except BadInput:
+                    await self._send_each(batch)
             await _each(self._remove, list(batch.idle))
         except Refused as error:
-            what = (
-                f"ends of {len(batch.ends)} leases could not be sent" if batch.ends else "servers could not be removed"
-            )
-            log.error("%s: %s", what, error)
+            unsent = f"ends of {len(batch.ends)} leases could not be sent" if batch.ends else ""
+            log.error("%s: %s", unsent or "servers could not be removed", error)
 
     async def _remove(self, server: str) -> None:
         with suppress(NotFound):
             await self._client.unregister(server)
 
     async def _serve(self, lease: Lease) -> None:
-        """Run a job and keep how it ended."""
         held = HeldJob(lease)
         outcome = self._held[held] = asyncio.wrap_future(self._runner.start(held))
         beat = asyncio.create_task(self._beat(held))

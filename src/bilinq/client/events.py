@@ -72,7 +72,6 @@ def parse(lines: Iterable[str]) -> Iterator[ServerEvent]:
 def _stream(
     http: httpx.Client, link: Link, limit: int, last: str | None, seconds: float | None
 ) -> Iterator[ServerEvent]:
-    """Yield the events of one connection."""
     query: dict[str, str] = {"limit": str(limit)}
     if seconds is not None:
         query["seconds"] = f"{seconds:g}"

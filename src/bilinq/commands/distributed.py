@@ -73,7 +73,6 @@ def distributed(
 
 
 def _facts(system: System, nodes: Nodes) -> dict[str, float]:
-    """Return figures of the system, which do not depend on the gain."""
     from bilinq.distributed import boundary, shortfall
 
     facts = {"residual": float(system.equilibrium.residual), "shortfall": float(shortfall(system))}

@@ -169,7 +169,6 @@ class Picture:
         self.view, self.whole = view, whole
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Draw."""
         with self.view.lock:
             parts = self._parts(options.max_width, options.height or console.height, options.ascii_only)
         yield from parts
@@ -299,7 +298,6 @@ def leases(view: View, rows: int) -> Table:
 
 
 def _with_rest(table: Table, *rest: int) -> RenderableType:
-    """Return a table with a line that counts what is not shown."""
     kinds = ("job classes", "server classes")
     left: Iterable[str] = (f"{many} more {kind}" for many, kind in zip(rest, kinds, strict=False) if many > 0)
     line = " and ".join(left)

@@ -67,7 +67,6 @@ def submit(
 
 @contextmanager
 def _message_if_slow(text: str) -> Iterator[None]:
-    """Print a message if the block takes long."""
     import threading
 
     timer = threading.Timer(SLOW, typer.echo, (text,), {"err": True})
@@ -86,13 +85,11 @@ def _payload(text: str | None) -> Raw | None:
 
 
 def _lines(source: str) -> list[Raw]:
-    """Return the payloads in a file, without blank lines."""
     numbered = enumerate(read_text(source).splitlines(), 1)
     return [_checked(f"{source_name(source)}, line {k}", line) for k, line in numbered if line.strip()]
 
 
 def _checked(name: str, text: str) -> Raw:
-    """Return a text unchanged if it is JSON."""
     import msgspec
 
     try:
@@ -118,7 +115,6 @@ def _send(client: Client, jobs: Sequence[NewJob], word: str) -> list[JobRef]:
 
 
 def _batches(jobs: Sequence[NewJob]) -> Iterator[list[NewJob]]:
-    """Yield the jobs in batches that the service accepts."""
     from bilinq.live.wire.messages import BATCH
 
     batch: list[NewJob] = []
@@ -135,7 +131,6 @@ def _batches(jobs: Sequence[NewJob]) -> Iterator[list[NewJob]]:
 
 
 def _wait(client: Client, refs: Sequence[JobRef], seconds: float) -> list[Job]:
-    """Return the jobs when all have ended or the time is over."""
     import time
 
     end = time.monotonic() + seconds
@@ -143,7 +138,6 @@ def _wait(client: Client, refs: Sequence[JobRef], seconds: float) -> list[Job]:
 
 
 def _line(job: Job) -> str:
-    """Return a job as one line: id, state, reward, result and error."""
     import msgspec
 
     reward = [] if job.reward is None else [f"{job.reward:g}"]

@@ -51,7 +51,6 @@ def sweep(
 
 
 def _table(title: str, results: Sequence[Result]) -> Table:
-    """Return cells (rows) with what the grid varies and what they measured."""
     from rich.table import Table
 
     first = results[0].cell

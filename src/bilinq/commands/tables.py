@@ -81,7 +81,6 @@ class Bar:
         self._began = time.monotonic()
 
     def __call__(self, done: int, total: int) -> None:
-        """Show the progress."""
         if self._bar is None:
             if not self._console.is_terminal or time.monotonic() - self._began < self._patience:
                 return

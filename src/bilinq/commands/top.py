@@ -50,7 +50,6 @@ def top(
 
 
 def _load(link: Link, view: View) -> None:
-    """Fetch the current state."""
     from bilinq.client.events import follow
     from bilinq.commands.screen import KEPT
 
@@ -72,7 +71,6 @@ def _print(view: View, console: Console, *, json: bool) -> None:
 
 
 def _watch(link: Link, view: View, console: Console) -> None:
-    """Redraw the screen until Ctrl-C."""
     import signal
     import sys
 

@@ -80,7 +80,6 @@ def _show(digest: Digest, json: bool) -> None:
 
 
 def _show_jobs(digest: Digest) -> None:
-    """Print job classes with their requests."""
     from bilinq.commands import tables
 
     title = f"Collections queued in the first {digest.until:g} s, their units counted by {digest.units}"

@@ -10,18 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bilinq.demo.processes import (
-    SIGNALS,
-    Child,
-    Children,
-    Failed,
-    LoadTask,
-    Opened,
-    Ready,
-    ServeTask,
-    Target,
-    WorkTask,
-)  # fmt: skip
+from bilinq.demo.processes import SIGNALS, Child, Children, Failed, LoadTask, Opened, Ready, ServeTask, Target, WorkTask
 from bilinq.errors import BadInput, BilinqError
 
 FLEETS = ("gpus", "paper", "trace")
@@ -100,14 +89,7 @@ LEAVE, STOP = 2.0, 3.0
 class Deployment:
     """A service with its workers; all processes start at the same time, since each takes a while to get ready.
 
-    Attributes
-    ----------
-    service : Child
-    workers : list of Child
-    opened : Opened
-        Fleet and keys, after `open`.
-    url : str
-        Address of the service, after `begin`.
+    `opened`, the fleet and keys, is set by `open`, and `url`, the address of the service, by `begin`.
     """
 
     opened: Opened
@@ -133,7 +115,6 @@ class Deployment:
         return Target(self.url, self.opened.submit)
 
     def _receive(self, kind: type[T]) -> T:
-        """Return the next message of the service, or raise if it failed."""
         message = self.service.receive(Opened | Ready | Failed)
         if isinstance(message, Failed):
             raise BadInput(message.error)
@@ -209,7 +190,6 @@ class _Demo:
 
     @contextmanager
     def _patience(self) -> Iterator[None]:
-        """Explain the delay if the start takes long."""
         timer = threading.Timer(PATIENCE, self._show, (SLOW,))
         timer.daemon = True
         timer.start()

@@ -1,7 +1,5 @@
 """The fleets of the demo: their jobs, their servers, and the true reward of each pair."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any

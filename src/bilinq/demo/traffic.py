@@ -82,8 +82,6 @@ def make_workers(task: WorkTask) -> list[Worker]:
 
 
 def _serves(fleet: Fleet, server_class: str) -> Callable[[HeldJob], Coroutine[Any, Any, Done]]:
-    """Return the function that serves jobs on servers of that class."""
-
     async def serve(job: HeldJob) -> Done:
         await asyncio.sleep(job.payload["seconds"])
         return Done(fleet.reward(job.job_class, server_class, job.payload["luck"]))

@@ -195,7 +195,6 @@ class Forward:
             await send({"type": "http.response.body", "body": b""})
 
     async def _ask(self, leader: str, scope: Scope, body: bytes) -> httpx.Response:
-        """Return the leader's response."""
         headers = [(name, value) for name, value in scope["headers"] if name not in _NOT_SENT]
         headers = [*tracing.handed_on(headers), MARK, (b"x-request-id", scope["request"].encode())]
         query = scope["query_string"]
