@@ -32,7 +32,7 @@ def submit(
     lines: Annotated[str | None, Option(help="File of JSON payloads, one job per line; - is standard input.")] = None,
     count: Annotated[int, Option(help="Number of jobs with this payload.")] = 1,
     units: Annotated[int, Option(help="Number of services that each job needs.")] = 1,
-    once: Annotated[str | None, Option(help="Name of this submission: running it again adds no jobs.")] = None,
+    once: Annotated[str | None, Option(help="Name of this submission: the same name again adds no jobs.")] = None,
     wait: Annotated[float | None, Option(help="Seconds to wait for the jobs to end and print their results.")] = None,
     url: Url = None,
     key: Annotated[str | None, Option(help="Key with scope submit. [default: BILINQ_KEY, hidden from others]")] = None,

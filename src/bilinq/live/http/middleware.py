@@ -65,7 +65,8 @@ class Headers:
                 present = {name for name, _ in headers}
                 more = SECURITY if _NAMES.isdisjoint(present) else [one for one in SECURITY if one[0] not in present]
                 message["headers"] = [*headers, *more, (REQUEST_ID, request)]
-                self.counts[_method(scope), scope.get("route", OTHER), message["status"]] += 1
+                method = scope["method"] if scope["method"] in METHODS else OTHER  # so that clients cannot add counts
+                self.counts[method, scope.get("route", OTHER), message["status"]] += 1
             await send(message)
 
         await self.app(scope, receive, send_with)
@@ -75,11 +76,6 @@ class Headers:
             if name == REQUEST_ID and _VALID_ID.fullmatch(value):
                 return bytes(value)
         return f"{self.start}-{next(self.numbers):x}".encode()
-
-
-def _method(scope: Scope) -> str:
-    """Return the method, or one word for all unknown ones: clients must not be able to add counts without end."""
-    return scope["method"] if scope["method"] in METHODS else OTHER
 
 
 TABLE: dict[type[Exception], tuple[int, str, str]] = {
@@ -107,11 +103,15 @@ _LONGEST = 1000
 _encode = json.Encoder().encode
 
 
-class Problems:
-    """The application with every error turned into a problem document (RFC 9457); unexpected errors are logged."""
+class Wrapped:
+    """An application around another."""
 
     def __init__(self, app: App) -> None:
         self.app = app
+
+
+class Problems(Wrapped):
+    """The application with every error turned into a problem document (RFC 9457); unexpected errors are logged."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -164,11 +164,8 @@ def _field(error: BadInput) -> str | None:
     return match[1] if match else None
 
 
-class RequestLog:
+class RequestLog(Wrapped):
     """The application with a log line for each request: key, method, path, status and duration."""
-
-    def __init__(self, app: App) -> None:
-        self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Respond to one request; status 0 is a client that disconnected."""
@@ -187,11 +184,8 @@ class RequestLog:
             log.info("request", extra=about | {"status": status, "seconds": f"{time.perf_counter() - start:.4f}"})
 
 
-class Traced:
+class Traced(Wrapped):
     """The application with a span for each request, named after its method and its path in the table of routes."""
-
-    def __init__(self, app: App) -> None:
-        self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         method = scope["method"]
