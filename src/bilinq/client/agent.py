@@ -35,18 +35,6 @@ class Batch:
     def __bool__(self) -> bool:
         return bool(self.absent or self.idle or self.ends)
 
-    def take(self) -> "Batch":
-        """Return everything and keep nothing."""
-        taken = Batch(self.absent, self.idle, self.ends)
-        self.absent, self.idle, self.ends = [], set(), []
-        return taken
-
-    def take_ends(self) -> "Batch":
-        """Return the ends of leases and keep the rest."""
-        taken = Batch(ends=self.ends)
-        self.ends = []
-        return taken
-
     def merge(self, other: "Batch") -> None:
         """Add what is left of `other`."""
         self.absent += other.absent
@@ -118,8 +106,11 @@ class Agent:
     def _begin_poll(self) -> None:
         if self._stopping:
             self._todo.absent.clear()
-        room = POLLS - len(self._polls)
-        batch = self._todo.take() if room > 0 else self._todo.take_ends() if room == 0 else Batch()
+        batch = Batch()
+        if len(self._polls) < POLLS:
+            batch, self._todo = self._todo, batch
+        elif len(self._polls) == POLLS:
+            batch.ends, self._todo.ends = self._todo.ends, []
         if batch:
             self._spawn(self._polls, self._leave(batch) if self._stopping else self._poll(batch))
 

@@ -140,23 +140,21 @@ def _run(
     *,
     writes: bool = True,
 ) -> T:
-    """Return the result of the operation in the database, or with `url` of the call to the service."""
-    if url is None:
-        return _in_database(database, locally, writes)
-    if database is not None:
-        raise BadInput("--database and --url exclude each other; use one of them")
-    from bilinq.client import Client
+    """Return the result of the operation in the database, or with `url` of the call to the service.
 
-    with Client(url, key=key) as client:
-        return remotely(client)
+    An operation that writes needs a database that nobody uses.
+    """
+    if url is not None:
+        if database is not None:
+            raise BadInput("--database and --url exclude each other; use one of them")
+        from bilinq.client import Client
 
-
-def _in_database(database: str | None, operation: Callable[[Transaction], T], writes: bool) -> T:
-    """Return the result of the operation in a transaction of its own; one that writes needs a database that nobody uses."""
+        with Client(url, key=key) as client:
+            return remotely(client)
 
     async def work(store: Store) -> T:
         await store.start(wait=False)
-        return await (store.write(operation) if writes else store.read(operation))
+        return await (store.write(locally) if writes else store.read(locally))
 
     try:
         return on_store(database, work, lead=writes)

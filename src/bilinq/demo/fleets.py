@@ -20,16 +20,9 @@ TARGET_WAIT = 2.0
 class Fleet:
     """Jobs and servers with their true rewards, which the service does not know.
 
-    Attributes
-    ----------
-    name, about : str
-        Name for `--fleet`, and a description.
-    problem : Problem
-        Its traffic is the mean number of busy servers of each job class; its slots have no meaning here.
-    low, high : float
-        Range of rewards in the settings; rewards beyond it are clipped.
-    shortest, longest : float
-        Seconds of a service, uniformly distributed for all jobs and servers.
+    The traffic of `problem` is the mean number of busy servers of each job class; its slots have no meaning here. Rewards
+    are clipped to `low` and `high`, their range in the settings. The seconds of a service are uniformly distributed between
+    `shortest` and `longest`, for all jobs and servers.
     """
 
     name: str

@@ -56,16 +56,13 @@ class RateLimit:
         tokens, last = self.buckets.get(key, (self.most, now))
         tokens = min(self.most, tokens + (now - last) * self.per_second)
         if tokens < 1.0:
-            raise Busy(
-                f"the key {key} may send {self.per_second:g} requests per second; it sent more",
-                retry_after=(1.0 - tokens) / self.per_second,
-            )
+            wait = (1.0 - tokens) / self.per_second
+            raise Busy(f"the key {key} may send {self.per_second:g} requests per second; it sent more", wait)
         self.buckets[key] = (tokens - 1.0, now)
 
 
 NESTING = 100
 """Deepest nesting of lists and objects in a body."""
-
 _TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _ONE_KIND = bytes.maketrans(b"{}", b"[]")

@@ -104,10 +104,8 @@ BODIES: dict[Any, Any] = {
 
 PATHS = {"id": "j123", "lease": "l45", "prefix": "k7m2x9qa", "name": "short"}
 """Examples of names in a path."""
-
 SERVER_ID = "s6"
 """Example of an id in a path under /v1/servers."""
-
 QUERIES: dict[str, Any] = {
     "wait": 10.0, "state": "queued", "class": "short", "key": "order 77", "after": "j99", "limit": 100, "seconds": 60.0,
 }  # fmt: skip
@@ -149,7 +147,6 @@ REASONS = {
 
 IN_EVENTS = (w.Layout, w.Sample, w.StateView, w.Leases)
 """Types in the data of events, described for those who read them."""
-
 _LEASE_ID = {"lease": "$response.body#/lease"}
 _FENCE = {"fence": "$response.body#/fence"}
 LINKS: dict[str, dict[str, tuple[dict[str, str], dict[str, Any] | None]]] = {

@@ -18,10 +18,8 @@ JSON, EVENTS = "application/json", "text/event-stream"
 
 OPEN = None
 """Scopes of a route that needs no key."""
-
 ANY: tuple[str, ...] = ()
 """Scopes of a route that accepts every valid key."""
-
 B = TypeVar("B")
 Q = TypeVar("Q")
 T = TypeVar("T")
