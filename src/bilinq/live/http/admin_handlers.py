@@ -25,11 +25,8 @@ Parts: TypeAlias = AsyncGenerator[bytes, None]
 
 async def put_job_class(request: Request[m.JobClassValues, NoQuery]) -> m.JobClassInfo:
     """Add or change a job class."""
-    new = request.body
-    wanted = m.JobClassInfo(
-        name=_class_name(request.path["name"], new.name), features=new.features, weight=new.weight,
-        holding_cost=new.holding_cost, backlog=new.backlog,
-    )  # fmt: skip
+    name, new = _class_name(request.path["name"], request.body.name), request.body
+    wanted = m.JobClassInfo(name, new.features, new.weight, new.holding_cost, new.backlog)
     await request.service.put_job_class(request.who, wanted)
     return wanted
 
