@@ -151,7 +151,7 @@ class ApiCalls(ABC):
     @ApiCall
     def unregister(self, id: str) -> Steps[None]:
         """Remove a server; if it has a job, the job returns to its queue."""
-        return self._send(ApiRequest("DELETE", f"/v1/servers/{_part('id', id)}", _nothing, removes=True))
+        return self._send(ApiRequest("DELETE", f"/v1/servers/{_part('id', id)}", lambda body: None, removes=True))
 
     @ApiCall
     def lease(self, server: str, wait: float = 10.0) -> Steps[m.Lease | None]:
@@ -355,7 +355,3 @@ def _reader(answer: type[T]) -> Callable[[bytes], T]:
 
 def _lease_or_none(body: bytes) -> m.Lease | None:
     return msgspec.json.decode(body, type=m.Lease) if body else None
-
-
-def _nothing(body: bytes) -> None:
-    """Ignore the body."""

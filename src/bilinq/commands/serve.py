@@ -45,7 +45,12 @@ def serve(
         _take_renamed(given, old, value)
     baseline = given.pop("baseline")
     if demo:
-        _run_demo(fleet or "gpus", given | {"config": config}, baseline=bool(baseline))
+        from bilinq.demo.demo import run_demo
+
+        for package in ("httpx", "uvloop"):
+            if find_spec(package) is None:  # otherwise only the log of the demo's processes would show it
+                raise ModuleNotFoundError(name=package)
+        run_demo(fleet or "gpus", given | {"config": config}, typer.echo, baseline=bool(baseline))
         return
     if fleet is not None or baseline is not None:
         raise BadInput("--fleet and --baseline are options of --demo; add --demo")
@@ -89,15 +94,6 @@ def _help(setting: SettingField) -> str:
 
 _config, *_others, _ = signature(serve, eval_str=True).parameters.values()
 serve.__signature__ = Signature([_config, *_setting_options(), *_others])  # type: ignore[attr-defined]
-
-
-def _run_demo(fleet: str, options: dict[str, Any], *, baseline: bool) -> None:
-    from bilinq.demo.demo import run_demo
-
-    for package in ("httpx", "uvloop"):
-        if find_spec(package) is None:  # otherwise only the log of the demo's processes would show it
-            raise ModuleNotFoundError(name=package)
-    run_demo(fleet, options, typer.echo, baseline=baseline)
 
 
 def _run(settings: ServiceSettings) -> None:

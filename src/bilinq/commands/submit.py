@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
@@ -57,9 +58,10 @@ def submit(
         with _message_if_slow(f"no response from {client.link.url} yet; retrying for up to {timeout:g} s"):
             refs = _send(client, jobs, word)
         if wait is None:
-            _show(refs, [f"{ref.id}" for ref in refs], json)
+            _show(refs, [ref.id for ref in refs], json)
             return
-        found = _wait(client, refs, wait)
+        end = time.monotonic() + wait
+        found = [client.wait(ref.id, max(end - time.monotonic(), 0.0)) for ref in refs]
     _show(found, [_line(job) for job in found], json)
     if any(job.state != "done" for job in found):
         raise typer.Exit(NOT_DONE)
@@ -128,13 +130,6 @@ def _batches(jobs: Sequence[NewJob]) -> Iterator[list[NewJob]]:
         room -= size + 200
     if batch:
         yield batch
-
-
-def _wait(client: Client, refs: Sequence[JobRef], seconds: float) -> list[Job]:
-    import time
-
-    end = time.monotonic() + seconds
-    return [client.wait(ref.id, max(end - time.monotonic(), 0.0)) for ref in refs]
 
 
 def _line(job: Job) -> str:
