@@ -47,12 +47,9 @@ log = logging.getLogger("bilinq.worker")
 POLLS = 16
 """Maximum number of polls that wait for jobs at the same time; with that many, a server that becomes idle waits for one of
 them to return. Ends of leases do not wait: there is one more poll for them."""
-PATIENCE = 5.0
-"""Seconds of retries in one call; then the worker logs the failure and starts again."""
-PARALLEL = 16
-"""Servers that are registered or removed at the same time."""
-QUICK = 0.5
-"""After a response without jobs that arrives before this fraction of the waiting time, the worker pauses."""
+PATIENCE = 5.0  # seconds of retries in one call; then the worker logs the failure and starts again
+PARALLEL = 16  # servers that are registered or removed at the same time
+QUICK = 0.5  # after a response without jobs that arrives before this fraction of the waiting time, the worker pauses
 
 
 class Agent:

@@ -31,14 +31,10 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-SETTINGS_PATH = "/v1/settings"
-"""Where the settings are that can change while the service runs."""
-LONGEST_REASON = 2000
-"""Characters of the reason of a failure that the service accepts."""
-ENDED = ("done", "dead", "cancelled")
-"""States in which a job stays."""
-FIRST_POLL, LAST_POLL = 0.05, 1.0
-"""Seconds between polls for a job that is waited for: at first, and in the end."""
+SETTINGS_PATH = "/v1/settings"  # where the settings are that can change while the service runs
+LONGEST_REASON = 2000  # characters of the reason of a failure that the service accepts
+ENDED = ("done", "dead", "cancelled")  # states in which a job stays
+FIRST_POLL, LAST_POLL = 0.05, 1.0  # seconds between polls for a job that is waited for: at first, and in the end
 
 
 class ApiCall(Generic[P, T]):

@@ -71,11 +71,9 @@ def reward_rule(name: str, low: float, high: float, half: float) -> RewardRule:
     return last_line_reward
 
 
-TAIL = 1 << 18
-"""Bytes at the end of the output that are searched for its last line."""
+TAIL = 1 << 18  # bytes at the end of the output that are searched for its last line
 CHUNK = 1 << 16
-DRAIN = 1.0
-"""Seconds to read the rest of the output after the command; another process may keep the pipe open."""
+DRAIN = 1.0  # seconds to read the rest of the output after the command; another process may keep the pipe open
 
 
 class Tee:

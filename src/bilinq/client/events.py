@@ -9,8 +9,7 @@ import httpx
 from bilinq.client.transport import Link, backoff, no_answer, refusal
 from bilinq.errors import BilinqError, Busy, Unavailable
 
-SILENCE = 40.0
-"""Seconds of silence after which a connection counts as lost; the service sends something every 15 s."""
+SILENCE = 40.0  # seconds of silence after which a connection counts as lost; the service sends something every 15 s
 
 
 class ServerEvent(NamedTuple):

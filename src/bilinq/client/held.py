@@ -19,8 +19,7 @@ from bilinq.live.wire.messages import Lease, WorkFinish
 
 log = logging.getLogger("bilinq.worker")
 
-STOPPED = "the worker was stopped"
-"""The error of a job that was interrupted."""
+STOPPED = "the worker was stopped"  # the error of a job that was interrupted
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,7 @@ ERRORS: dict[int, type[BilinqError]] = {
     415: BadInput, 422: BadInput,
 }  # fmt: skip
 """The error for each status; others are `Refused`."""
-UNAVAILABLE = (408, 502, 503, 504)
-"""Statuses of a service that is unavailable, or of a proxy that does not reach it."""
+UNAVAILABLE = (408, 502, 503, 504)  # statuses of a service that is unavailable, or of a proxy that does not reach it
 KINDS: dict[str, type[BilinqError]] = {"urn:bilinq:stale": errors.Stale, "urn:bilinq:no-such-path": Refused}
 """The error for each type of a problem, where the status is not precise enough."""
 
@@ -68,10 +67,8 @@ def _retry_after(response: Response) -> float:
 
 T = TypeVar("T")
 
-FIRST_PAUSE = 0.1
-"""Seconds before the second attempt; each further pause is twice as long."""
-LONGEST_PAUSE = 5.0
-"""Maximum seconds of a pause, unless the service asks for more."""
+FIRST_PAUSE = 0.1  # seconds before the second attempt; each further pause is twice as long
+LONGEST_PAUSE = 5.0  # maximum seconds of a pause, unless the service asks for more
 
 
 @dataclass(frozen=True)
@@ -184,8 +181,7 @@ def _read(link: "Link", request: ApiRequest[T], response: Response) -> T:
 
 
 DEFAULT_URL = "http://127.0.0.1:8000"
-CONNECT = 5.0
-"""Seconds to connect."""
+CONNECT = 5.0  # seconds to connect
 UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
 """Errors before the request is sent."""
 

@@ -98,8 +98,7 @@ def seconds(value: float | None) -> str:
     return f"{value:.1f} s" if value < 60.0 else f"{value / 60:.1f} min"
 
 
-KEPT = 240
-"""Number of samples to keep: as many as a wide terminal has columns."""
+KEPT = 240  # number of samples to keep: as many as a wide terminal has columns
 
 
 class View:
@@ -157,10 +156,8 @@ def _classes(layout: Layout) -> tuple[Sequence[str], Sequence[str]]:
     return layout.job_classes, layout.server_classes
 
 
-WIDE = 110
-"""Columns of a terminal from which tables are side by side."""
-OTHERS = 14
-"""Lines of the screen that are not for the tables of queues and leases."""
+WIDE = 110  # columns of a terminal from which tables are side by side
+OTHERS = 14  # lines of the screen that are not for the tables of queues and leases
 
 
 class Picture:

@@ -18,8 +18,7 @@ from bilinq.live.settings import SETTINGS
 if TYPE_CHECKING:
     from bilinq.live.settings import ServiceSettings, SettingField
 
-OPPOSITE = {"work_conserving": "may-idle"}
-"""Options that switch a setting off and are not called --no-SETTING."""
+OPPOSITE = {"work_conserving": "may-idle"}  # options that switch a setting off and are not called --no-SETTING
 
 
 def serve(

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from bilinq.live.store import Store
 
 T = TypeVar("T")
-INTERRUPTED = 130
-"""Exit code after Ctrl-C, the same as in shells."""
+INTERRUPTED = 130  # exit code after Ctrl-C, the same as in shells
 
 Json = Annotated[bool, Option("--json", help="Print JSON instead of text.")]
 Database = Annotated[

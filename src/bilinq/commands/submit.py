@@ -19,12 +19,9 @@ if TYPE_CHECKING:
     from bilinq.client import Client
     from bilinq.live.wire.messages import Job, JobRef, NewJob
 
-ROOM = 900_000
-"""Bytes of payload in one request, somewhat less than the service accepts by default."""
-SLOW = 3.0
-"""Seconds without a response after which the user gets a message."""
-NOT_DONE = 1
-"""Exit code if --wait was given and a job is not done."""
+ROOM = 900_000  # bytes of payload in one request, somewhat less than the service accepts by default
+SLOW = 3.0  # seconds without a response after which the user gets a message
+NOT_DONE = 1  # exit code if --wait was given and a job is not done
 
 
 def submit(

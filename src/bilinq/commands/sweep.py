@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
     from bilinq.experiments.sweep import Result
 
-SHOWN = ("regret", "queue", "holding_cost", "wait")
-"""The measures in the table of a sweep."""
+SHOWN = ("regret", "queue", "holding_cost", "wait")  # the measures in the table of a sweep
 
 
 def sweep(

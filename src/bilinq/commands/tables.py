@@ -14,8 +14,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     from bilinq.simulation import Interval
 
-PATIENCE = 2.0
-"""Seconds after which a progress bar appears."""
+PATIENCE = 2.0  # seconds after which a progress bar appears
 
 MEASURES = {
     "regret": "regret at the end",

@@ -13,8 +13,7 @@ from typing import Any, TypeVar
 from bilinq.demo.processes import SIGNALS, Children, Failed, LoadTask, Opened, Ready, ServeTask, Target, WorkTask
 from bilinq.errors import BadInput, BilinqError
 
-FLEETS = ("gpus", "paper", "trace")
-"""Names of the fleets; here, so that this module does not import NumPy."""
+FLEETS = ("gpus", "paper", "trace")  # names of the fleets; here, so that this module does not import NumPy
 HOST = "127.0.0.1"
 PORT = 8000
 FIXED = ("config", "advertise", "reward_low", "reward_high", "baseline_url", "baseline_key")
@@ -74,10 +73,8 @@ def free_port() -> int:
 
 
 T = TypeVar("T", Opened, Ready)
-PROCESSES = 2
-"""Processes that run the workers of a fleet, each those of several server classes."""
-LEAVE, STOP = 2.0, 3.0
-"""Seconds for workers to finish their jobs, and for services to save what they have learnt."""
+PROCESSES = 2  # processes that run the workers of a fleet, each those of several server classes
+LEAVE, STOP = 2.0, 3.0  # seconds for workers to finish their jobs, and for services to save what they have learnt
 
 
 class Deployment:
@@ -117,10 +114,8 @@ class Deployment:
         return message
 
 
-PATIENCE = 10.0
-"""Seconds after which a message explains why the start takes so long."""
-POLL_EVERY = 0.2
-"""Seconds between checks whether all processes run."""
+PATIENCE = 10.0  # seconds after which a message explains why the start takes so long
+POLL_EVERY = 0.2  # seconds between checks whether all processes run
 
 WATCH = "Watch the queues settle and the reward approach the best possible reward. Press Ctrl-C to stop."
 SLOW = "Still starting: the first start compiles the kernels, which takes about two minutes."

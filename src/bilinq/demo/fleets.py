@@ -12,8 +12,7 @@ from bilinq.live.settings import ServiceSettings, load
 from bilinq.live.wire.messages import JobClassInfo, ServerClassInfo
 from bilinq.problem import Problem
 
-TARGET_WAIT = 2.0
-"""Seconds that jobs may wait for a good match: long enough to see it, short enough to watch."""
+TARGET_WAIT = 2.0  # seconds that jobs may wait for a good match: long enough to see it, short enough to watch
 
 
 @dataclass(frozen=True)

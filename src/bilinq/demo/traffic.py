@@ -17,12 +17,9 @@ from bilinq.live.logs import log_to
 
 log = logging.getLogger("bilinq.demo")
 
-BEHIND = 2.0
-"""Seconds of delay, for example after the computer slept, after which arrivals are not made up for."""
-BATCH = 100
-"""Maximum number of jobs of one request."""
-LEAVE = 1.0
-"""Seconds for a worker to send its last results."""
+BEHIND = 2.0  # seconds of delay, for example after the computer slept, after which arrivals are not made up for
+BATCH = 100  # maximum number of jobs of one request
+LEAVE = 1.0  # seconds for a worker to send its last results
 
 
 class Arrival(NamedTuple):

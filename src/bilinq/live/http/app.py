@@ -155,8 +155,7 @@ def is_known(tag: bytes, headers: Iterable[tuple[bytes, bytes]]) -> bool:
 
 MARK = (b"x-bilinq-forwarded", b"1")
 """Marks a forwarded request; it is not forwarded again, so that it cannot go in circles."""
-FORWARDED = "forwarded"
-"""The path under which responses of the leader are counted."""
+FORWARDED = "forwarded"  # the path under which responses of the leader are counted
 _TIMES = httpx.Timeout(90.0, connect=2.0)
 _OF_A_CONNECTION = {b"connection", b"keep-alive", b"te", b"transfer-encoding", b"upgrade", b"x-request-id"}
 _NOT_SENT = _OF_A_CONNECTION | {b"content-length", b"expect", b"host"}

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("bilinq.live.http")
 
-NOBODY = Identity("", "", frozenset())
-"""The caller where no key is needed."""
+NOBODY = Identity("", "", frozenset())  # the caller where no key is needed
 
 
 def key_of(authorization: bytes | None) -> str:
@@ -61,8 +60,7 @@ class RateLimit:
         self.buckets[key] = (tokens - 1.0, now)
 
 
-NESTING = 100
-"""Deepest nesting of lists and objects in a body."""
+NESTING = 100  # deepest nesting of lists and objects in a body
 _TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _ONE_KIND = bytes.maketrans(b"{}", b"[]")
@@ -125,8 +123,7 @@ def parse_query(text: bytes, kind: Any) -> Any:
     return convert(values, kind, strict=False)
 
 
-STALLED = 30.0
-"""Seconds in which a client must read something from its stream."""
+STALLED = 30.0  # seconds in which a client must read something from its stream
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,7 @@ _NAMES = frozenset(name for name, _ in SECURITY)
 REQUEST_ID = b"x-request-id"
 _VALID_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
-OTHER = "other"
-"""The path under which responses are counted where nothing is served."""
+OTHER = "other"  # the path under which responses are counted where nothing is served
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
 
 

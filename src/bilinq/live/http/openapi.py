@@ -102,10 +102,8 @@ BODIES: dict[Any, Any] = {
 }  # fmt: skip
 """An example for each type of body."""
 
-PATHS = {"id": "j123", "lease": "l45", "prefix": "k7m2x9qa", "name": "short"}
-"""Examples of names in a path."""
-SERVER_ID = "s6"
-"""Example of an id in a path under /v1/servers."""
+PATHS = {"id": "j123", "lease": "l45", "prefix": "k7m2x9qa", "name": "short"}  # examples of names in a path
+SERVER_ID = "s6"  # example of an id in a path under /v1/servers
 QUERIES: dict[str, Any] = {
     "wait": 10.0, "state": "queued", "class": "short", "key": "order 77", "after": "j99", "limit": 100, "seconds": 60.0,
 }  # fmt: skip

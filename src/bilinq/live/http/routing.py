@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
 JSON, EVENTS = "application/json", "text/event-stream"
 
-OPEN = None
-"""Scopes of a route that needs no key."""
+OPEN = None  # scopes of a route that needs no key
 ANY: tuple[str, ...] = ()
 """Scopes of a route that accepts every valid key."""
 B = TypeVar("B")

@@ -12,16 +12,12 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from bilinq.errors import BadInput
 from bilinq.live.http.asgi import App, Message, Send
 
-GRACE = 30
-"""Seconds that requests may take to finish after the service was asked to stop."""
-BACKLOG = 2048
-"""Connections that may wait to be accepted."""
-MAX_HEADERS = 64 << 10
-"""Most bytes of a request's first line and headers, and of the headers after a body."""
+GRACE = 30  # seconds that requests may take to finish after the service was asked to stop
+BACKLOG = 2048  # connections that may wait to be accepted
+MAX_HEADERS = 64 << 10  # most bytes of a request's first line and headers, and of the headers after a body
 REQUEST_SECONDS = 90.0
 """Longest time for a request to arrive, for a new connection to begin with one, and for a client to read nothing."""
-IDLE_SECONDS = 75
-"""Time after a response in which the next request may begin."""
+IDLE_SECONDS = 75  # time after a response in which the next request may begin
 
 
 def listen(host: str, port: int) -> socket.socket:
