@@ -35,18 +35,6 @@ class Batch:
     def __bool__(self) -> bool:
         return bool(self.absent or self.idle or self.ends)
 
-    def take(self) -> "Batch":
-        """Return everything and keep nothing."""
-        taken = Batch(self.absent, self.idle, self.ends)
-        self.absent, self.idle, self.ends = [], set(), []
-        return taken
-
-    def take_ends(self) -> "Batch":
-        """Return the ends of leases and keep the rest."""
-        taken = Batch(ends=self.ends)
-        self.ends = []
-        return taken
-
     def merge(self, other: "Batch") -> None:
         """Add what is left of `other`."""
         self.absent += other.absent
@@ -59,12 +47,9 @@ log = logging.getLogger("bilinq.worker")
 POLLS = 16
 """Maximum number of polls that wait for jobs at the same time; with that many, a server that becomes idle waits for one of
 them to return. Ends of leases do not wait: there is one more poll for them."""
-PATIENCE = 5.0
-"""Seconds of retries in one call; then the worker logs the failure and starts again."""
-PARALLEL = 16
-"""Servers that are registered or removed at the same time."""
-QUICK = 0.5
-"""After a response without jobs that arrives before this fraction of the waiting time, the worker pauses."""
+PATIENCE = 5.0  # seconds of retries in one call; then the worker logs the failure and starts again
+PARALLEL = 16  # servers that are registered or removed at the same time
+QUICK = 0.5  # after a response without jobs that arrives before this fraction of the waiting time, the worker pauses
 
 
 class Agent:
@@ -118,8 +103,11 @@ class Agent:
     def _begin_poll(self) -> None:
         if self._stopping:
             self._todo.absent.clear()
-        room = POLLS - len(self._polls)
-        batch = self._todo.take() if room > 0 else self._todo.take_ends() if room == 0 else Batch()
+        batch = Batch()
+        if len(self._polls) < POLLS:
+            batch, self._todo = self._todo, batch
+        elif len(self._polls) == POLLS:
+            batch.ends, self._todo.ends = self._todo.ends, []
         if batch:
             self._spawn(self._polls, self._leave(batch) if self._stopping else self._poll(batch))
 
@@ -202,12 +190,6 @@ class Agent:
                 await self._fail(end, text)
             batch.ends.pop()
 
-    async def _send_all(self, batch: Batch, client: AsyncClient) -> None:
-        try:
-            await self._settle(batch, await client.work(batch.ends))
-        except BadInput:
-            await self._send_each(batch)
-
     async def _send_each(self, batch: Batch) -> None:
         """Send ends one by one, so that a bad one does not affect the others."""
         while batch.ends:
@@ -230,20 +212,20 @@ class Agent:
         """Send ends of leases and remove idle servers; a job that one of them got meanwhile returns to its queue."""
         try:
             if batch.ends:
-                await self._send_all(batch, self._client.within(self._plan.leave))
+                try:
+                    await self._settle(batch, await self._client.within(self._plan.leave).work(batch.ends))
+                except BadInput:
+                    await self._send_each(batch)
             await _each(self._remove, list(batch.idle))
         except Refused as error:
-            what = (
-                f"ends of {len(batch.ends)} leases could not be sent" if batch.ends else "servers could not be removed"
-            )
-            log.error("%s: %s", what, error)
+            unsent = f"ends of {len(batch.ends)} leases could not be sent" if batch.ends else ""
+            log.error("%s: %s", unsent or "servers could not be removed", error)
 
     async def _remove(self, server: str) -> None:
         with suppress(NotFound):
             await self._client.unregister(server)
 
     async def _serve(self, lease: Lease) -> None:
-        """Run a job and keep how it ended."""
         held = HeldJob(lease)
         outcome = self._held[held] = asyncio.wrap_future(self._runner.start(held))
         beat = asyncio.create_task(self._beat(held))

@@ -17,10 +17,8 @@ from bilinq.errors import BadInput
 from bilinq.live.wire.messages import BATCH
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-LONGEST_WAIT = 60.0
-"""Maximum seconds that the service lets a request wait."""
-CLEAN_UP = 10.0
-"""Seconds for interrupted coroutines to clean up."""
+LONGEST_WAIT = 60.0  # maximum seconds that the service lets a request wait
+CLEAN_UP = 10.0  # seconds for interrupted coroutines to clean up
 
 
 class Worker:

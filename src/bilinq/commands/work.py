@@ -1,7 +1,5 @@
 """`bilinq work`: serve jobs of the live service with a command."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from typer import Argument, Option
@@ -21,20 +19,12 @@ def work(
     ] = "exit",
     low: Annotated[float, Option(help="Lowest reward; the same as in the settings of the service.")] = 0.0,
     high: Annotated[float, Option(help="Highest reward; the same as in the settings of the service.")] = 1.0,
-    half: Annotated[
-        float, Option(help="For --reward duration: the time in seconds that earns the mean of --low and --high.")
-    ] = 10.0,
-    limit: Annotated[
-        float | None, Option(help="Seconds after which a command is stopped and counts as failed.")
-    ] = None,
+    half: Annotated[float, Option(help="For duration: seconds that earn the mean of --low and --high.")] = 10.0,
+    limit: Annotated[float | None, Option(help="Seconds after which a command is stopped and fails.")] = None,
     servers: Annotated[int, Option(help="Number of commands that may run at the same time.")] = 1,
-    name: Annotated[
-        str | None, Option(help="Name of the server; after a crash, the same name frees its jobs at once.")
-    ] = None,
+    name: Annotated[str | None, Option(help="Server name; after a crash the same name frees its jobs at once.")] = None,
     url: Url = None,
-    key: Annotated[
-        str | None, Option(help="Key with scope work. [default: BILINQ_KEY, which hides it from other users]")
-    ] = None,
+    key: Annotated[str | None, Option(help="Key with scope work. [default: BILINQ_KEY, hidden from others]")] = None,
 ) -> None:
     """Run a command for each job that this server gets.
 

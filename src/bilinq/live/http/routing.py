@@ -4,7 +4,7 @@ import re
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from bilinq.live.http.asgi import App, NoSuchPath, Receive, Scope, Send, while_connected
 from bilinq.live.keys import Identity
@@ -16,12 +16,9 @@ if TYPE_CHECKING:
 
 JSON, EVENTS = "application/json", "text/event-stream"
 
-OPEN = None
-"""Scopes of a route that needs no key."""
-
+OPEN = None  # scopes of a route that needs no key
 ANY: tuple[str, ...] = ()
 """Scopes of a route that accepts every valid key."""
-
 B = TypeVar("B")
 Q = TypeVar("Q")
 T = TypeVar("T")
@@ -49,8 +46,6 @@ class Request(Generic[B, Q]):
         return await while_connected(self.receive, work)
 
 
-Handler: TypeAlias = Callable[[Request[Any, Any]], Awaitable[Any]]
-
 _NAME = re.compile(r"{(\w+)(:path)?}")
 
 
@@ -58,36 +53,21 @@ _NAME = re.compile(r"{(\w+)(:path)?}")
 class Route:
     """What one method of one path accepts and returns.
 
-    Attributes
-    ----------
-    method, path : str
-        Names in braces are parameters; `{name:path}` may contain slashes.
-    handler : callable
-        Gets a `Request` and returns the body of the response, None for an empty response, or a `Stream`.
-    summary : str
-        One line for readers.
-    tag : str
-        The group in the OpenAPI document.
-    scopes : tuple of str or None
-        The key needs one of these; `ANY` accepts every key, `OPEN` needs none.
-    response, status, content_type
-        Type of the body and status on success; a type of None is an empty response, 204. For a stream of events it is
-        the type of each event; a content type that is neither JSON nor a stream is text.
-    body, query : type
-        What is decoded from the request; a body of None is not read.
-    may_be_empty : bool
-        Whether 204 without a body is also possible.
-    also : tuple of int
-        Statuses of refusals that do not follow from the other fields.
-    local : bool
-        Whether every process responds itself, also a follower.
-    deprecated : bool
-        Whether this is an old path that the next version no longer has.
+    Names in braces in `path` are parameters; `{name:path}` may contain slashes. `operation`, `summary` and `tag` are for the
+    OpenAPI document. `handler` gets a `Request` and returns the body of the response, None for an empty response, or a
+    `Stream`. The key needs one of `scopes`; `ANY` accepts every key, `OPEN` needs none.
+
+    `response`, `status` and `content_type` describe success: a type of None is an empty response, 204; for a stream of
+    events it is the type of each event; a content type that is neither JSON nor a stream is text. `may_be_empty` means that
+    204 is also possible, and `also` lists statuses of refusals that do not follow from the other fields. `body` and `query`
+    are what is decoded from the request; a body of None is not read. If the route is `local`, every process responds itself,
+    also a follower. If it is `deprecated`, it is an old path that the next version no longer has.
     """
 
     method: str
     path: str
-    handler: Handler
+    operation: str
+    handler: Callable[[Request[Any, Any]], Awaitable[Any]]
     summary: str
     tag: str
     scopes: tuple[str, ...] | None
@@ -100,11 +80,6 @@ class Route:
     local: bool = False
     content_type: str = JSON
     deprecated: bool = False
-
-    @property
-    def operation(self) -> str:
-        """Name of the operation in the OpenAPI document."""
-        return self.handler.__name__ + ("_deprecated" if self.deprecated else "")
 
     @cached_property
     def parameters(self) -> list[str]:
@@ -126,6 +101,14 @@ class Route:
         return sorted(statuses)
 
 
+def route(
+    method: str, path: str, operation: str, handler: Callable[[Request[B, Q]], Awaitable[Any]], summary: str, tag: str,
+    scopes: tuple[str, ...] | None, *, body: type[B] | None = None, query: type[Q] | None = None, **others: Any,
+) -> Route:  # fmt: skip
+    """Return a route whose handler is checked, before anything runs, to accept this type of body and query."""
+    return Route(method, path, operation, handler, summary, tag, scopes, body=body, query=query or NoQuery, **others)
+
+
 class Paths:
     """Finds the application of a path: in a table, or, for paths with names, by trying their patterns in order.
 
@@ -138,7 +121,6 @@ class Paths:
         self.named = [(pattern(path), app, path) for path, app in apps.items() if "{" in path]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Respond to one request."""
         app, scope["path_params"], scope["route"] = self.find(scope["path"])
         await app(scope, receive, send)
 
