@@ -79,7 +79,6 @@ class Bilinear(Learner):
     confidence: float = 0.1
 
     def start(self, instances: Instances, horizon: int, rngs: Sequence[np.random.Generator]) -> BilinearState:
-        """Return the state before the first observation."""
         count, p = instances.count, instances.job_features.shape[2] * instances.server_features.shape[2]
         noise = self._first_noise(instances)
         servers = instances.servers.sum(axis=1)
@@ -105,7 +104,6 @@ class Bilinear(Learner):
         return out
 
     def learn(self, state: BilinearState, outcome: Outcome) -> BilinearState:
-        """Return the state after a slot's observations, with a new radius or a new sample."""
         from bilinq.learning.kernels import observe
 
         total, squares = outcome.total, outcome.squares
@@ -130,7 +128,6 @@ class Bilinear(Learner):
         return np.asarray(state.noise[:, None, None] * np.sqrt(variance))
 
     def beliefs(self, state: BilinearState) -> tuple[Array, Array] | None:
-        """Return the estimated rewards (R, I, J) and their standard errors."""
         u, v = state.job_features, state.server_features
         theta = state.estimate.reshape(len(u), u.shape[2], v.shape[2])
         return np.einsum("ria,rab,rjb->rij", u, theta, v), self.width(state)

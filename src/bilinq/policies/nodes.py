@@ -105,7 +105,6 @@ class Rounds(Allocator):
         one_of("rule", self.rule, ("scaled", "delayed", "printed"))
 
     def start(self, instances: Instances, gamma: float) -> NodesMemory:
-        """Return nodes that have no jobs yet."""
         from bilinq.distributed.network import Network
         from bilinq.distributed.system import System
 
@@ -117,7 +116,6 @@ class Rounds(Allocator):
         return NodesMemory(Network(system, self._gain(system), tuned=tuned, nodes=self.nodes, rule=self.rule))
 
     def share(self, memory: NodesMemory, demand: Demand) -> tuple[Array, NodesMemory]:
-        """Run the rounds of a slot."""
         return memory.advance(demand, self.k)
 
     def _gain(self, system: System) -> Array:
@@ -149,7 +147,6 @@ class FixedPoint(Allocator):
         _check_penalty(self.penalty)
 
     def share(self, memory: Memory, demand: Demand) -> tuple[Array, Memory]:
-        """Solve the soft program."""
         from bilinq.distributed.fixed_point import close_rates
 
         y = close_rates(demand.a, demand.c, demand.capacity, _penalty(self.penalty))

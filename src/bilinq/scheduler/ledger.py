@@ -59,32 +59,26 @@ class ClassRows(QueueRows):
         self._queues: list[OrderedDict[Job, None]] = [OrderedDict() for _ in range(classes)]
 
     def add(self, job: Job, row: int, first: bool = False) -> None:
-        """Add a job to the queue of its class."""
         self._queues[row][job] = None
         if first:
             self._queues[row].move_to_end(job, last=False)
 
     def remove(self, job: Job, row: int) -> None:
-        """Remove a waiting job."""
         del self._queues[row][job]
 
     def take(self, row: int) -> Job:
-        """Remove and return the oldest job of a class."""
         return self._queues[row].popitem(last=False)[0]
 
     def leave(self, job: Job) -> None:
         """Do nothing: a job has no row of its own."""
 
     def row(self, job: Job, row: int) -> int:
-        """Return the row of a class: its number."""
         return row
 
     def waiting(self) -> Array:
-        """Return the lengths of the queues."""
         return np.array([len(queue) for queue in self._queues], dtype=np.float64)
 
     def gone(self) -> list[int]:
-        """Return nothing: classes stay."""
         return []
 
     def order(self) -> Iterator[Job]:
@@ -93,7 +87,6 @@ class ClassRows(QueueRows):
             yield from queue
 
     def arrange(self, kept: Iterable[int | None]) -> None:
-        """Put the queues in the order of the new classes."""
         self._queues = [OrderedDict() if old is None else self._queues[old] for old in kept]
 
 
@@ -108,7 +101,6 @@ class JobRows(QueueRows):
         self._gone: list[int] = []
 
     def add(self, job: Job, row: int, first: bool = False) -> None:
-        """Mark the row of a job as waiting."""
         place = self._place.get(job)
         if place is None:
             place = self._free.pop() if self._free else self._grown()
@@ -116,11 +108,9 @@ class JobRows(QueueRows):
         self._waits[place] = 1.0
 
     def remove(self, job: Job, row: int) -> None:
-        """Mark the row of a job as empty."""
         self._waits[self._place[job]] = 0.0
 
     def take(self, row: int) -> Job:
-        """Mark a row as empty and return its job."""
         self._waits[row] = 0.0
         return self._jobs[row]
 
@@ -129,11 +119,9 @@ class JobRows(QueueRows):
         self._gone.append(self._place.pop(job))
 
     def row(self, job: Job, row: int) -> int:
-        """Return a job's row."""
         return self._place[job]
 
     def waiting(self) -> Array:
-        """Return one where a job waits."""
         return self._waits[: len(self._jobs)].copy()
 
     def gone(self) -> list[int]:

@@ -44,7 +44,6 @@ class Bernoulli(Arrivals):
     """At most one job in a slot, with probability lambda; its class is i with probability lambda_i / lambda."""
 
     def blocks(self, instances: Instances, slots: int, rngs: Rngs) -> Iterator[Block]:
-        """Yield blocks."""
         rate = instances.arrival_rate
         require("arrival_rate summed over classes", rate.sum(axis=1), lambda x: x <= 1.0 + 1e-12,
                 "at most one per slot for Bernoulli arrivals (use Poisson)")  # fmt: skip
@@ -65,7 +64,6 @@ class Poisson(Arrivals):
     """Independent Poisson numbers of jobs of each class in each slot."""
 
     def blocks(self, instances: Instances, slots: int, rngs: Rngs) -> Iterator[Block]:
-        """Yield blocks."""
         rate = instances.arrival_rate
         while True:
             yield _from_counts([rng.poisson(rate[r], (slots, rate.shape[1])) for r, rng in enumerate(rngs)])
@@ -102,7 +100,6 @@ class MarkovModulated(Arrivals):
         return np.asarray(np.linalg.lstsq(equations, np.append(np.zeros(size), 1.0), rcond=None)[0])
 
     def blocks(self, instances: Instances, slots: int, rngs: Rngs) -> Iterator[Block]:
-        """Yield blocks."""
         share = self.stationary()
         factor = as_floats("factor", self.factor) / (as_floats("factor", self.factor) @ share)
         upper = np.cumsum(as_floats("transition", self.transition), axis=1)
@@ -129,7 +126,6 @@ class Sized(Arrivals):
     law: Arrivals
 
     def blocks(self, instances: Instances, slots: int, rngs: Rngs) -> Iterator[Block]:
-        """Yield blocks."""
         for block in self.law.blocks(instances, slots, rngs):
             units = np.ones_like(block.job_class)
             for r, rng in enumerate(rngs):
@@ -201,7 +197,6 @@ class AllUp(Capacity):
     """All servers, always."""
 
     def blocks(self, instances: Instances, slots: int, rngs: Sequence[np.random.Generator]) -> Iterator[Array]:
-        """Yield the problem's servers."""
         yield from itertools.repeat(np.repeat(instances.servers[:, None, :], slots, axis=1))
 
 
@@ -219,7 +214,6 @@ class Schedule(Capacity):
         object.__setattr__(self, "table", given)
 
     def blocks(self, instances: Instances, slots: int, rngs: Sequence[np.random.Generator]) -> Iterator[Array]:
-        """Yield the table's rows."""
         if self.table.shape[1] != instances.servers.shape[1]:
             raise BadInput(f"table must have {instances.servers.shape[1]} columns, one for each server class; "
                            f"got {self.table.shape[1]}")  # fmt: skip
@@ -244,7 +238,6 @@ class Breakdowns(Capacity):
             require(name, as_floats(name, getattr(self, name)), lambda x: x <= 1.0, "at most one")
 
     def blocks(self, instances: Instances, slots: int, rngs: Sequence[np.random.Generator]) -> Iterator[Array]:
-        """Yield the servers that are up."""
         servers = instances.servers.astype(np.int64)
         now = servers.copy()
         while True:
