@@ -1,7 +1,5 @@
 """The contract that every policy must meet, as a check for your own policies: `check_policy`."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy

@@ -31,11 +31,7 @@ POLICIES: dict[str, type[Policy]] = {
 }
 """Policies by name."""
 
-ALLOCATORS: dict[str, type[Allocator]] = {
-    "exact": Exact,
-    "rounds": Rounds,
-    "fixed-point": FixedPoint,
-}
+ALLOCATORS: dict[str, type[Allocator]] = {"exact": Exact, "rounds": Rounds, "fixed-point": FixedPoint}
 """Ways to compute an allocation, by name."""
 
 

@@ -1,7 +1,5 @@
 """The problem: job and server classes, their features, rates, rewards, capacities and costs."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -148,7 +146,7 @@ class Problem:
         )
 
     @classmethod
-    def load(cls, path: str | PathLike[str]) -> Problem:
+    def load(cls, path: str | PathLike[str]) -> "Problem":
         """Read a problem from a `.json` or `.toml` file whose keys are the constructor's arguments."""
         from bilinq.problem import files
 
@@ -196,7 +194,7 @@ class Problem:
         del values["theta" if self.theta is None else "mean_reward"]
         return values
 
-    def replace(self, **changes: Any) -> Problem:
+    def replace(self, **changes: Any) -> "Problem":
         """Return a new, checked problem with some constructor arguments changed.
 
         A new `theta` replaces a `mean_reward` table and vice versa; features stay as they are.

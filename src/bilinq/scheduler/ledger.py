@@ -1,7 +1,5 @@
 """The jobs of a scheduler: waiting, assigned, finished."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections import Counter, OrderedDict
 from collections.abc import Hashable, Iterable, Iterator

@@ -1,7 +1,5 @@
 """Arrival laws, service laws, and how many servers are up in each slot."""
 
-from __future__ import annotations
-
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """The simulator: slotted time exactly as in the paper, a batch of replications at once."""
 
-from __future__ import annotations
-
 import platform
 import time
 from collections.abc import Callable, Sequence

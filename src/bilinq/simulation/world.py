@@ -1,7 +1,5 @@
 """The simulated system: queues, jobs and random numbers of a batch of replications, slot by slot."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import TypeVar
 
