@@ -52,13 +52,9 @@ class RegretBound:
 
 
 def regret_bound(
-    problem: Problem,
-    V: float,
-    horizon: int,
-    gamma: float = 1.2,
-    weight: ArrayLike | None = None,
+    problem: Problem, V: float, horizon: int, gamma: float = 1.2, weight: ArrayLike | None = None,
     constants: Constants = "appendix",
-) -> RegretBound:
+) -> RegretBound:  # fmt: skip
     """Return the regret bound of the weighted proportional-fair policy, term by term; Eq. (26).
 
     Parameters
@@ -86,22 +82,14 @@ def regret_bound(
     if not problem.bounded:
         raise BadInput("mean_reward must be in [-1, 1] for the regret bound; scale the table")
     v, slots = scalar("V", V, positive), count("horizon", horizon)
-    kind = _constants(constants)
-    a1, a3 = _alpha1(s, kind), _alpha3(s)
-    a2 = (s.gamma if kind == "appendix" else 1.0) / s.mu * (s.n + s.rho + 2 * s.c * s.n**3 * s.spread)
+    a1, a3 = _alpha1(s, constants), _alpha3(s)
+    a2 = (s.gamma if constants == "appendix" else 1.0) / s.mu * (s.n + s.rho + 2 * s.c * s.n**3 * s.spread)
     d = np.sqrt(problem.job_features.shape[1] * problem.server_features.shape[1])
     a4 = float(d**2 * np.sqrt(s.n) + d * s.n)
     return RegretBound(
-        alpha1=a1,
-        alpha2=a2,
-        alpha3=a3,
-        alpha4=a4,
-        queue_term=a1 * v,
-        slack_term=a2 / (s.n - s.rho),
-        service_term=a3 * slots / v,
-        learning_term=a4 * slots**0.5,
-        constants=kind,
-    )
+        alpha1=a1, alpha2=a2, alpha3=a3, alpha4=a4, queue_term=a1 * v, slack_term=a2 / (s.n - s.rho),
+        service_term=a3 * slots / v, learning_term=a4 * slots**0.5, constants=constants,
+    )  # fmt: skip
 
 
 def queue_bound(problem: Problem, V: float, gamma: float = 1.2, weight: ArrayLike | None = None) -> float:
@@ -153,19 +141,15 @@ def V_order(problem: Problem, horizon: int) -> float:
 
 
 def V_minimiser(
-    problem: Problem,
-    horizon: int,
-    gamma: float = 1.2,
-    weight: ArrayLike | None = None,
-    constants: Constants = "appendix",
-) -> float:
+    problem: Problem, horizon: int, gamma: float = 1.2, weight: ArrayLike | None = None, constants: Constants = "appendix"
+) -> float:  # fmt: skip
     """Return sqrt(alpha3 T / alpha1), where the regret bound is least; Eq. (24).
 
     Far too large for short horizons: 680 (appendix) or 1105 (theorem) on the paper's synthetic instance with T = 500,
     where the queue would still be filling at the end.
     """
     s = _setting(problem, gamma, weight)
-    return float(np.sqrt(_alpha3(s) * count("horizon", horizon) / _alpha1(s, _constants(constants))))
+    return float(np.sqrt(_alpha3(s) * count("horizon", horizon) / _alpha1(s, constants)))
 
 
 def V_published(problem: Problem, gamma: float = 1.2, weight: ArrayLike | None = None) -> float:
@@ -248,13 +232,9 @@ def _weights(problem: Problem, weight: ArrayLike | None) -> Array:
     return shaped("weight", positive("weight", 1.0 if weight is None else weight), (problem.job_classes,))
 
 
-def _constants(constants: Constants) -> Constants:
-    one_of("constants", constants, ("appendix", "theorem"))
-    return constants
-
-
 def _alpha1(s: _Setting, constants: Constants) -> float:
-    factor = s.gamma * (s.gamma + 1) if constants == "appendix" else 1.0
+    appendix = one_of("constants", constants, ("appendix", "theorem")) == "appendix"
+    factor = s.gamma * (s.gamma + 1) if appendix else 1.0
     return float(factor * s.n / (s.mu * s.w.min()))
 
 
