@@ -79,8 +79,7 @@ class Problem:
         job_names: Sequence[str] | None = None,
         server_names: Sequence[str] | None = None,
     ) -> None:
-        lam = rules.vector("arrival_rate", non_negative("arrival_rate", arrival_rate))
-        n = rules.capacity(servers)
+        lam, n = rules.vector("arrival_rate", non_negative("arrival_rate", arrival_rate)), rules.capacity(servers)
         mu = rules.service(service_rate, lam.size)
         if theta is not None and (job_features is None or server_features is None):
             raise BadInput(f"theta needs {'job' if job_features is None else 'server'}_features; got None")
@@ -135,15 +134,11 @@ class Problem:
         u, v, theta = rng.random((n_jobs, d1)), rng.random((n_servers, d2)), rng.random((d1, d2))
         share = scalar("traffic", traffic, non_negative) / n_jobs
         return cls(
-            arrival_rate=share * rules.service(service_rate, n_jobs),
-            servers=rules.split(servers, n_servers),
+            arrival_rate=share * rules.service(service_rate, n_jobs), servers=rules.split(servers, n_servers),
             job_features=u / np.linalg.norm(u, axis=1, keepdims=True),
             server_features=v / np.linalg.norm(v, axis=1, keepdims=True),
-            theta=theta / np.linalg.norm(theta),
-            service_rate=service_rate,
-            noise=noise,
-            holding_cost=holding_cost,
-        )
+            theta=theta / np.linalg.norm(theta), service_rate=service_rate, noise=noise, holding_cost=holding_cost,
+        )  # fmt: skip
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> "Problem":
@@ -205,8 +200,7 @@ class Problem:
                 raise BadInput(f"replace takes only {', '.join(known)}; got {name!r}")
         values = self.arguments()
         if "theta" in changes or "mean_reward" in changes:
-            values.pop("theta", None)
-            values.pop("mean_reward", None)
+            values |= {"theta": None, "mean_reward": None}
         return Problem(**(values | changes))
 
     def __eq__(self, other: object) -> bool:
