@@ -55,15 +55,9 @@ _HOMES = {
     "simulation": ("Runs", "simulate"),
 }  # fmt: skip
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
-_MODULES = {
-    "client": "client",
-    "distributed": "distributed",
-    "lab": "lab",
-    "ray_cluster": "distributed.on_ray.cluster",
-    "sweep": "experiments.sweep",
-    "theory": "theory",
-    "traces": "traces",
-}
+_MODULES = {name: name for name in ("client", "distributed", "lab", "theory", "traces")} | {
+    "ray_cluster": "distributed.on_ray.cluster", "sweep": "experiments.sweep",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

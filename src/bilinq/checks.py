@@ -66,7 +66,8 @@ def check_policy(
     _check_settings(policy)
     count("replications", replications)
     if problem is None:
-        problem = _small_problem()
+        problem = Problem.synthetic(job_classes=4, server_classes=2, dimension=(2, 3), servers=[3, 2], traffic=1.5,
+                                    service_rate=0.6, seed=1)  # fmt: skip
 
     def run(batch: int) -> Runs:
         return simulate(problem, _Watched(policy), slots=slots, replications=batch, seed=seed, arrivals=Poisson(),
@@ -75,12 +76,6 @@ def check_policy(
     first = run(replications)
     _require_equal(first, run(replications), "policy must give the same run for the same seed")
     _require_equal(first, run(1), "replications must not influence each other")
-
-
-def _small_problem() -> Problem:
-    return Problem.synthetic(
-        job_classes=4, server_classes=2, dimension=(2, 3), servers=[3, 2], traffic=1.5, service_rate=0.6, seed=1
-    )
 
 
 def _check_settings(policy: Policy) -> None:

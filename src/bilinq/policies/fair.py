@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from bilinq.learning.learner import State as LearnerState
     from bilinq.problem.instances import Instances
 
-
 Memory = Any
 """What an allocator remembers from slot to slot: a value that only the allocator reads; None if there is nothing."""
 
@@ -87,14 +86,9 @@ class Exact(Allocator):
     def share(self, memory: Memory, demand: Demand) -> tuple[Array, Memory]:
         queue, V = demand.queue, demand.V
         program = Program(
-            queue=queue,
-            reward=demand.reward,
-            capacity=demand.capacity,
-            V=V,
-            gamma=np.full(len(V), demand.gamma),
-            weight=demand.weight,
-            limit=queue if demand.capped else np.full(queue.shape, np.inf),
-        )
+            queue=queue, reward=demand.reward, capacity=demand.capacity, V=V, gamma=np.full(len(V), demand.gamma),
+            weight=demand.weight, limit=queue if demand.capped else np.full(queue.shape, np.inf),
+        )  # fmt: skip
         return allocate_batch(program).expected, None
 
 
@@ -142,12 +136,8 @@ class FairPolicy(Policy):
     def start(self, instances: Instances, horizon: int, rngs: Sequence[np.random.Generator]) -> FairState:
         slots, classes = self.horizon or horizon, instances.mean_reward.shape[1]
         V = np.sqrt(classes * float(slots)) if self.V is None else self.V
-        return FairState(
-            learnt=self.learner().start(instances, slots, rngs),
-            V=np.full(instances.count, V),
-            weight=np.ones(instances.arrival_rate.shape),
-            service_rate=instances.service_rate.mean(axis=1),
-        )
+        learnt, ones = self.learner().start(instances, slots, rngs), np.ones(instances.arrival_rate.shape)
+        return FairState(learnt, np.full(instances.count, V), ones, instances.service_rate.mean(axis=1))
 
     def decide(self, state: FairState, queue: Array, capacity: Array) -> Array:
         learner = self.learner()
@@ -222,13 +212,9 @@ class WeightedFairPolicy(FairPolicy):
         return after._replace(shared=self._share(state, index, outcome.queue, outcome.capacity)[1])
 
     def adapt(self, state: FairState, instances: Instances) -> FairState:
-        return FairState(
-            learnt=self.learner().adapt(state.learnt, instances),
-            V=state.V if self.V is None else np.full(instances.count, self.V),
-            weight=self._weights(instances),
-            service_rate=instances.service_rate.mean(axis=1),
-            shared=self.allocation.start(instances, self.gamma),
-        )
+        learnt, shared = self.learner().adapt(state.learnt, instances), self.allocation.start(instances, self.gamma)
+        V = state.V if self.V is None else np.full(instances.count, self.V)
+        return FairState(learnt, V, self._weights(instances), instances.service_rate.mean(axis=1), shared)
 
     def current_V(self, state: FairState) -> Array:
         return self._V(state, self.learner().index(state.learnt))
@@ -238,8 +224,7 @@ class WeightedFairPolicy(FairPolicy):
         return self.allocation.share(state.shared, demand)
 
     def _weights(self, instances: Instances) -> Array:
-        """Return the weights (R, I)."""
-        weight = np.ones(instances.arrival_rate.shape[1]) if self.weight is None else positive("weight", self.weight)
+        weight = positive("weight", 1.0 if self.weight is None else self.weight)
         return shaped("weight", weight, instances.arrival_rate.shape).copy()
 
     def _V(self, state: FairState, index: Array) -> Array:
@@ -251,7 +236,6 @@ class WeightedFairPolicy(FairPolicy):
 
 
 def _check_one_of_them(**given: float | None) -> None:
-    """Raise an error if more than one of the settings is given."""
     if sum(value is not None for value in given.values()) > 1:
         *first, last = given
         raise BadInput(f"{', '.join(first)} and {last} exclude each other; give at most one of them")

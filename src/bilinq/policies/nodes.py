@@ -99,8 +99,7 @@ class Rounds(Allocator):
             scalar("gain", self.gain, positive)
         scalar("fraction", self.fraction, positive)
         for name in ("forward", "backward"):
-            delay = non_negative(name, getattr(self, name))
-            require(name, delay, lambda x: x == np.rint(x), "whole rounds")
+            require(name, non_negative(name, getattr(self, name)), lambda x: x == np.rint(x), "whole rounds")
         one_of("nodes", self.nodes, ("job", "server"))
         one_of("rule", self.rule, ("scaled", "delayed", "printed"))
 
@@ -108,9 +107,8 @@ class Rounds(Allocator):
         from bilinq.distributed.network import Network
         from bilinq.distributed.system import System
 
-        shape = instances.mean_reward.shape
-        best = np.ones(shape)  # no index is higher, so no pair is stiffer at a load
-        system = System(np.zeros(shape[:2]), best, instances.servers, 1.0, gamma, None, _penalty(self.penalty),
+        best = np.ones(instances.mean_reward.shape)  # no index is higher, so no pair is stiffer at a load
+        system = System(np.zeros(best.shape[:2]), best, instances.servers, 1.0, gamma, None, _penalty(self.penalty),
                         self.forward, self.backward)  # fmt: skip
         tuned = self.gain == "automatic"
         return NodesMemory(Network(system, self._gain(system), tuned=tuned, nodes=self.nodes, rule=self.rule))

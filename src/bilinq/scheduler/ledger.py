@@ -132,7 +132,6 @@ class JobRows(QueueRows):
         """Do nothing: rows are jobs."""
 
     def _grown(self) -> int:
-        """Return a new row."""
         self._jobs.append(None)
         if len(self._jobs) > len(self._waits):
             self._waits = np.concatenate([self._waits, np.zeros(max(16, len(self._waits)))])
@@ -149,11 +148,11 @@ class Entry:
 
 
 class Ledger:
-    """Jobs by name. The argument `row` is the number of a job class."""
+    """Jobs by name, with the policy's `rows` of those that wait. The argument `row` is the number of a job class."""
 
     def __init__(self, *, by_job: bool, classes: int) -> None:
         self.by_job = by_job
-        self._rows: QueueRows = JobRows() if by_job else ClassRows(classes)
+        self.rows: QueueRows = JobRows() if by_job else ClassRows(classes)
         self._entries: dict[Job, Entry] = {}
 
     def add(self, job: Job, job_class: str, row: int, units: int) -> None:
@@ -161,17 +160,17 @@ class Ledger:
         if job in self._entries:
             raise BadInput(f"job must be new; got {short(job)}")
         self._entries[job] = Entry(job_class, count("units", units))
-        self._rows.add(job, row)
+        self.rows.add(job, row)
 
     def place(self, job: Job, job_class: str, row: int, units: int, server_class: str) -> None:
         """Add a job that is at a server already."""
         self.add(job, job_class, row, units)
-        self._rows.remove(job, row)
+        self.rows.remove(job, row)
         self._entries[job].out = server_class
 
     def take(self, row: int, server_class: str) -> tuple[Job, str]:
         """Assign the next job of a policy's row to a server; return it with its class."""
-        job = self._rows.take(row)
+        job = self.rows.take(row)
         entry = self._entries[job]
         entry.out = server_class
         return job, entry.job_class
@@ -183,19 +182,15 @@ class Ledger:
             raise BadInput(f"job must be assigned to a server; got {short(job)}")
         return entry
 
-    def row(self, job: Job, row: int) -> int:
-        """Return the policy's row of a job."""
-        return self._rows.row(job, row)
-
     def back(self, job: Job, row: int) -> None:
         """Let an assigned job wait again, as the first of its class."""
         self.out(job).out = None
-        self._rows.add(job, row, first=True)
+        self.rows.add(job, row, first=True)
 
     def leave(self, job: Job) -> None:
         """Remove an assigned job."""
         del self._entries[job]
-        self._rows.leave(job)
+        self.rows.leave(job)
 
     def job_class(self, job: Job) -> str:
         """Return the class of a job."""
@@ -207,27 +202,15 @@ class Ledger:
     def cancel(self, job: Job, row: int) -> None:
         """Remove a job, whether it waits or is assigned."""
         if self._entries[job].out is None:
-            self._rows.remove(job, row)
+            self.rows.remove(job, row)
         self.leave(job)
-
-    def waiting(self) -> Array:
-        """Return how many jobs wait in each of the policy's rows."""
-        return self._rows.waiting()
 
     def queue(self, classes: Iterable[str]) -> dict[str, int]:
         """Return how many jobs of each class wait; `classes` are all of them, in order."""
         if not self.by_job:
-            return dict(zip(classes, self.waiting().astype(int).tolist(), strict=True))
+            return dict(zip(classes, self.rows.waiting().astype(int).tolist(), strict=True))
         number = Counter(entry.job_class for entry in self._entries.values() if entry.out is None)
         return {name: number[name] for name in classes}
-
-    def gone(self) -> list[int]:
-        """Return the policy's rows whose job has left since the last call."""
-        return self._rows.gone()
-
-    def arrange(self, kept: Iterable[int | None]) -> None:
-        """Change the classes: for each new one the row it had, or None."""
-        self._rows.arrange(kept)
 
     def check_unused(self, job_classes: set[str], server_classes: set[str]) -> None:
         """Raise if a job is of one of these job classes, or at a server of one of these server classes."""
@@ -239,10 +222,10 @@ class Ledger:
 
     def listed(self) -> Iterator[tuple[Job, str, int, str | None]]:
         """Yield all jobs with class, units and server class; those that wait are first, in their order."""
-        if not isinstance(self._rows, ClassRows):
+        if not isinstance(self.rows, ClassRows):
             raise BadInput("a snapshot with jobs needs a policy with a row for each class")
         out = [name for name, entry in self._entries.items() if entry.out is not None]
-        for name in (*self._rows.order(), *out):
+        for name in (*self.rows.order(), *out):
             if isinstance(name, bool) or not isinstance(name, int | str):
                 raise BadInput(f"jobs must be called by numbers or text for a snapshot with jobs; got {short(name)}")
             entry = self._entries[name]
