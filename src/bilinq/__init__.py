@@ -15,20 +15,10 @@ if TYPE_CHECKING:
     from bilinq.allocation import Allocation, allocate
     from bilinq.assignment import assign
     from bilinq.errors import BadInput, BilinqError, NotSolved, UnstableLoad
-    from bilinq.policies import (
-        Exact,
-        FirstCome,
-        FixedPoint,
-        Greedy,
-        KnownRewards,
-        MaxWeight,
-        Policy,
-        Random,
-        Rounds,
-        Sabr,
-        StaticSplit,
-        UgdaOl,
-    )
+    from bilinq.policies.baselines import FirstCome, Greedy, MaxWeight, Random, StaticSplit
+    from bilinq.policies.fair import Exact, KnownRewards, Sabr, UgdaOl
+    from bilinq.policies.nodes import FixedPoint, Rounds
+    from bilinq.policies.policy import Policy
     from bilinq.problem import Problem
     from bilinq.problem.oracle import Oracle, oracle
     from bilinq.scheduler import Assignment, JobClass, RewardRange, Scheduler, ServerClass

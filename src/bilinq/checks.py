@@ -1,7 +1,7 @@
 """The contract that every policy must meet, as a check for your own policies: `check_policy`."""
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any, Literal
 
@@ -103,11 +103,10 @@ class _Watched(Policy):
         return self.policy.start(instances, horizon, rngs)
 
     def decide(self, state: State, queue: Array, capacity: Array) -> Array:
-        given = {"state": state, "queue": queue, "capacity": capacity}
-        y = self._unchanged("decide", given, lambda: self.policy.decide(state, queue, capacity))
+        y = self._unchanged("decide", state=state, queue=queue, capacity=capacity)
         _check_allocation(y, queue, capacity, f"in slot {self.slot}")
         kept: Array = y.copy()
-        again = self._unchanged("decide", given, lambda: self.policy.decide(state, queue, capacity))
+        again = self._unchanged("decide", state=state, queue=queue, capacity=capacity)
         if not _same(again, kept):
             raise BadInput(
                 f"decide must return the same for the same arguments; got another answer in slot {self.slot}"
@@ -115,15 +114,14 @@ class _Watched(Policy):
         return kept
 
     def learn(self, state: State, outcome: Outcome) -> State:
-        given = {"state": state, "outcome": outcome}
-        after = self._unchanged("learn", given, lambda: self.policy.learn(state, outcome))
+        after = self._unchanged("learn", state=state, outcome=outcome)
         self.slot += 1
         return after
 
-    def _unchanged(self, method: str, given: dict[str, Any], call: Callable[[], Any]) -> Any:
-        """Return what `call` returns; raise an error if it changed one of the arguments `given`."""
+    def _unchanged(self, method: str, **given: Any) -> Any:
+        """Return what `method` returns; raise an error if it changed one of the arguments `given`."""
         before = deepcopy(given)
-        answer = call()
+        answer = getattr(self.policy, method)(*given.values())
         for name, value in given.items():
             if not _same(value, before[name]):
                 raise BadInput(f"{method} must not change {name}; it did in slot {self.slot}")

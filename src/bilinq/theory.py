@@ -6,7 +6,7 @@ V = 58) the bound on the total queue is 513, and simulations find about 20. Use 
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -180,31 +180,17 @@ def V_target_wait(
     return scalar("target_wait", target_wait, positive) * rate * w / price
 
 
-@dataclass(frozen=True)
-class _Setting:
-    """Quantities of the formulas: n, rho, the common mu, gamma, the weights w (I,) and the traffic rho_i (I,)."""
+class _Setting(NamedTuple):
+    """Quantities of the formulas, as in the table of `docs/maths.md`."""
 
     n: float
     rho: float
     mu: float
     gamma: float
     w: Array
-    traffic: Array
-
-    @property
-    def c(self) -> float:
-        """Largest ratio of two costs gamma - r."""
-        return (self.gamma + 1) / (self.gamma - 1)
-
-    @property
-    def spread(self) -> float:
-        """Largest weight over smallest."""
-        return float(self.w.max() / self.w.min())
-
-    @property
-    def rarity(self) -> float:
-        """Largest weight over traffic."""
-        return float((self.w / self.traffic).max())
+    c: float
+    spread: float
+    rarity: float
 
 
 def _setting(problem: Problem, gamma: float, weight: ArrayLike | None) -> _Setting:
@@ -217,7 +203,9 @@ def _setting(problem: Problem, gamma: float, weight: ArrayLike | None) -> _Setti
     n, rho = float(problem.servers.sum()), float(problem.traffic.sum())
     if rho >= n:
         raise BadInput(f"the load must be below capacity for this formula; got rho = {rho:g}, n = {n:g}")
-    return _Setting(n=n, rho=rho, mu=float(rate[0]), gamma=g, w=_weights(problem, weight), traffic=problem.traffic)
+    w = _weights(problem, weight)
+    spread, rarity = float(w.max() / w.min()), float((w / problem.traffic).max())
+    return _Setting(n=n, rho=rho, mu=float(rate[0]), gamma=g, w=w, c=(g + 1) / (g - 1), spread=spread, rarity=rarity)
 
 
 def _bound_setting(problem: Problem, gamma: float, weight: ArrayLike | None) -> _Setting:

@@ -114,12 +114,12 @@ def allocate(
     return Allocation(y.reshape(*batch, *y.shape[1:]), q.reshape(*batch, q.shape[1]), residual.reshape(batch), steps)
 
 
-def allocate_batch(program: Program, *, start: Allocation | None = None) -> Allocation:
+def allocate_batch(program: Program) -> Allocation:
     """Return the optimal allocations of a batch of B programs whose arrays have their full shapes; for policies.
 
     queue, weight, limit (B, I); reward (B, I, J); capacity (B, J); V, gamma (B,).
     """
-    return Allocation(*_solve(program, start))
+    return Allocation(*_solve(program, None))
 
 
 def _solve(program: Program, start: Allocation | None) -> tuple[Array, Array, Array, int]:

@@ -206,7 +206,7 @@ class Problem:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Problem):
             return NotImplemented
-        return all(_same(getattr(self, field.name), getattr(other, field.name)) for field in fields(self))
+        return all(np.array_equal(getattr(self, field.name), getattr(other, field.name)) for field in fields(self))
 
     def __hash__(self) -> int:
         return hash((self.job_names, self.server_names, tuple(self.arrival_rate.tolist())))
@@ -226,9 +226,3 @@ def _locked(array: Array | None) -> Array | None:
     copy = np.array(array, dtype=np.float64, order="C")
     copy.setflags(write=False)
     return copy
-
-
-def _same(one: object, other: object) -> bool:
-    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
-        return np.array_equal(one, other)
-    return type(one) is type(other) and one == other

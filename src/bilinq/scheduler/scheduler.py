@@ -377,7 +377,6 @@ class Scheduler:
         return found
 
     def _take(self, picks: IntArray, servers: Sequence[Sequence[Hashable]]) -> list[Assignment]:
-        """Return the picked jobs, each with a server."""
         free, tasks = [iter(some) for some in servers], []
         for row, column in zip(*(axis.tolist() for axis in np.nonzero(picks)), strict=True):
             name = self.server_classes[column].name
