@@ -152,11 +152,9 @@ def _check_allocation(y: Any, queue: Array, capacity: Array, when: str) -> None:
 def _require_equal(runs: Runs, other: Runs, rule: str) -> None:
     """Raise an error that names slot and replication if the replications that two runs share differ."""
     shared = min(runs.replications, other.replications)
-    pairs = [
-        (one[:shared].reshape(shared, runs.slots, -1), two[:shared].reshape(shared, runs.slots, -1))
-        for one, two in ((runs.queue, other.queue), (runs.reward, other.reward), (runs.observed, other.observed))
-    ]
-    differs = np.any([(one != two).any(axis=2) for one, two in pairs], axis=0)
+    differs = (runs.queue[:shared] != other.queue[:shared]).any(axis=2)
+    for one, two in ((runs.reward, other.reward), (runs.observed, other.observed)):
+        differs |= one[:shared] != two[:shared]
     for r, t in np.argwhere(differs):
         raise BadInput(
             f"{rule}; got another run from slot {t + 1} on, replication {r}, with {other.replications} of them"
@@ -168,7 +166,11 @@ def _same(one: Any, two: Any, within: tuple[int, ...] = ()) -> bool:
     if one is two or type(one) is not type(two):
         return one is two
     if isinstance(one, np.ndarray):
-        return one.shape == two.shape and one.dtype == two.dtype and bool(_equal_entries(one, two))
+        if one.shape != two.shape or one.dtype != two.dtype:
+            return False
+        if one.dtype.kind == "O":
+            return all(_same(a, b) for a, b in zip(one.ravel(), two.ravel(), strict=True))
+        return np.array_equal(one, two, equal_nan=one.dtype.kind in "fc")
     if id(one) in within:
         return True  # an object that contains itself: its other parts are being compared already
     within = (*within, id(one))
@@ -181,9 +183,3 @@ def _same(one: Any, two: Any, within: tuple[int, ...] = ()) -> bool:
     if not isinstance(one, type) and (kept := one.__getstate__()) is not None:
         return _same(kept, two.__getstate__(), within)  # as pickled: without results that can be computed again
     return bool(one == two) or one != one
-
-
-def _equal_entries(one: Any, two: Any) -> bool:
-    if one.dtype.kind == "O":
-        return all(_same(a, b) for a, b in zip(one.ravel(), two.ravel(), strict=True))
-    return bool(np.array_equal(one, two, equal_nan=one.dtype.kind in "fc"))

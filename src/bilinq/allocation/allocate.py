@@ -44,16 +44,9 @@ class Allocation:
 
 
 def allocate(
-    queue: ArrayLike,
-    reward: ArrayLike,
-    capacity: ArrayLike,
-    V: ArrayLike,
-    gamma: ArrayLike = 1.2,
-    *,
-    weight: ArrayLike = 1.0,
-    limit: ArrayLike = np.inf,
-    start: Allocation | None = None,
-) -> Allocation:
+    queue: ArrayLike, reward: ArrayLike, capacity: ArrayLike, V: ArrayLike, gamma: ArrayLike = 1.2, *,
+    weight: ArrayLike = 1.0, limit: ArrayLike = np.inf, start: Allocation | None = None,
+) -> Allocation:  # fmt: skip
     """Return the optimal expected allocation with a certificate.
 
     Maximise sum_i w_i Q_i / V log s_i - sum_ij (gamma - r_ij) y_ij with s_i = sum_j y_ij, sum_i y_ij <= n_j, s_i <= limit_i.
@@ -92,17 +85,14 @@ def allocate(
     >>> answer.price.round(3).tolist()
     [0.0, 0.0]
     """
-    quick = _allocate_plain(queue, reward, capacity, V, gamma, weight, limit) if start is None else None
-    if quick is not None:
+    if start is None and (quick := _allocate_plain(queue, reward, capacity, V, gamma, weight, limit)):
         return quick
     # by position, in the order of the fields: keywords would take a twentieth of a small program's time
     given = Program(as_floats("queue", queue), as_floats("reward", reward), as_floats("capacity", capacity),
                     as_floats("V", V), as_floats("gamma", gamma), as_floats("weight", weight),
                     as_floats("limit", limit))  # fmt: skip
-    if start is None:  # lists are arrays now
-        quick = _allocate_plain(given.queue, given.reward, given.capacity, V, gamma, weight, limit)
-        if quick is not None:
-            return quick
+    if start is None and (quick := _allocate_plain(*given[:3], V, gamma, weight, limit)):  # lists are arrays now
+        return quick
     batch, program = align(given)
     warm = None if start is None else _flattened(start, batch, program.reward.shape)
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -120,10 +120,8 @@ class PerJob(Learner):
 
     def grown(self, state: Counts, rows: int) -> Counts:
         missing = rows - state.count.shape[1]
-        if missing <= 0:
-            return state
         pad = ((0, 0), (0, missing), (0, 0))
-        return replace(state, count=np.pad(state.count, pad), total=np.pad(state.total, pad))
+        return Counts(np.pad(state.count, pad), np.pad(state.total, pad)) if missing > 0 else state
 
 
 @dataclass(frozen=True)

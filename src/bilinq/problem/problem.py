@@ -100,18 +100,10 @@ class Problem:
 
     @classmethod
     def synthetic(
-        cls,
-        *,
-        job_classes: int = 10,
-        server_classes: int = 2,
-        dimension: int | tuple[int, int] = 2,
-        servers: int | Sequence[int] = 4,
-        traffic: float = 1.0,
-        service_rate: ArrayLike = 1.0,
-        noise: ArrayLike = 0.1,
-        holding_cost: ArrayLike = 1.0,
-        seed: int | np.random.Generator = 0,
-    ) -> Self:
+        cls, *, job_classes: int = 10, server_classes: int = 2, dimension: int | tuple[int, int] = 2,
+        servers: int | Sequence[int] = 4, traffic: float = 1.0, service_rate: ArrayLike = 1.0, noise: ArrayLike = 0.1,
+        holding_cost: ArrayLike = 1.0, seed: int | np.random.Generator = 0,
+    ) -> Self:  # fmt: skip
         """Draw a random bilinear problem; the defaults are the paper's synthetic experiment.
 
         Entries of features and parameters are uniform on [0, 1]; then every feature vector is scaled to norm one and

@@ -29,24 +29,22 @@ class QueueRows(ABC):
     def take(self, row: int) -> Job:
         """Remove and return the next job of a row."""
 
-    @abstractmethod
-    def leave(self, job: Job) -> None:
+    def leave(self, job: Job) -> None:  # noqa: B027, a row that is a class stays
         """Free the row of a job that is done or cancelled."""
 
-    @abstractmethod
     def row(self, job: Job, row: int) -> int:
-        """Return the row of a job of class number `row`."""
+        """Return the row of a job of class number `row`; default: that of its class."""
+        return row
 
     @abstractmethod
     def waiting(self) -> Array:
         """Return how many jobs wait in each row (rows,)."""
 
-    @abstractmethod
     def gone(self) -> list[int]:
-        """Return the rows whose job has left since the last call."""
+        """Return the rows whose job has left since the last call; they are free from now on."""
+        return []
 
-    @abstractmethod
-    def arrange(self, kept: Iterable[int | None]) -> None:
+    def arrange(self, kept: Iterable[int | None]) -> None:  # noqa: B027, a row that is a job stays
         """Change the classes: for each new one the number it had, or None."""
 
 
@@ -67,17 +65,8 @@ class ClassRows(QueueRows):
     def take(self, row: int) -> Job:
         return self._queues[row].popitem(last=False)[0]
 
-    def leave(self, job: Job) -> None:
-        """Do nothing: a job has no row of its own."""
-
-    def row(self, job: Job, row: int) -> int:
-        return row
-
     def waiting(self) -> Array:
         return np.array([len(queue) for queue in self._queues], dtype=np.float64)
-
-    def gone(self) -> list[int]:
-        return []
 
     def order(self) -> Iterator[Job]:
         """Yield the jobs that wait, class by class, oldest first."""
@@ -113,8 +102,7 @@ class JobRows(QueueRows):
         return self._jobs[row]
 
     def leave(self, job: Job) -> None:
-        """Free the row of a job, once the policy knows."""
-        self._gone.append(self._place.pop(job))
+        self._gone.append(self._place.pop(job))  # free once the policy knows
 
     def row(self, job: Job, row: int) -> int:
         return self._place[job]
@@ -123,13 +111,9 @@ class JobRows(QueueRows):
         return self._waits[: len(self._jobs)].copy()
 
     def gone(self) -> list[int]:
-        """Return the rows of jobs that left, which are free from now on."""
         gone, self._gone = self._gone, []
         self._free += gone
         return gone
-
-    def arrange(self, kept: Iterable[int | None]) -> None:
-        """Do nothing: rows are jobs."""
 
     def _grown(self) -> int:
         self._jobs.append(None)

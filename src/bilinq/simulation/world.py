@@ -46,10 +46,8 @@ class World:
     ) -> None:  # fmt: skip
         count, self.classes = instances.arrival_rate.shape
         self.by_job, self.distinct, self.geometric = by_job, distinct, geometric
-        self.mean = np.ascontiguousarray(instances.mean_reward)
-        self.noise = np.ascontiguousarray(instances.noise)
-        self.rate = np.ascontiguousarray(instances.service_rate)
-        self.columns = instances.servers.shape[1]
+        arrays = instances.mean_reward, instances.noise, instances.service_rate
+        self.mean, self.noise, self.rate = (np.ascontiguousarray(array) for array in arrays)
         self.queue: IntArray = np.zeros((count, self.classes), np.int64)
         self.job: IntArray = np.zeros((5, count, 0), np.int64)
         self.member: IntArray = np.zeros((count, self.classes, 0), np.int64)
@@ -109,12 +107,10 @@ class World:
         from bilinq.assignment.kernels import draw_distinct, draw_independent
 
         tape, picks = self._uniform, np.empty(y.shape, np.int64)
+        draw, limit = (draw_distinct, waiting) if self.distinct else (draw_independent, capacity)
         while True:
             cursor = tape.cursor.copy()
-            if self.distinct:
-                at = draw_distinct(y, waiting, tape.numbers, cursor, picks)
-            else:
-                at = draw_independent(y, capacity, tape.numbers, cursor, picks)
+            at = draw(y, limit, tape.numbers, cursor, picks)
             if at >= 0:
                 tape.cursor[:] = cursor
                 self._furthest[0] = at
