@@ -1,7 +1,5 @@
 """From an expected allocation to services: how many servers of each class serve each row in a slot."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -14,11 +12,7 @@ SLACK = 1e-9
 
 
 def assign(
-    expected: ArrayLike,
-    queue: ArrayLike,
-    servers: ArrayLike,
-    rng: np.random.Generator,
-    method: str = "independent",
+    expected: ArrayLike, queue: ArrayLike, servers: ArrayLike, rng: np.random.Generator, method: str = "independent"
 ) -> IntArray:
     """Return how many servers of class j serve class i, (..., I, J), drawn so that the mean is `expected`.
 
