@@ -142,7 +142,6 @@ class Stepper:
                 step = min(self.longest, length * factor)
 
     def _stuck(self) -> NoReturn:
-        """Raise the reason why no step is short enough: a load at a pole of its price, or too small a tolerance."""
         load = self.y.sum(axis=1)
         if (load >= 0.99 * self.flow.penalty.most(self.flow.n[:, 0, :])).any():
             raise Diverged(f"a load runs into its capacity at time {self.now:.6g}; lower the gain")
@@ -184,7 +183,6 @@ class Stepper:
         return max(error, float(below.max(initial=0.0))), shrink
 
     def _accept(self, end: float, y: Array, slope: Array) -> None:
-        """Move to the end of the step, and record the rates at the wanted times within it."""
         if not y.max(initial=0.0) < EXPLODED * self.scale:
             raise Diverged(f"rates grow beyond {EXPLODED * self.scale:.1g} at time {end:.6g}; lower the gain")
         sums = self.flow.arriving(self.history, end, y)

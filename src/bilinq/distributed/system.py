@@ -1,7 +1,5 @@
 """A system of job nodes and server nodes: its numbers and delays, fixed point, safe gains, and bounds on the gap."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property

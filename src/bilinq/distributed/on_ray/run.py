@@ -1,13 +1,10 @@
 """An allocation computed by shards on Ray, and its cost beside the same in one process."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -164,8 +161,7 @@ def _partition(system: System, shards: int | Sequence[int]) -> tuple[list[slice]
 
 
 def _split(size: int, parts: int) -> list[slice]:
-    edges = [size * k // parts for k in range(parts + 1)]
-    return [slice(a, b) for a, b in pairwise(edges)]
+    return [slice(size * k // parts, size * (k + 1) // parts) for k in range(parts)]
 
 
 @contextmanager
@@ -208,7 +204,7 @@ class _Solver:
             self._history.append((now, gap))
             if progress:
                 pids = {str(name): report.pid for name, report in self._monitor.reports.items()}
-                progress(RunProgress(now, gap, 2 * self._monitor.totals().answers, pids))
+                progress(RunProgress(now, gap, 2 * self._monitor.totals()[1], pids))
             if gap <= tolerance and (run := self._gathered()) is not None and run.gap <= tolerance:
                 return run
             if now > seconds:
@@ -241,15 +237,19 @@ class _Solver:
         rates = monitor.rates()
         if rates is None:
             return None
-        expected, system, totals = np.zeros(self._system.shape), self._remaining(), monitor.totals()
+        expected, system, (iterations, answers, sent) = (
+            np.zeros(self._system.shape),
+            self._remaining(),
+            monitor.totals(),
+        )
         for k, part in zip(present, rates, strict=True):
             expected[self._rows[k]] = part
         return RayRun(
             system=system, expected=expected, gap=float(gap_bound(system, expected)),
             seconds=time.monotonic() - self._began, start_seconds=self._start_seconds,
-            iterations=totals.iterations, messages=2 * totals.answers, bytes=totals.bytes,
-            round_trip=monitor.round_trips(), restarts=dict(monitor.restarts),
-            absent=tuple(map(self._described, sorted(monitor.gone))), history=np.array(self._history),
+            iterations=iterations, messages=2 * answers, bytes=sent, round_trip=monitor.round_trips(),
+            restarts=dict(monitor.restarts), absent=tuple(map(self._described, sorted(monitor.gone))),
+            history=np.array(self._history),
         )  # fmt: skip
 
     def _described(self, name: ShardName) -> str:
