@@ -1,7 +1,5 @@
 """CSV and Parquet files as Arrow batches with the columns of a table; errors name the file and the row."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import itertools

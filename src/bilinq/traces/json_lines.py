@@ -1,7 +1,5 @@
 """JSON-lines shards: one object a line, whole numbers often as text, nulls left out."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Collection, Iterator

@@ -1,7 +1,5 @@
 """Rows of a reward table: read in chunks, checked and counted."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Tables of rewards as problems: observations in a file (`reward_table`), and measured speeds of GPUs (`gpu_table`)."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from importlib.resources import files

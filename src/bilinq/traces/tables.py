@@ -1,7 +1,5 @@
 """The tables of cluster-data-2019: their columns, and how files spell them."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple
