@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from bilinq.arrays import finite, non_negative, one_of, positive, scalar, short
 from bilinq.errors import BadInput
 from bilinq.problem import Problem
-from bilinq.traces.reward_model import PerClass, RewardTable, Terms, build, scaled_features
+from bilinq.traces.reward_model import PerClass, RewardTable, build, scaled_features
 
 
 def reward_table(
@@ -95,11 +95,8 @@ def reward_table(
     for chunk in chunks(file, (job, server), numbers):
         tally.add(chunk)
     tally.check_seen(file)
-    terms = Terms(
-        servers=servers, arrival_rate=arrival_rate, slot=slot, service_rate=service_rate, holding_cost=holding_cost,
-        noise=noise, unseen=unseen,
-    )  # fmt: skip
-    return build(tally, file, terms)
+    return build(tally, file, servers=servers, arrival_rate=arrival_rate, slot=slot, service_rate=service_rate,
+                 holding_cost=holding_cost, noise=noise, unseen=unseen)  # fmt: skip
 
 
 def _check_clock(arrival_rate: PerClass | None, time: str | None, slot: float | None) -> None:
@@ -112,7 +109,6 @@ def _check_clock(arrival_rate: PerClass | None, time: str | None, slot: float | 
 
 
 def _columns(name: str, value: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the names of feature columns."""
     if value is None:
         return ()
     if isinstance(value, str) or not value or not all(isinstance(column, str) for column in value):
@@ -169,11 +165,8 @@ def gpu_table(
     ('Recommendation (512)', array([0.67, 1.  , 0.48]))
     """
     one_of("features", features, ("known", "one-hot"))
-    data, number, rate = (
-        _measurements(),
-        non_negative("servers", servers),
-        scalar("service_rate", service_rate, positive),
-    )
+    data = json.loads((files("bilinq.traces") / "data" / "gavel.json").read_text(encoding="utf-8"))
+    number, rate = non_negative("servers", servers), scalar("service_rate", service_rate, positive)
     jobs, total = data["jobs"], scalar("load", load, positive) * number.sum() * rate
     return Problem(
         arrival_rate=np.full(len(jobs), total / len(jobs)),
@@ -185,7 +178,3 @@ def gpu_table(
         job_names=[job["name"] for job in jobs],
         server_names=data["gpus"],
     )
-
-
-def _measurements() -> Any:
-    return json.loads((files("bilinq.traces") / "data" / "gavel.json").read_text(encoding="utf-8"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import itertools
 import zlib
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -20,12 +21,7 @@ Format = Literal["csv", "json", "parquet"]
 
 HEAD = 1 << 16
 """Bytes at the start of a file that show its format."""
-EXTRACT = {
-    "machine": "machine_events",
-    "collection": "collection_events",
-    "instance": "instance_events",
-    "cpi": "instance_usage",
-}
+EXTRACT = dict(zip(("machine", "collection", "instance", "cpi"), TABLES, strict=True))
 """Names of the files of a small extract, without what follows the dot."""
 
 
@@ -100,10 +96,16 @@ def check_distinct(files: Collection[Path]) -> None:
 
 def format_of(file: Path) -> Format:
     """Return the format of a file by its first bytes."""
-    head = _head(file)
-    packed = head.startswith(GZIP)
-    if packed:
-        head = _unpacked(head, file)
+    try:
+        with file.open("rb") as stream:
+            head = stream.read(HEAD)
+        packed = head.startswith(GZIP)
+        if packed:
+            head = zlib.decompressobj(wbits=31).decompress(head, HEAD)
+    except OSError as error:
+        raise BadInput(f"{file}: cannot be read; {error.strerror}") from None
+    except zlib.error as error:
+        raise BadInput(f"{file}: is damaged gzip before its first row; {error}") from None
     if not head.strip():
         raise BadInput(f"{file}: must contain rows; it is empty")
     if head.startswith(PARQUET):
@@ -113,21 +115,6 @@ def format_of(file: Path) -> Format:
     if b"\0" in head:
         raise BadInput(f"{file}: row 1: must be UTF-8 text or Parquet; got {head[:12]!r}")
     return "json" if head.removeprefix(BYTE_ORDER_MARK).lstrip().startswith(b"{") else "csv"
-
-
-def _head(file: Path) -> bytes:
-    try:
-        with file.open("rb") as stream:
-            return stream.read(HEAD)
-    except OSError as error:
-        raise BadInput(f"{file}: cannot be read; {error.strerror}") from None
-
-
-def _unpacked(head: bytes, file: Path) -> bytes:
-    try:
-        return zlib.decompressobj(wbits=31).decompress(head, HEAD)
-    except zlib.error as error:
-        raise BadInput(f"{file}: is damaged gzip before its first row; {error}") from None
 
 
 # A folder with a trace.
@@ -163,9 +150,10 @@ def find_tables(path: str | PathLike[str]) -> TraceFolder:
         for table in tables:
             files[table].append(file)
         others += not tables
+    listed = ", ".join(f"{len(found)} of {table}" for table, found in files.items())
     for table, found in files.items():
         if not found:
-            raise BadInput(f"{root}: must contain a file of {table}; got {_listed(files)}")
+            raise BadInput(f"{root}: must contain a file of {table}; got {listed}")
         check_distinct(found)
     return TraceFolder(files, others)
 
@@ -173,10 +161,9 @@ def find_tables(path: str | PathLike[str]) -> TraceFolder:
 def tables_of(file: Path, root: Path) -> tuple[str, ...]:
     """Return the tables whose rows a file below `root` contains."""
     names = [file.name, *(parent.name for parent in file.relative_to(root).parents)] if file != root else [file.name]
-    for name in names:
-        for table in TABLES:
-            if name.startswith(table):
-                return (table,)
+    for name, table in itertools.product(names, TABLES):
+        if name.startswith(table):
+            return (table,)
     stem = file.name.split(".")[0]
     if stem in EXTRACT:
         return (EXTRACT[stem],)
@@ -189,7 +176,3 @@ def _joined(file: Path) -> bool:
     from bilinq.traces.formats import header
 
     return set(JOINED) <= set(header(file))
-
-
-def _listed(files: dict[str, list[Path]]) -> str:
-    return ", ".join(f"{len(found)} of {table}" for table, found in files.items())
