@@ -73,18 +73,18 @@ class TraceTables:
     """The tables of a folder, to be read once each; counts the rows that are left out."""
 
     def __init__(self, path: str | PathLike[str], cell: str | None, progress: Progress | None) -> None:
-        self._folder, self._cell, self._progress = find_tables(path), cell, progress
-        self._done = 0
-        self.left_out: Counter[str] = Counter({"files that belong to no table": self._folder.others})
+        self._files, others = find_tables(path)
+        self._cell, self._progress, self._done = cell, progress, 0
+        self.left_out: Counter[str] = Counter({"files that belong to no table": others})
 
     def rows(self, table: str) -> Iterator[TraceRows]:
         """Yield the rows of a table."""
         cells: set[int] = set()
-        for file in self._folder.files[table]:
+        for file in self._files[table]:
             yield from rows(file, table, self.left_out, self._cell, cells)
             self._done += 1
             if self._progress is not None:
-                self._progress(self._done, self._folder.count)
+                self._progress(self._done, sum(map(len, self._files.values())))
 
 
 def aggregate(path: str | PathLike[str], *, until: float, classes: int, units: Units, seed: int, cell: str | None,
@@ -110,17 +110,12 @@ def aggregate(path: str | PathLike[str], *, until: float, classes: int, units: U
     jobs, servers = Labels(queued, job_class), Labels(machines, machine_class)
     grid = passes.rewards(tables.rows("instance_usage"), jobs, servers, (classes, len(kinds)), end)
     return Digest(
-        source=source if cell is None else f"{source}, cell {cell}",
-        licence=licence,
-        until=float(until),
-        units=units,
-        seed=seed,
-        machine_classes=tuple(map(MachineClass, *kinds.T.tolist(), np.bincount(machine_class).tolist())),
+        source=source if cell is None else f"{source}, cell {cell}", licence=licence, until=float(until), units=units,
+        seed=seed, machine_classes=tuple(map(MachineClass, *kinds.T.tolist(), np.bincount(machine_class).tolist())),
         job_classes=_job_classes(job_class, number, request),
-        collections=_points(queued, times, job_class, number, request),
-        pairs=_pairs(grid, len(kinds)),
+        collections=_points(queued, times, job_class, number, request), pairs=_pairs(grid, len(kinds)),
         left_out=tuple(LeftOut(what, n) for what, n in tables.left_out.items() if n),
-    )
+    )  # fmt: skip
 
 
 def _check(classes: int, units: str, seed: int, cell: str | None) -> None:
@@ -138,9 +133,8 @@ def _job_classes(label: IntArray, number: IntArray, request: Array) -> tuple[Tra
     return tuple(map(TraceJobClass, *means, np.bincount(label).tolist(), units.astype(np.int64).tolist()))
 
 
-def _points(
-    ids: IntArray, times: IntArray, label: IntArray, number: IntArray, request: Array
-) -> tuple[CollectionPoint, ...]:
+def _points(ids: IntArray, times: IntArray, label: IntArray, number: IntArray,
+            request: Array) -> tuple[CollectionPoint, ...]:  # fmt: skip
     """Return the collections in order of arrival."""
     columns, order = (times // MICROSECONDS, label, number, *request.T), np.lexsort((ids, times))
     return tuple(map(CollectionPoint, *(column[order].tolist() for column in columns)))

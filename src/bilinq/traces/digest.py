@@ -278,16 +278,13 @@ class Digest:
         jobs, servers = self.job_classes, self.machine_classes
         return Problem(
             arrival_rate=np.array([kind.collections for kind in jobs])[i] / self.slots(slot),
-            servers=np.array([kind.machines for kind in servers])[j],
-            job_features=u[i],
-            server_features=v[j],
-            mean_reward=mean[np.ix_(i, j)] / scale,
-            noise=noise[np.ix_(i, j)] / scale,
+            servers=np.array([kind.machines for kind in servers])[j], job_features=u[i], server_features=v[j],
+            mean_reward=mean[np.ix_(i, j)] / scale, noise=noise[np.ix_(i, j)] / scale,
             service_rate=shaped("service_rate", positive("service_rate", rate), (len(jobs),))[i],
             holding_cost=experiment.holding_costs(holding_cost, len(jobs))[i],
             job_names=[f"class {k + 1} ({jobs[k].collections} collections)" for k in i],
             server_names=[f"class {k + 1} ({servers[k].cpus:.3g} cpus, {servers[k].memory:.3g} memory)" for k in j],
-        )
+        )  # fmt: skip
 
     def arrivals(self, *, slot: float = 5.0, unseen: Unseen = "zero") -> Recorded:
         """Return the collections as recorded arrivals; with "left out" those of the classes that such a problem has."""

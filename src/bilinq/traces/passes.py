@@ -96,16 +96,12 @@ def rows(file: Path, table: str, left_out: Counter[str], cell: str | None, cells
         part = TraceRows(file, batch, left_out)
         if "cluster" in batch.schema.names and not part.lacks("cluster"):
             cells |= set(np.unique(part.whole("cluster")).tolist())
-            _keep_cell(part, cell, cells)
+            if cell is not None:
+                part.keep(part.whole("cluster") == CELLS.index(cell) + 1, "rows of other cells")
+            elif len(cells) > 1:
+                named = ", ".join(CELLS[k - 1] if 0 < k <= len(CELLS) else str(k) for k in sorted(cells))
+                raise BadInput(f"cell must be given where a file contains several; {file} contains {named}")
         yield part
-
-
-def _keep_cell(part: TraceRows, cell: str | None, cells: set[int]) -> None:
-    if cell is not None:
-        part.keep(part.whole("cluster") == CELLS.index(cell) + 1, "rows of other cells")
-    elif len(cells) > 1:
-        named = ", ".join(CELLS[k - 1] if 0 < k <= len(CELLS) else str(k) for k in sorted(cells))
-        raise BadInput(f"cell must be given where a file contains several; {part.file} contains {named}")
 
 
 ADD, QUEUE, SUBMIT = 1, 1, 0
@@ -201,7 +197,6 @@ def rewards(parts: Iterable[TraceRows], jobs: Labels, servers: Labels, shape: tu
 
 
 def _keep_distinct(part: TraceRows, seen: set[tuple[int, int]]) -> None:
-    """Keep the first submit event of every instance and remember the instances."""
     part.keep_known("type", "instance_index", noun="instance events")
     part.keep(part.whole("type") == SUBMIT, "instance events other than submit")
     fresh = np.zeros(len(part), np.bool_)

@@ -126,17 +126,12 @@ def build(tally: Tally, file: Path, *, servers: int | Mapping[str, int], arrival
     if not counts.all():
         mean = _filled(tally, file, counts, mean, unseen)
     problem = Problem(
-        arrival_rate=rates,
-        servers=np.broadcast_to(_each("servers", servers, server_names), len(server_names)),
-        job_features=_features(tally.job),
-        server_features=_features(tally.server),
-        mean_reward=scale.to_problem(mean),
+        arrival_rate=rates, servers=np.broadcast_to(_each("servers", servers, server_names), len(server_names)),
+        job_features=_features(tally.job), server_features=_features(tally.server), mean_reward=scale.to_problem(mean),
         service_rate=_each("service_rate", service_rate, job_names),
         noise=_noise(file, counts, spread, noise) / (scale.high - scale.low),
-        holding_cost=_each("holding_cost", holding_cost, job_names),
-        job_names=job_names,
-        server_names=server_names,
-    )
+        holding_cost=_each("holding_cost", holding_cost, job_names), job_names=job_names, server_names=server_names,
+    )  # fmt: skip
     return RewardTable(problem, arrivals, counts, scale, tally.left_out())
 
 
@@ -189,7 +184,6 @@ def _each(name: str, value: PerClass | Mapping[str, int], classes: Sequence[str]
 
 
 def _arrivals(tally: Tally, arrival_rate: PerClass | None, slot: float | None) -> tuple[Array, Arrivals]:
-    """Return the arrival rates (I,) and the arrival process."""
     classes = list(tally.job.number)
     if arrival_rate is not None:
         given = _each("arrival_rate", arrival_rate, classes)

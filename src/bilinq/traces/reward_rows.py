@@ -54,7 +54,6 @@ def chunks(file: Path, text: Sequence[str], numbers: Sequence[str]) -> Iterator[
 
 
 def _open(file: Path, columns: list[str]) -> Iterator[Any]:
-    """Return the batches with the given columns."""
     with file.open("rb") as stream:
         head = stream.read(4096)
     if head.startswith(PARQUET) or file.suffix == ".parquet":
@@ -108,7 +107,6 @@ def _names(file: Path, row: int, column: str, values: Any) -> tuple[list[str], I
 
 
 def _numbers(file: Path, row: int, column: str, values: Any) -> Array:
-    """Return a column of finite numbers."""
     if pa.types.is_boolean(values.type) or pa.types.is_nested(values.type):
         raise BadInput(f"{file}: {column} must contain numbers; got {values.type}")
     try:
@@ -135,7 +133,6 @@ def _fault(file: Path, row: int, message: str) -> BadInput:
 
 @contextmanager
 def _readable(file: Path) -> Iterator[None]:
-    """Turn errors of the file system and of PyArrow into one clear error."""
     try:
         yield
     except UnicodeDecodeError as error:

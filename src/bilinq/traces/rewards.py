@@ -100,7 +100,6 @@ def reward_table(
 
 
 def _check_clock(arrival_rate: PerClass | None, time: str | None, slot: float | None) -> None:
-    """Raise unless either the rate is given or both the column of times and the length of a slot."""
     if (arrival_rate is None) == (time is None) or (time is None) != (slot is None):
         given = f"arrival_rate = {short(arrival_rate)}, time = {time!r}, slot = {slot!r}"
         raise BadInput(f"either arrival_rate or time and slot must be given; got {given}")
@@ -117,7 +116,6 @@ def _columns(name: str, value: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def _named(value: object) -> list[str] | None:
-    """Return the classes that a mapping names, or None for all."""
     return [str(name) for name in value] if isinstance(value, Mapping) else None
 
 
@@ -169,12 +167,7 @@ def gpu_table(
     number, rate = non_negative("servers", servers), scalar("service_rate", service_rate, positive)
     jobs, total = data["jobs"], scalar("load", load, positive) * number.sum() * rate
     return Problem(
-        arrival_rate=np.full(len(jobs), total / len(jobs)),
-        servers=number,
-        mean_reward=[job["relative"] for job in jobs],
+        arrival_rate=np.full(len(jobs), total / len(jobs)), servers=number, service_rate=rate, noise=noise,
+        mean_reward=[job["relative"] for job in jobs], job_names=[job["name"] for job in jobs], server_names=data["gpus"],
         job_features=scaled_features([job["features"] for job in jobs]) if features == "known" else None,
-        service_rate=rate,
-        noise=noise,
-        job_names=[job["name"] for job in jobs],
-        server_names=data["gpus"],
-    )
+    )  # fmt: skip

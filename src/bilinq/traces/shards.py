@@ -6,7 +6,6 @@ import glob
 import itertools
 import zlib
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -120,22 +119,10 @@ def format_of(file: Path) -> Format:
 # A folder with a trace.
 
 
-@dataclass(frozen=True)
-class TraceFolder:
-    """The files of each table, and how many files belong to none."""
+def find_tables(path: str | PathLike[str]) -> tuple[dict[str, list[Path]], int]:
+    """Return the files of the four tables in a folder, and how many files belong to none.
 
-    files: dict[str, list[Path]]
-    others: int
-
-    @property
-    def count(self) -> int:
-        """Number of shards to read; a joined file is read once for each of its tables."""
-        return sum(map(len, self.files.values()))
-
-
-def find_tables(path: str | PathLike[str]) -> TraceFolder:
-    """Return the files of the four tables in a folder, by the names of files or of the folders they are in.
-
+    The names of files, or of the folders they are in, show to which table they belong:
     `machine_events-000000000000.json.gz` and `instance_usage/part-7.parquet` are the trace as Google publishes it;
     `machine.csv`, `collection.csv`, `instance.csv` and `cpi.csv` a small extract. A CSV file with another name is used for
     all tables but the machines if its header shows that their rows are joined in it.
@@ -155,7 +142,7 @@ def find_tables(path: str | PathLike[str]) -> TraceFolder:
         if not found:
             raise BadInput(f"{root}: must contain a file of {table}; got {listed}")
         check_distinct(found)
-    return TraceFolder(files, others)
+    return files, others
 
 
 def tables_of(file: Path, root: Path) -> tuple[str, ...]:

@@ -69,14 +69,14 @@ class Monitor:
         self._drop_silent()
         time.sleep(max(until - time.monotonic(), 0.0))
 
-    def present(self, nodes: Literal["job", "server"]) -> list[int]:
+    def present(self, nodes: Literal["job", "server"]) -> list[ShardName]:
         """Return the shards of one kind that take part, in order."""
-        return sorted(name.number for name in self._hosts.keys() - self.gone if name.nodes == nodes)
+        return sorted(name for name in self._hosts.keys() - self.gone if name.nodes == nodes)
 
     def gap(self) -> float:
         """Return the sum of the job shards' parts in the bound, Eq. (45); infinite until all know which shards are gone."""
-        jobs = [ShardName("job", k) for k in self.present("job")]
-        return sum(r.gap if name in self._current else np.inf for name, r in self._job_reports(jobs))
+        reports = self._job_reports(self.present("job"))
+        return sum(report.gap if name in self._current else np.inf for name, report in reports)
 
     def totals(self) -> tuple[int, int, int]:
         """Return the local iterations, answered messages and bytes of all job shards, replaced ones included."""
@@ -89,7 +89,7 @@ class Monitor:
 
     def rates(self) -> list[Array] | None:
         """Return the rates of the job shards that take part, or None if one does not answer now."""
-        calls = [self._hosts[ShardName("job", k)].ask.remote("rates") for k in self.present("job")]
+        calls = [self._hosts[name].ask.remote("rates") for name in self.present("job")]
         try:
             found = list(self._ray.get(calls, timeout=min(self._patience, GATHER_SECONDS)))
             return None if any(rates is None for rates in found) else found
@@ -141,8 +141,7 @@ class Monitor:
         """Count as gone what has been silent for too long: to us, or (a server shard) to a job shard that answers us."""
         now = time.monotonic()
         silent = {name for name in self._hosts.keys() - self.gone if now - self._heard[name] > self._patience}
-        jobs = [ShardName("job", k) for k in self.present("job")]
-        for _, report in self._job_reports(name for name in jobs if name not in silent):
+        for _, report in self._job_reports(name for name in self.present("job") if name not in silent):
             silent |= {ShardName("server", k) for k in np.flatnonzero(report.silence > self._patience).tolist()}
         if silent - self.gone:
             self.gone |= silent

@@ -145,7 +145,6 @@ def solve(
 
 
 def _partition(system: System, shards: int | Sequence[int]) -> tuple[list[slice], list[slice]]:
-    """Return the rows of every job shard and the columns of every server shard."""
     if isinstance(shards, int | np.integer):
         total = count("shards", int(shards), 2)
         servers = min(max(1, total // 4), system.shape[1])
@@ -242,8 +241,8 @@ class _Solver:
             self._remaining(),
             monitor.totals(),
         )
-        for k, part in zip(present, rates, strict=True):
-            expected[self._rows[k]] = part
+        for name, part in zip(present, rates, strict=True):
+            expected[self._rows[name.number]] = part
         return RayRun(
             system=system, expected=expected, gap=float(gap_bound(system, expected)),
             seconds=time.monotonic() - self._began, start_seconds=self._start_seconds,
@@ -253,7 +252,6 @@ class _Solver:
         )  # fmt: skip
 
     def _described(self, name: ShardName) -> str:
-        """Return the name of a shard with its classes."""
         part = (self._rows if name.nodes == "job" else self._columns)[name.number]
         return f"{name} (classes {part.start} to {part.stop - 1})"
 

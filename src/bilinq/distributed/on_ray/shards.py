@@ -276,7 +276,6 @@ class JobShard:
         self._rates.close(self._columns[k])
 
     async def _exchange(self, k: int) -> NoReturn:
-        """Ask one server shard again and again, and use its answers."""
         columns, pace = self._columns[k], self._paces[k]
         if (asked := await self._call(k, "recall")) is not None:
             self._rates.resume(columns, asked)
