@@ -229,9 +229,7 @@ def checked(penalty: Penalty, n: Array) -> Penalty:
     capacity = np.where(n > 0.0, n, 1.0)
     loads = FILL.reshape(-1, *[1] * n.ndim) * capacity
     try:
-        price, slope = (
-            np.broadcast_to(curve(loads, capacity), loads.shape) for curve in (penalty.price, penalty.slope)
-        )
+        price, slope = (np.broadcast_to(f(loads, capacity), loads.shape) for f in (penalty.price, penalty.slope))
         ahead = np.broadcast_to(penalty.price(loads + 1e-6 * capacity, capacity), loads.shape)
     except ValueError:
         raise BadInput(f"penalty must return one price for each of {n.shape[-1]} server classes") from None

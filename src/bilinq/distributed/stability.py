@@ -289,10 +289,9 @@ def automatic_gain(
     [[0.058, 0.074], [0.103, 0.058]]
     """
     given = as_floats("round_trips", round_trips)
+    rows, columns = system.shape
     if given.ndim < 3 or given.shape[-2:] != system.shape:
-        raise BadInput(
-            f"round_trips must have shape (samples, ..., {system.shape[0]}, {system.shape[1]}); got {given.shape}"
-        )
+        raise BadInput(f"round_trips must have shape (samples, ..., {rows}, {columns}); got {given.shape}")
     require("round_trips", given, lambda x: np.isnan(x) | ((x >= 0.0) & np.isfinite(x)), "non-negative")
     seen = np.where(np.isnan(given), -1.0, given).max(axis=0)
     if not (seen >= 0.0).any():

@@ -102,8 +102,7 @@ class System:
         values = (queue, reward, capacity, V, gamma, 1.0 if weight is None else weight, forward, backward)
         given = {field.name: as_floats(field.name, v) for field, v in zip(fields(self)[:-1], values, strict=True)}
         batch = _checked(given)
-        rows, columns = given["reward"].shape[-2:]
-        pair = (rows, columns)
+        rows, columns = pair = given["reward"].shape[-2:]
         tails = ((rows,), pair, (columns,), (), (), (rows,), pair, pair)
         for (name, value), tail in zip(given.items(), tails, strict=True):
             full = shaped(name, value, (*batch, *tail)).reshape((*batch, *tail)).copy()
@@ -175,8 +174,7 @@ class System:
     def flat(self) -> Flat:
         """The numbers with one leading axis."""
         values = self.demand, self.cost, self.capacity, self.forward, self.backward
-        sizes = (1, 2, 1, 2, 2)
-        return Flat(*(v.reshape(-1, *v.shape[v.ndim - k :]).copy() for v, k in zip(values, sizes, strict=True)))
+        return Flat(*(v.reshape(-1, *v.shape[len(self.batch) :]).copy() for v in values))
 
     @cached_property
     def equilibrium(self) -> Equilibrium:
@@ -200,11 +198,9 @@ class System:
 
     def stiffness(self) -> Array:
         """Return 1 + z p'(z) / (p(z) + c) at the fixed point, (..., I, J); Eq. (38)."""
-        n = self.capacity
-        z = self.equilibrium.expected.sum(axis=-2)
-        slope = np.where(
-            (z > 0.0) & (n > 0.0), self.penalty.slope(np.where(z > 0.0, z, 1.0), np.where(n > 0, n, 1.0)), 0.0
-        )
+        n, z = self.capacity, self.equilibrium.expected.sum(axis=-2)
+        slope = self.penalty.slope(np.where(z > 0.0, z, 1.0), np.where(n > 0.0, n, 1.0))
+        slope = np.where((z > 0.0) & (n > 0.0), slope, 0.0)
         return np.asarray(1.0 + (z * slope)[..., None, :] / (self.equilibrium.price[..., None, :] + self.cost))
 
     def margin(self, gain: ArrayLike, time: Time = "continuous") -> Array:
@@ -230,9 +226,8 @@ class System:
         """
         bound = self.penalty.stiffness(self.cost, spare)
         if not np.isfinite(bound).all():
-            raise BadInput(
-                f"penalty must have a known stiffness; {type(self.penalty).__name__} has none, use safe_gain"
-            )
+            name = type(self.penalty).__name__
+            raise BadInput(f"penalty must have a known stiffness; {name} has none, use safe_gain")
         return gain_within(bound, self.round_trip, fraction, time)
 
     def checked_gain(self, gain: ArrayLike) -> Array:

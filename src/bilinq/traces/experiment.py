@@ -66,13 +66,12 @@ def bilinear_fit(digest: Digest, unseen: str) -> BilinearFit:
 
 
 def observed_block(seen: BoolArray) -> tuple[IntArray, IntArray]:
-    """Return rows and columns of the largest block of a table (I, J) that is true everywhere.
+    """Return rows and columns of the block with the most pairs of a table (I, J) that is true everywhere.
 
-    Largest is by number of pairs; of equal ones the one with most classes on the table's shorter side, then the first.
+    Of equal ones it is the one with the most classes on the table's shorter side, then the first.
     """
     if len(seen) > seen.shape[1]:
-        columns, rows = observed_block(seen.T)
-        return rows, columns
+        return observed_block(seen.T)[::-1]
     if len(seen) > MOST_CLASSES:
         raise BadInput(f"unseen = 'left out' takes at most {MOST_CLASSES} job or machine classes; got {seen.shape}")
     if not seen.any():
@@ -103,8 +102,8 @@ def _with_inverses(name: str, kinds: Sequence[TraceJobClass] | Sequence[MachineC
 
 def _observed(digest: Digest) -> tuple[BoolArray, Array, Array]:
     """Return which pairs were seen, their means and variances (I, J); zero where they were not."""
-    shape = len(digest.job_classes), len(digest.machine_classes)
-    seen, mean, variance = np.zeros(shape, np.bool_), np.zeros(shape), np.zeros(shape)
+    seen = np.zeros((len(digest.job_classes), len(digest.machine_classes)), np.bool_)
+    mean, variance = np.zeros(seen.shape), np.zeros(seen.shape)
     for pair in digest.pairs:
         place = pair.job_class, pair.machine_class
         seen[place], mean[place] = True, pair.mean

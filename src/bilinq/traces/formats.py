@@ -118,11 +118,9 @@ def read_parquet(file: Path, wanted: Collection[Column]) -> Iterator[pa.RecordBa
 
 def _leaves(sources: dict[str, Source], schema: pa.Schema) -> list[str]:
     """Return the columns to read; of a record only the wanted entries."""
+    structs = {field.name for field in schema if pa.types.is_struct(field.type)}
     return [
-        f"{source.column}.{source.key}"
-        if source.key is not None and pa.types.is_struct(schema.field(source.column).type)
-        else source.column
-        for source in sources.values()
+        ".".join(filter(None, source)) if source.column in structs else source.column for source in sources.values()
     ]
 
 
@@ -160,9 +158,7 @@ def arrow_type(column: Column) -> Any:
 def _column(raw: Any, column: Column, source: Source | None, file: Path) -> Any:
     if source is None:
         return pa.nulls(raw.num_rows, arrow_type(column))
-    values = raw.column(source.column)
-    if source.key is not None:
-        values = _field(values, source.key)
+    values = raw.column(source.column) if source.key is None else _field(raw.column(source.column), source.key)
     if column.whole and pa.types.is_floating(values.type):
         raise BadInput(f"{file}: {column.name} must be whole numbers, since floats lose digits; got {values.type}")
     try:

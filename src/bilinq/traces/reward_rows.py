@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
+import pyarrow.csv as arrow_csv
+import pyarrow.parquet as pq
 
 from bilinq.arrays import Array, IntArray, short
 from bilinq.errors import BadInput
@@ -66,20 +66,18 @@ def _open(file: Path, columns: list[str]) -> Iterator[Any]:
 
 
 def _parquet(file: Path, columns: list[str]) -> Iterator[Any]:
-    source = pyarrow.parquet.ParquetFile(file)
+    source = pq.ParquetFile(file)
     _check_columns(file, columns, source.schema_arrow.names)
     return iter(source.iter_batches(batch_size=BLOCK // 16, columns=columns))
 
 
 def _csv(file: Path, columns: list[str]) -> Iterator[Any]:
     """Return batches in which every column is text as it stands in the file: "007" is not 7, "NA" is a name."""
-    layout = (
-        pyarrow.csv.ReadOptions(use_threads=False, block_size=BLOCK),
-        pyarrow.csv.ParseOptions(newlines_in_values=True),
-    )
-    _check_columns(file, columns, pyarrow.csv.open_csv(file, *layout).schema.names)
-    as_text = pyarrow.csv.ConvertOptions(include_columns=columns, column_types=dict.fromkeys(columns, pa.string()))
-    return iter(pyarrow.csv.open_csv(file, *layout, as_text))
+    read = arrow_csv.ReadOptions(use_threads=False, block_size=BLOCK)
+    parse = arrow_csv.ParseOptions(newlines_in_values=True)
+    _check_columns(file, columns, arrow_csv.open_csv(file, read, parse).schema.names)
+    as_text = arrow_csv.ConvertOptions(include_columns=columns, column_types=dict.fromkeys(columns, pa.string()))
+    return iter(arrow_csv.open_csv(file, read, parse, as_text))
 
 
 def _check_columns(file: Path, columns: list[str], found: list[str]) -> None:

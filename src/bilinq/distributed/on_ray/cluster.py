@@ -113,10 +113,7 @@ def _connected(ray: Any, address: str) -> Iterator[None]:
 
 
 def probe(address: str) -> bool:
-    """Raise `Unreachable` unless a cluster can be joined; return whether the address is on this machine's loopback.
-
-    Another process tries to join, and is stopped as soon as Ray writes why it cannot.
-    """
+    """Let another process try to join; raise `Unreachable` if it cannot, else return whether the address is on loopback."""
     local = _listens(*_parts(address), address)
     environment = {"RAY_gcs_rpc_server_connect_timeout_s": str(CONNECT_SECONDS)} | os.environ
     environment |= {LOOPBACK: "0"} if local else {}
