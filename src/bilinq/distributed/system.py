@@ -268,7 +268,7 @@ def gap_bound(system: System, expected: ArrayLike) -> Array:
     >>> bool(gap_bound(system, system.fixed_point()) < 1e-9)
     True
     >>> gap_bound(system, [[0.1, 0.4], [0.1, 0.0]]).round(3).tolist()
-    0.292
+    0.18
     """
     y = shaped("expected", non_negative("expected", expected), system.reward.shape)
     a, n = system.demand, system.capacity
