@@ -72,7 +72,6 @@ def close_rates(a: Array, c: Array, n: Array, penalty: Penalty) -> Array:
 
 
 def _certify(left: Array, most: float, steps: int) -> None:
-    """Raise where a residual (B,) is above `most`."""
     if np.max(left, initial=0.0) > most:
         raise NotSolved(
             f"fixed point not certified: residual {np.max(left):.1e} after {steps} steps; "

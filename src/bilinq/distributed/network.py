@@ -275,10 +275,7 @@ class Network:
 
 
 class DelayTables(NamedTuple):
-    """Rounds that messages take from computing nodes and back, and their places in the kernels' tables.
-
-    Each is (B or 1, K, L); `alike` is true if all pairs have the same delays.
-    """
+    """Rounds of messages from computing nodes and back, and places in tables (B or 1, K, L); `alike` if all are equal."""
 
     send: IntArray
     hear: IntArray

@@ -147,7 +147,6 @@ def _every(record: int | str) -> int:
 
 
 def _record(network: Network, rounds: int, every: int, swings: Swings | None) -> tuple[Array, list[int]]:
-    """Run all rounds; return the rates that are kept, and their rounds."""
     when = [rounds] if not every else [*range(0, rounds, every), rounds]
     kept = np.empty((len(when), *network.system.reward.shape))
     place = 0

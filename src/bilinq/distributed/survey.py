@@ -1,15 +1,14 @@
 """The effect of gains on a system: margins, growth rates and rounds to settle, for several gains side by side."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bilinq.arrays import Array, count
+from bilinq.arrays import count
 from bilinq.distributed.network import Network
 from bilinq.distributed.rounds import iterate
 from bilinq.distributed.stability import growth_rate
@@ -48,28 +47,19 @@ def survey(
     """Return a trial of one system, from the usual start, for each rule and each part of what Eq. (40) allows."""
     if system.batch:
         raise BadInput(f"system must be a single one; got a batch {system.batch}")
-    trials = []
-    for rule in rules:
-        for fraction in fractions:
-            gain = system.safe_gain(fraction, "discrete")
-            trials.append(
-                Trial(
-                    fraction=fraction,
-                    rule=rule,
-                    margin=float(system.margin(gain).max()),
-                    margin_rounds=float(system.margin(gain, "discrete").max()),
-                    growth=_growth(system, gain, nodes, rule),
-                    rounds=settling_rounds(system, gain, nodes=nodes, rule=rule, rounds=rounds),
-                )
-            )
-    return trials
+    return [_trial(system, fraction, nodes, rule, rounds) for rule in rules for fraction in fractions]
 
 
-def _growth(system: System, gain: Array, nodes: Nodes, rule: Rule) -> float | None:
-    try:
-        return float(growth_rate(system, gain, nodes=nodes, rule=rule, time="discrete"))
-    except BadInput:
-        return None
+def _trial(system: System, fraction: float, nodes: Nodes, rule: Rule, rounds: int) -> Trial:
+    gain = system.safe_gain(fraction, "discrete")
+    margin, margin_rounds = float(system.margin(gain).max()), float(system.margin(gain, "discrete").max())
+    growth: float | None = None
+    with suppress(BadInput):
+        growth = float(growth_rate(system, gain, nodes=nodes, rule=rule, time="discrete"))
+    settled = settling_rounds(system, gain, nodes=nodes, rule=rule, rounds=rounds)
+    return Trial(
+        fraction=fraction, rule=rule, margin=margin, margin_rounds=margin_rounds, growth=growth, rounds=settled
+    )
 
 
 def settling_rounds(

@@ -1,22 +1,20 @@
 """The digest of a trace: the aggregate figures that the trace experiment needs, without raw rows."""
 
-from __future__ import annotations
-
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources
 from os import PathLike
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, Self
 
+import numpy as np
 from numpy.typing import ArrayLike
 
-from bilinq.arrays import count, non_negative, one_of, positive, scalar
+from bilinq.arrays import count, non_negative, one_of, positive, scalar, shaped
 from bilinq.errors import BadInput
-
-if TYPE_CHECKING:
-    from bilinq.problem import Problem
-    from bilinq.simulation import Recorded
-    from bilinq.traces.experiment import BilinearFit
+from bilinq.problem import Problem
+from bilinq.simulation.arrivals import Recorded
+from bilinq.traces import digest_file, experiment
 
 
 @dataclass(frozen=True)
@@ -195,7 +193,7 @@ class Digest:
         source: str = SOURCE,
         licence: str = LICENCE,
         progress: Progress | None = None,
-    ) -> Digest:
+    ) -> "Digest":
         """Read a trace, whatever its format and size, and return its digest.
 
         Parameters
@@ -223,30 +221,23 @@ class Digest:
                          licence=licence, progress=progress)  # fmt: skip
 
     @classmethod
-    def shipped(cls) -> Digest:
+    def shipped(cls) -> Self:
         """Return the digest that comes with bilinq: cell a, first 5,500 s, the slice that the paper uses."""
-        from bilinq.traces.digest_file import parse
-
-        return parse(resources.files("bilinq.traces").joinpath("data", SHIPPED).read_text(encoding="utf-8"), SHIPPED)
+        text = resources.files("bilinq.traces").joinpath("data", SHIPPED).read_text(encoding="utf-8")
+        return digest_file.parse(cls, text, SHIPPED)
 
     @classmethod
-    def load(cls, path: str | PathLike[str]) -> Digest:
+    def load(cls, path: str | PathLike[str]) -> Self:
         """Read a digest from a file that `save` wrote."""
-        from bilinq.traces.digest_file import load
-
-        return load(path)
+        return digest_file.load(cls, path)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the digest to a JSON file that `load` reads back without loss."""
-        from bilinq.traces.digest_file import save
-
-        save(self, path)
+        digest_file.save(self, path)
 
     def slots(self, slot: float = 5.0) -> int:
         """Return the number of slots of `slot` seconds in the window: 1,100 for the paper's."""
-        from bilinq.traces import experiment
-
-        return experiment.slots(self, slot)
+        return math.ceil(self.until / experiment.slot_seconds(slot))
 
     def problem(
         self,
@@ -277,23 +268,37 @@ class Digest:
         holding_cost : float or (I,) array, optional
             Default: 7/4, 7/4, 1/4, 1/4, 1 as in the paper, or 1 where there are not five classes.
         """
-        from bilinq.traces import experiment
-
-        return experiment.problem(self, features, unseen, rewards, slot, service_rate, holding_cost)
+        u, v = experiment.features(self, one_of("features", features, ("raw", "normalised")) == "normalised")
+        mean, noise = experiment.rewards(self, one_of("unseen", unseen, experiment.UNSEEN))
+        scale = float(mean.max()) if one_of("rewards", rewards, ("raw", "scaled")) == "scaled" else 1.0
+        if not scale:
+            raise BadInput("rewards must not be 'scaled' where no pair was seen; got 'scaled'")
+        rate = 1.0 / np.median([point.units for point in self.collections]) if service_rate is None else service_rate
+        i, j = experiment.kept(self, unseen)
+        jobs, servers = self.job_classes, self.machine_classes
+        return Problem(
+            arrival_rate=np.array([kind.collections for kind in jobs])[i] / self.slots(slot),
+            servers=np.array([kind.machines for kind in servers])[j], job_features=u[i], server_features=v[j],
+            mean_reward=mean[np.ix_(i, j)] / scale, noise=noise[np.ix_(i, j)] / scale,
+            service_rate=shaped("service_rate", positive("service_rate", rate), (len(jobs),))[i],
+            holding_cost=experiment.holding_costs(holding_cost, len(jobs))[i],
+            job_names=[f"class {k + 1} ({jobs[k].collections} collections)" for k in i],
+            server_names=[f"class {k + 1} ({servers[k].cpus:.3g} cpus, {servers[k].memory:.3g} memory)" for k in j],
+        )  # fmt: skip
 
     def arrivals(self, *, slot: float = 5.0, unseen: Unseen = "zero") -> Recorded:
         """Return the collections as recorded arrivals; with "left out" those of the classes that such a problem has."""
-        from bilinq.traces import experiment
+        classes, _ = experiment.kept(self, one_of("unseen", unseen, experiment.UNSEEN))
+        number = {int(kind): k for k, kind in enumerate(classes)}
+        seconds, last = experiment.slot_seconds(slot), self.slots(slot) - 1
+        points = [point for point in self.collections if point.job_class in number]
+        return Recorded([(min(int(p.second // seconds), last), number[p.job_class], p.units) for p in points])
 
-        return experiment.arrivals(self, slot, unseen)
-
-    def bilinear_fit(self, *, unseen: Literal["zero", "left out"] = "left out") -> BilinearFit:
+    def bilinear_fit(self, *, unseen: Literal["zero", "left out"] = "left out") -> experiment.BilinearFit:
         """Return the least-squares bilinear fit to the mean rewards of pairs, each with the same weight.
 
         The pairs are those that were seen, or all of them with zero for those that were not.
         """
-        from bilinq.traces import experiment
-
         return experiment.bilinear_fit(self, unseen)
 
 

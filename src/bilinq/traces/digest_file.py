@@ -1,23 +1,25 @@
 """Digests as JSON files, with errors that name the file and the key."""
 
 import json
-from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from os import PathLike
 from pathlib import Path
 from types import NoneType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
 
 from bilinq.arrays import short
 from bilinq.errors import BadInput
 from bilinq.jsonable import plain
-from bilinq.traces.digest import Digest
+
+T = TypeVar("T")
 
 SCHEMA = 1
 """Version of the file's layout; files of other versions are refused."""
 
 
-def load(path: str | PathLike[str]) -> Digest:
+def load(kind: type[T], path: str | PathLike[str]) -> T:
     """Read a digest; any fault is a `BadInput` that names the file and the key."""
     file = Path(path)
     try:
@@ -26,10 +28,10 @@ def load(path: str | PathLike[str]) -> Digest:
         raise BadInput(f"{file}: cannot be read; {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise BadInput(f"{file}: is not UTF-8 text; {error.reason} at byte {error.start}") from None
-    return parse(text, str(file))
+    return parse(kind, text, str(file))
 
 
-def save(digest: Digest, path: str | PathLike[str]) -> None:
+def save(digest: object, path: str | PathLike[str]) -> None:
     """Write a digest that `load` reads back exactly."""
     file = Path(path)
     try:
@@ -38,12 +40,12 @@ def save(digest: Digest, path: str | PathLike[str]) -> None:
         raise BadInput(f"{file}: cannot be written; {error.strerror}") from None
 
 
-def document(digest: Digest) -> dict[str, Any]:
+def document(digest: object) -> dict[str, Any]:
     """Return the digest as plain values, with the version of their layout."""
     return {"schema": SCHEMA, **plain(digest)}
 
 
-def text(digest: Digest) -> str:
+def text(digest: object) -> str:
     """Return the digest as JSON text, one record a line."""
     lines = []
     for key, value in document(digest).items():
@@ -54,7 +56,7 @@ def text(digest: Digest) -> str:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def parse(text: str, name: str) -> Digest:
+def parse(kind: type[T], text: str, name: str) -> T:
     """Return the digest in a JSON text; `name` is the file's, for errors."""
     try:
         values = json.loads(text)
@@ -65,10 +67,9 @@ def parse(text: str, name: str) -> Digest:
         raise BadInput(f"{name}: schema must be {SCHEMA}, the version of a digest that is known here; got {found}")
     del values["schema"]
     try:
-        digest = _value(Digest, values, "")
+        digest: T = _record(kind, values, "")
     except BadInput as error:
         raise BadInput(f"{name}: {error}") from None
-    assert isinstance(digest, Digest)
     return digest
 
 
@@ -82,34 +83,26 @@ def _value(kind: Any, value: Any, where: str) -> Any:
         return tuple(_value(get_args(kind)[0], entry, f"{where}[{k}]") for k, entry in enumerate(value))
     if NoneType in get_args(kind):
         return None if value is None else _value(get_args(kind)[0], value, where)
-    return _scalar(kind, value, where)
+    try:
+        return msgspec.convert(value, kind if kind in (int, float) else str)
+    except msgspec.ValidationError:
+        wanted = {int: "a whole number", float: "a number"}.get(kind, "text")
+        raise BadInput(f"{where} must be {wanted}; got {short(value)}") from None
 
 
 def _record(kind: Any, value: Any, where: str) -> Any:
     prefix = f"{where}." if where else ""
-    if not isinstance(value, Mapping):
+    if not isinstance(value, dict):
         raise BadInput(f"{where} must be an object; got {short(value)}")
-    known = [field.name for field in fields(kind)]
+    types = get_type_hints(kind)
     for key in value:
-        if key not in known:
-            raise BadInput(f"unknown key {prefix + key!r}; known are {', '.join(known)}")
-    for key in known:
+        if key not in types:
+            raise BadInput(f"unknown key {prefix + key!r}; known are {', '.join(types)}")
+    for key in types:
         if key not in value:
             raise BadInput(f"missing key {prefix + key!r}")
-    types = get_type_hints(kind)
-    values = {key: _value(types[key], value[key], prefix + key) for key in known}
+    values = {key: _value(types[key], value[key], prefix + key) for key in types}
     try:
         return kind(**values)
     except BadInput as error:
         raise BadInput(f"{where}: {error}" if where else str(error)) from None
-
-
-def _scalar(kind: Any, value: Any, where: str) -> Any:
-    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
-    if kind is int and isinstance(value, int) and not isinstance(value, bool):
-        return value
-    if kind not in (int, float) and isinstance(value, str):
-        return value
-    wanted = {int: "a whole number", float: "a number"}.get(kind, "text")
-    raise BadInput(f"{where} must be {wanted}; got {short(value)}")
