@@ -35,7 +35,7 @@ class Leadership:
     def __init__(self, replica: Replica, slots: Slots, recovery: Recovery) -> None:
         self._replica, self._slots, self._recovery = replica, slots, recovery
 
-    async def start(self, address: str | None) -> None:
+    async def start(self, address: str | None = None) -> None:
         """Lead if no other process does, else follow; `address` is where other processes reach this one."""
         replica = self._replica
         replica.address = address

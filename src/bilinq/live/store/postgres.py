@@ -15,7 +15,7 @@ from psycopg.types.numeric import Int8Dumper
 from bilinq.errors import BadInput, Unavailable
 from bilinq.live.store.admin_tables import skip_used_ids
 from bilinq.live.store.store import Store
-from bilinq.live.store.transaction import PARAMETER, Bulk, DatabaseConnection, Row
+from bilinq.live.store.transaction import PARAMETER, Bulk, DatabaseConnection, R, Row
 
 DEFAULTS = {
     "application_name": "bilinq",
@@ -151,7 +151,7 @@ class PostgresConnection(DatabaseConnection):
         for row in rows:
             self._send(_named(sql), row)
 
-    def each(self, bulk: Bulk, rows: Sequence[Row]) -> None:
+    def each(self, bulk: Bulk[R], rows: Sequence[R]) -> None:
         """Run `bulk` for all rows in one statement."""
         self.wrote = True
         sql, key = _at_once(bulk)
@@ -198,7 +198,7 @@ def _named(sql: str) -> bytes:
 
 
 @lru_cache
-def _at_once(bulk: Bulk) -> tuple[bytes, int | None]:
+def _at_once(bulk: Bulk[R]) -> tuple[bytes, int | None]:
     """Return the statement that reads rows from a JSON text, a list of lists, and the index of the key in each row.
 
     An update also receives the keys: a plan that was made, and cached, while the table was small could scan all of it.

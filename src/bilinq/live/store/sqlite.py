@@ -18,7 +18,7 @@ from bilinq.errors import BadInput, Unavailable
 from bilinq.live.store.admin_tables import skip_used_ids
 from bilinq.live.store.schema import check_version
 from bilinq.live.store.store import Store
-from bilinq.live.store.transaction import PARAMETER, Bulk, DatabaseConnection, Row
+from bilinq.live.store.transaction import PARAMETER, Bulk, DatabaseConnection, R, Row
 
 AT_ONCE = 64
 """Most rows in one statement; a statement has 1, 2, 4, ... rows, so that few statements are cached."""
@@ -124,7 +124,7 @@ class SqliteConnection(DatabaseConnection):
         self.wrote = True
         self._db.executemany(sql, rows)
 
-    def each(self, bulk: Bulk, rows: Sequence[Row]) -> None:
+    def each(self, bulk: Bulk[R], rows: Sequence[R]) -> None:
         """Run `bulk` for many rows at a time: each statement releases the GIL, and other threads may keep it."""
         self.wrote = True
         done = 0
@@ -135,7 +135,7 @@ class SqliteConnection(DatabaseConnection):
 
 
 @lru_cache(STATEMENTS)
-def _at_once(bulk: Bulk, rows: int) -> str:
+def _at_once(bulk: Bulk[R], rows: int) -> str:
     """Return the statement for a number of rows, with their fields as parameters one after the other."""
     names, sql = list(bulk.types()), bulk.sql.replace("{key}", bulk.key)
     if rows == 1:
