@@ -1,7 +1,5 @@
 """Counters and histograms since the process started; they stay when the service loads its memory again."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections import Counter, defaultdict, deque
 
@@ -99,8 +97,7 @@ class Meters:
         return taken
 
     def finish(self, job_class: str, seconds: float, reward: float | None) -> None:
-        """Count a finished lease with its duration, and its reward in the user's units."""
-        self.leases_ended[job_class, "finished"] += 1
+        """Count the duration of a finished lease, and its reward in the user's units."""
         self.serving[job_class] += seconds
         if reward is not None:
             self.rewards[job_class] += 1

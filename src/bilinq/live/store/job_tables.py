@@ -263,10 +263,9 @@ def leases_of_job(tx: Transaction, job: int, limit: int = 1000) -> list[LeaseRow
     return [LeaseRow._make(row) for row in reversed(tx.rows(sql, job=job, limit=limit))]
 
 
-def rewards_since(tx: Transaction, seq: int, limit: int | None = None) -> list[RewardRow]:
-    """Return the rewards after `seq`, in order: all, or the first `limit`."""
-    sql = f"SELECT {REWARD_COLUMNS} FROM reward WHERE seq > :seq ORDER BY seq"
-    found = tx.rows(sql, seq=seq) if limit is None else tx.rows(f"{sql} LIMIT :limit", seq=seq, limit=limit)
+def rewards_since(tx: Transaction, seq: int) -> list[RewardRow]:
+    """Return the rewards after `seq`, in order."""
+    found = tx.rows(f"SELECT {REWARD_COLUMNS} FROM reward WHERE seq > :seq ORDER BY seq", seq=seq)
     return list(map(RewardRow._make, found))
 
 

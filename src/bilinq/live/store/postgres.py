@@ -78,7 +78,7 @@ class PostgresConnection(DatabaseConnection):
         self._pipeline = self._life.enter_context(self._db.pipeline()) if writes else None
 
     def begin(self) -> None:
-        """Do nothing: the first statement begins a transaction."""
+        pass  # the first statement begins a transaction
 
     def commit(self) -> None:
         """Commit; raise if a statement failed and the operation hid it: PostgreSQL has rolled back everything."""
@@ -90,7 +90,6 @@ class PostgresConnection(DatabaseConnection):
             self._pipeline.sync()
 
     def rollback(self) -> None:
-        """Roll back."""
         if self.lost:
             return
         if self._pipeline is not None:
@@ -102,7 +101,6 @@ class PostgresConnection(DatabaseConnection):
         self._failed = False
 
     def check(self) -> None:
-        """Send a query that fails if the connection is lost."""
         self.rows("SELECT 1")
         self.commit()
 
@@ -131,11 +129,9 @@ class PostgresConnection(DatabaseConnection):
             self._db.close()
 
     def rows(self, sql: str, /, **params: Any) -> list[Row]:
-        """Return the rows that a query finds."""
         return self._fetched(self._send(_named(sql), params))
 
     def among(self, sql: str, values: Sequence[int] | Sequence[str], /, **params: Any) -> list[Row]:
-        """Return the rows whose column is one of `values`, passed as an array."""
         return self.rows(sql.replace("{among}", "= ANY(:among)"), among=list(values), **params)
 
     def run(self, sql: str, /, **params: Any) -> int:
@@ -145,14 +141,7 @@ class PostgresConnection(DatabaseConnection):
         self._fetched(sent)
         return sent.rowcount
 
-    def many(self, sql: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Run a statement for each set of parameters."""
-        self.wrote = True
-        for row in rows:
-            self._send(_named(sql), row)
-
     def each(self, bulk: Bulk[R], rows: Sequence[R]) -> None:
-        """Run `bulk` for all rows in one statement."""
         self.wrote = True
         sql, key = _at_once(bulk)
         texts = msgspec.json.encode(rows).decode()
@@ -187,7 +176,6 @@ class PostgresConnection(DatabaseConnection):
 
 
 def _first_line(error: Exception) -> str:
-    """Return the first line of an error's message."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
@@ -226,7 +214,6 @@ class PostgresStore(Store):
         super().__init__(lead)
 
     async def backup(self, path: str | PathLike[str]) -> None:
-        """Refuse: PostgreSQL has its own tools."""
         raise BadInput(f"backup copies SQLite files only; use pg_dump to write {path}")
 
     async def restore(self, path: str | PathLike[str] | None, *, force: bool) -> None:

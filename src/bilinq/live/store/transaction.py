@@ -2,7 +2,7 @@
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args, get_type_hints
 
 Row = tuple[Any, ...]
@@ -49,15 +49,11 @@ class Transaction(ABC):
 
     @abstractmethod
     def among(self, sql: str, values: Sequence[int] | Sequence[str], /, **params: Any) -> list[Row]:
-        """Return the rows of a query with `column {among}` where the column must be one of `values`."""
+        """Run a statement with `column {among}` where the column must be one of `values`; return the rows it finds."""
 
     @abstractmethod
     def run(self, sql: str, /, **params: Any) -> int:
         """Run a statement; return the number of rows that it changed."""
-
-    @abstractmethod
-    def many(self, sql: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Run a statement once for each set of parameters."""
 
     @abstractmethod
     def each(self, bulk: Bulk[R], rows: Sequence[R]) -> None:
