@@ -45,7 +45,8 @@ async def run(settings: ServiceSettings, ready: Callable[[str], None]) -> None:
                 await store.read(lambda tx: tx.rows("SELECT 1"))
             await service.start(settings.advertise or reachable(listening))
             watch.start()
-            _freeze_garbage()
+            gc.collect()
+            gc.freeze()  # what is loaded is not collected again, so that collections are short and requests do not wait
             log.info("serving", extra={"address": address(listening), "leads": not service.following})
             _warn_of_missing(service, settings)
             await answers.wait()
@@ -72,12 +73,6 @@ def _warn_of_missing(service: Service, settings: ServiceSettings) -> None:
         log.warning(
             "job classes or server classes are missing: define them in the file of --config, or through the API"
         )
-
-
-def _freeze_garbage() -> None:
-    """Exclude what is loaded from garbage collection, so that collections are short and requests do not wait."""
-    gc.collect()
-    gc.freeze()
 
 
 def _on_signals(server: Server) -> asyncio.Event:

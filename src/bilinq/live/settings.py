@@ -147,14 +147,9 @@ def load(
 ) -> ServiceSettings:
     """Return settings from a TOML file, the environment and options; later ones take precedence.
 
-    Parameters
-    ----------
-    file : path, optional
-        TOML; default: `BILINQ_CONFIG` of the environment.
-    options : mapping, optional
-        Values by name; those that are None were not given. The range of rewards is `reward_low` and `reward_high`.
-    environment : mapping
-        A setting is `BILINQ_` and its name in capitals; classes are left to the file and the API.
+    The default of `file` is `BILINQ_CONFIG` of the environment, where a setting is `BILINQ_` and its name in capitals;
+    classes are left to the file and the API. Options that are None were not given. The range of rewards is `reward_low`
+    and `reward_high`.
 
     Examples
     --------
@@ -166,7 +161,9 @@ def load(
     layers = [
         {} if file is None else _read(Path(file)),
         _flat((named[key], key, environment[key]) for key in named if key in environment),
-        _flat((name, _option(name), value) for name, value in (options or {}).items() if value is not None),
+        _flat(
+            (key, f"--{key.replace('_', '-')}", value) for key, value in (options or {}).items() if value is not None
+        ),
     ]
     merged: dict[str, Any] = {}
     for layer in layers:
@@ -247,10 +244,6 @@ def _finite(value: Any) -> bool:
     if isinstance(value, list | tuple):
         return all(map(_finite, value))
     return not isinstance(value, float) or math.isfinite(value)
-
-
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
 
 
 def _shown(value: Any, length: int = 60) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
@@ -146,21 +147,11 @@ class LocalKeys:
 
     async def identify(self, key: str) -> Identity:
         """Return who has a key, or raise `NoKey`; `Unavailable` if no keys could be read so far."""
-        return identify(await self._known(), key, time.time())
-
-    async def _known(self) -> dict[str, KeyRow]:
         if self._replica.ready:
             self._kept = self._replica.memory.keys
-        elif self._kept is None or time.monotonic() > self._read + FRESH:
-            await self._refresh()
+        elif time.monotonic() > self._read + FRESH:
+            with contextlib.nullcontext() if self._kept is None else contextlib.suppress(Unavailable):
+                rows = await self._replica.store.read(all_keys)
+                self._kept, self._read = {row.prefix: row for row in rows}, time.monotonic()
         assert self._kept is not None
-        return self._kept
-
-    async def _refresh(self) -> None:
-        try:
-            rows = await self._replica.store.read(all_keys)
-        except Unavailable:
-            if self._kept is None:
-                raise
-        else:
-            self._kept, self._read = {row.prefix: row for row in rows}, time.monotonic()
+        return identify(self._kept, key, time.time())

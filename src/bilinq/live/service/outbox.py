@@ -1,7 +1,5 @@
 """Changes of memory on their way to the database: many small changes become few large statements."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable, Sequence

@@ -129,13 +129,9 @@ def _message(memory: Memory, lease: LiveLease, payload: str) -> Lease:
     job, left = memory.jobs[lease.row.job], max(lease.deadline - time.monotonic(), 0.0)
     leased = LeasedJob(f"j{lease.row.job}", job.job_class, from_text(payload), job.units_left, job.attempts)
     return Lease(
-        lease=f"l{lease.row.id}",
-        fence=lease.row.id,
-        server=f"s{lease.row.server}",
-        deadline=time.time() + left,
-        seconds=left,
-        job=leased,
-    )
+        lease=f"l{lease.row.id}", fence=lease.row.id, server=f"s{lease.row.server}", deadline=time.time() + left,
+        seconds=left, job=leased,
+    )  # fmt: skip
 
 
 async def _saved(saved: Payloads) -> None:

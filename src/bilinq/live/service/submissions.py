@@ -91,7 +91,7 @@ class Submissions:
             release()
         else:
             await saved
-        return Submitted([_ref(job) for job in stored])
+        return Submitted([JobRef(f"j{job.id}", job.state) for job in stored])  # type: ignore[arg-type]
 
     async def _look_up(self, keys: set[Key]) -> dict[Key, tables.KnownJob]:
         """Return the jobs that were stored with some of `keys`; many calls share one query to a database server."""
@@ -123,10 +123,9 @@ class Submissions:
         if key is not None:
             return await self._with_key(who, key, state, job_class, before, limit)
         namespace = None if who.may("admin") else who.namespace
-        found = await self._replica.store.read(
-            lambda tx: tables.list_jobs(tx, namespace, state, job_class, before, limit)
-        )
-        return JobPage([_message(row, []) for row in found], f"j{found[-1].id}" if len(found) == limit else None)
+        read = self._replica.store.read
+        found = await read(lambda tx: tables.list_jobs(tx, namespace, state, job_class, before, limit))
+        return _page(found, limit)
 
     async def _with_key(
         self, who: Identity, key: str, state: str | None, job_class: str | None, before: int | None, limit: int
@@ -137,7 +136,7 @@ class Submissions:
         found = await self._replica.store.read(lambda tx: tables.jobs_with_key(tx, key, spaces))
         fitting = [row for row in found if state in (None, row.state) and job_class in (None, row.job_class)]
         rows = [row for row in fitting if before is None or row.id < before][:limit]
-        return JobPage([_message(row, []) for row in rows], f"j{rows[-1].id}" if len(rows) == limit else None)
+        return _page(rows, limit)
 
     async def dead(self, who: Identity, after: str | None, limit: int) -> JobPage:
         """Return jobs that failed too often, newest first."""
@@ -236,8 +235,8 @@ def _settle(rows: Sequence[tables.JobRow], known: Mapping[Key, tables.KnownJob])
     return settled
 
 
-def _ref(job: tables.KnownJob) -> JobRef:
-    return JobRef(f"j{job.id}", job.state)  # type: ignore[arg-type]
+def _page(rows: Sequence[tables.JobRow], limit: int) -> JobPage:
+    return JobPage([_message(row, []) for row in rows], f"j{rows[-1].id}" if len(rows) == limit else None)
 
 
 def _message(row: tables.JobRow, history: Sequence[tables.LeaseRow]) -> Job:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from bilinq.errors import BadInput, NotAllowed, NotFound, Refused, Stale, Unavailable
 from bilinq.live.service.memory import LiveLease, LiveServer, Poll, number
@@ -151,7 +151,7 @@ class Workers:
         made = self._end_each(who, body.finish, changes)
         if any(outcome is not None and outcome.refused is not None for outcome in made):  # its server stays busy
             leases = self._replica.memory.leases
-            held = {leases[id].row.server for id in map(_number, body.finish) if id in leases}
+            held = {leases[id].row.server for id in (number("l", end.lease) for end in body.finish) if id in leases}
             servers = [server for server in servers if server.row.id not in held]
         granted = await self._wait_for_work(servers, body.wait if servers else 0.0, changes)
         return m.Worked(await self._complete(who, body.finish, made), granted)
@@ -180,7 +180,6 @@ class Workers:
         if lease is None:
             return None
         memory, now = self._replica.memory, time.time()
-        state: Literal["queued", "leased", "done", "dead", "cancelled"]
         if end.error is not None:
             state = memory.fail(lease, "failed", end.error or "the worker failed", now, changes)
         else:
@@ -199,9 +198,12 @@ class Workers:
             if row is None or row.id != end.fence or foreign:
                 return m.LeaseOutcome(end.lease, refused=f"there is no lease {end.lease} with fence {end.fence}")
             job = get_job(tx, row.job)
-            if row.state == "finished" and row.digest == _digest(end) and job is not None:
-                return m.LeaseOutcome(end.lease, f"j{row.job}", job.state, repeated=True)  # type: ignore[arg-type]
-            if row.state == "failed" and end.error is not None and job is not None:
+            same = (
+                row.digest == _digest(end)
+                if row.state == "finished"
+                else row.state == "failed" and end.error is not None
+            )
+            if same and job is not None:
                 return m.LeaseOutcome(end.lease, f"j{row.job}", job.state, repeated=True)  # type: ignore[arg-type]
             detail = f": {row.detail}" if row.detail else ""
             return m.LeaseOutcome(end.lease, refused=f"lease {end.lease} has ended, it is {row.state}{detail}")
@@ -249,10 +251,6 @@ class Workers:
 
 def _may_use(who: Identity, server: LiveServer) -> bool:
     return server.row.owner == who.prefix or who.may("admin")
-
-
-def _number(end: m.WorkFinish) -> int | None:
-    return number("l", end.lease)
 
 
 def _digest(end: m.WorkFinish) -> str:

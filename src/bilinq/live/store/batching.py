@@ -26,8 +26,7 @@ class Batcher(Generic[Item, T]):
     def __init__(
         self, write: Write, operation: Callable[[Transaction, list[Item]], Sequence[T | Refused | BadInput]]
     ) -> None:
-        self._write = write
-        self._operation = operation
+        self._write, self._operation = write, operation
         self._waiting: list[tuple[Item, asyncio.Future[T]]] = []
         self._work: asyncio.Task[None] | None = None
 

@@ -238,9 +238,6 @@ class PostgresStore(Store):
         self._candidate = candidate
         return None
 
-    def _connect_reader(self) -> DatabaseConnection:
-        return self._connect(writes=False)
-
     def _connect(self, *, writes: bool) -> PostgresConnection:
         try:
             return PostgresConnection(make_conninfo(**self._parameters), writes=writes)

@@ -156,9 +156,6 @@ class SqliteStore(Store):
             os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         return self._connect(writes=True)
 
-    def _connect_reader(self) -> DatabaseConnection:
-        return self._connect(writes=False)
-
     def _connect(self, *, writes: bool) -> DatabaseConnection:
         try:
             return SqliteConnection(self._path, writes=writes)

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TypeVar
@@ -38,7 +39,7 @@ class Store(ABC):
         self._leads = lead
         self._closed = "this process does not lead"
         self._writer: Writer | None = None
-        self._reader = Reader(self._connect_reader)
+        self._reader = Reader(partial(self._connect, writes=False))
 
     @property
     def commits(self) -> int:
@@ -153,8 +154,8 @@ class Store(ABC):
         """Return a writing connection with the lock, or None to wait for it; raise `Unavailable` if neither helps."""
 
     @abstractmethod
-    def _connect_reader(self) -> DatabaseConnection:
-        """Return a connection that cannot write."""
+    def _connect(self, *, writes: bool) -> DatabaseConnection:
+        """Return a connection that can write or only read; raise `Unavailable` if there is none."""
 
     @abstractmethod
     def _release(self) -> None:

@@ -1,7 +1,5 @@
 """The last hour of samples, and the feed that viewers follow."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence

@@ -141,8 +141,6 @@ class Watcher:
         """Return matrices and leases as events, made again if they are older than the last sample."""
         now = time.monotonic()
         if now - self._views_at > 0.5 * self._every:
-            self._views = event("state", state_view(self._core, self._sampler.lease_rates())) + event(
-                "leases", self.leases(LEASES)
-            )
-            self._views_at = now
+            state = state_view(self._core, self._sampler.lease_rates())
+            self._views, self._views_at = event("state", state) + event("leases", self.leases(LEASES)), now
         return self._views

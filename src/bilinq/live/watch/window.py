@@ -1,10 +1,8 @@
 """The last minute: differences between running totals, and percentiles of waits."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -34,17 +32,13 @@ class WindowTotals(NamedTuple):
     reward: Mapping[str, float] = {}
 
     @classmethod
-    def of(cls, meters: Meters, at: float) -> WindowTotals:
+    def of(cls, meters: Meters, at: float) -> Self:
         """Return the current totals."""
+        finished = {name: count for (name, end), count in meters.leases_ended.items() if end == "finished"}
         return cls(
-            at=at,
-            submitted=dict(meters.submitted),
-            units=dict(meters.units),
-            granted=dict(meters.granted),
-            finished={name: count for (name, end), count in meters.leases_ended.items() if end == "finished"},
-            seconds=dict(meters.serving),
-            reward=dict(meters.reward_sum),
-        )
+            at=at, submitted=dict(meters.submitted), units=dict(meters.units), granted=dict(meters.granted),
+            finished=finished, seconds=dict(meters.serving), reward=dict(meters.reward_sum),
+        )  # fmt: skip
 
 
 class Span:
@@ -124,9 +118,8 @@ class Window:
     def within(self, seconds: float = MINUTE) -> Span:
         """Return the difference over the last seconds, or since the window began."""
         since = self._now.at - seconds
-        return Span(
-            next((totals for totals in reversed(self._totals) if totals.at <= since), self._totals[0]), self._now
-        )
+        start = next((totals for totals in reversed(self._totals) if totals.at <= since), self._totals[0])
+        return Span(start, self._now)
 
     def waits(self, *parts: float) -> list[float | None]:
         """Return quantiles of the waits of the last minute; None if there were no waits."""
