@@ -62,7 +62,6 @@ async def run(settings: ServiceSettings, ready: Callable[[str], None]) -> None:
 
 
 def _warn_of_missing(service: Service, settings: ServiceSettings) -> None:
-    """Log that there is no key, or that classes are missing."""
     if not service.ready:
         return
     memory = service.replica.memory

@@ -173,7 +173,6 @@ def load(
 
 
 def _read(file: Path) -> dict[str, Any]:
-    """Return the file's values by name, each checked against its field."""
     try:
         raw = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:

@@ -45,20 +45,9 @@ class CommitMeter:
 class Meters:
     """Totals of jobs, leases and rewards by job class, and durations of slots.
 
-    Attributes
-    ----------
-    submitted, units
-        Submitted jobs, and the services that they need.
-    granted
-        Leases by job class and server class.
-    leases_ended, jobs_ended
-        Leases and jobs by job class and final state.
-    serving
-        Total seconds of finished leases.
-    saved, recoveries
-        When the learnt state was last saved or loaded, and how often memory was loaded again.
-    answers
-        Responses by method, path and status.
+    `units` are the services that submitted jobs need, `serving` the seconds of finished leases. `granted` is by job class
+    and server class, `leases_ended` and `jobs_ended` by job class and final state, `answers` by method, path and status.
+    `saved` is when the learnt state was last saved or loaded, `recoveries` how often memory was loaded again.
     """
 
     def __init__(self) -> None:

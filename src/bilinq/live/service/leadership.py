@@ -64,7 +64,6 @@ class Leadership:
         await replica.store.stop()
 
     async def _lead(self) -> None:
-        """Load everything and begin to run slots."""
         replica, every = self._replica, self._replica.settings.checkpoint_every
         replica.spawn(self._slots.run())
         replica.spawn(self._repeat("a checkpoint", every, lambda: self._recovery.checkpoint(replica.memory)))
@@ -76,7 +75,6 @@ class Leadership:
         self._replica.following = False
 
     async def _follow(self) -> None:
-        """Wait until the leader is gone, and lead."""
         async with self._replica.finding_leader():
             await self._replica.store.lead()
         await self._lead()

@@ -139,7 +139,6 @@ class Outbox:
 
 
 def _pass_on(waiting: Payloads, written: Payloads) -> None:
-    """Set the result or the error that callers wait for."""
     error = written.exception()
     if error is None:
         waiting.set_result(written.result())

@@ -59,7 +59,6 @@ class Recovery:
             log.info("the database is back")
 
     async def _try(self) -> None:
-        """Reconnect and load once; wait for a while if that fails."""
         replica = self._replica
         try:
             replica.following = replica.store.shared

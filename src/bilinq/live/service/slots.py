@@ -94,7 +94,6 @@ class Slots:
         self._replica.meters.slot(time.monotonic() - began, solver, len(tasks))
 
     def _expire(self, memory: Memory, now: float) -> None:
-        """End the leases whose deadline has passed."""
         changes = Changes()
         for lease in list(memory.expired(now)):
             memory.fail(lease, "expired", "the lease expired", time.time(), changes)
@@ -125,7 +124,6 @@ class Slots:
 
 
 def _message(memory: Memory, lease: LiveLease, payload: str) -> Lease:
-    """Return a lease as a worker sees it."""
     job, left = memory.jobs[lease.row.job], max(lease.deadline - time.monotonic(), 0.0)
     leased = LeasedJob(f"j{lease.row.job}", job.job_class, from_text(payload), job.units_left, job.attempts)
     return Lease(

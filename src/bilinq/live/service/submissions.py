@@ -75,7 +75,6 @@ class Submissions:
         return Submitted([JobRef(f"j{row.id}", "queued") for row in rows])
 
     async def _submit_once(self, memory: Memory, rows: Sequence[tables.JobRow], keys: set[Key]) -> Submitted:
-        """Store those jobs whose keys are new."""
         release = await self._claims.take(keys)
         try:
             stored = _settle(rows, await self._look_up(keys))
@@ -240,7 +239,6 @@ def _page(rows: Sequence[tables.JobRow], limit: int) -> JobPage:
 
 
 def _message(row: tables.JobRow, history: Sequence[tables.LeaseRow]) -> Job:
-    """Return a job as the API shows it."""
     events = [Event(row.submitted, "submitted")]
     for lease in history:
         events.append(Event(lease.granted, "leased", f"s{lease.server}"))

@@ -226,11 +226,9 @@ class Workers:
         return found
 
     def _servers(self, who: Identity, ids: Sequence[str]) -> list[LiveServer]:
-        """Return servers that `who` has registered, each once."""
         return [self._server(who, id) for id in dict.fromkeys(ids)]
 
     def _server(self, who: Identity, id: str) -> LiveServer:
-        """Return a server that `who` has registered."""
         server = self._replica.memory.server_called(id)
         if server is None:
             raise NotFound(f"there is no server {id!r}; register it first")
@@ -239,7 +237,6 @@ class Workers:
         return server
 
     def _stop_serving(self, server: LiveServer, why: str, changes: Changes) -> None:
-        """End the call in which a server waits, and its lease."""
         memory = self._replica.memory
         if server.poll is not None:
             poll = server.poll

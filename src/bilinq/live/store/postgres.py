@@ -181,7 +181,6 @@ def _first_line(error: Exception) -> str:
 
 @lru_cache(1024)
 def _named(sql: str) -> bytes:
-    """Return the statement with its parameters in the syntax of psycopg."""
     return PARAMETER.sub(r"%(\1)s", sql.replace("%", "%%")).encode()
 
 

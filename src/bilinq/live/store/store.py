@@ -145,7 +145,6 @@ class Store(ABC):
             raise
 
     def _enter(self) -> Leadership | None:
-        """Connect, take the lock, bring the tables up to date; None if another process has the lock."""
         connection = self._connect_writer()
         return (connection, _raise_epoch(connection)) if connection else None
 

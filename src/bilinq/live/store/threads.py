@@ -252,7 +252,6 @@ class Reader:
             self._return(connection)
 
     def _return(self, connection: DatabaseConnection) -> None:
-        """Keep a connection for the next read, unless it is lost."""
         try:
             connection.rollback()
         except Exception:

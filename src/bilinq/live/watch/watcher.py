@@ -117,7 +117,6 @@ class Watcher:
                     log.exception("watching failed")
 
     def _take_sample(self) -> None:
-        """Take a sample and send it to all viewers."""
         before, layout = self._layout, self._current_layout()
         baseline = None if self._baseline is None else self._baseline.take()
         kept = self._ring.add(self._sampler.sample(self._ring.next_id, self._best.value, baseline))
