@@ -18,10 +18,8 @@ from bilinq.live.watch.watcher import Watcher
 
 log = logging.getLogger("bilinq.live")
 
-DRAIN_EVERY = 0.1
-"""Seconds after which calls that wait for work are ended again while the service stops."""
-SWITCH = 0.0005
-"""Seconds after which Python switches threads; the writer needs the interpreter after every statement."""
+DRAIN_EVERY = 0.1  # seconds after which calls that wait for work are ended again while the service stops
+SWITCH = 0.0005  # seconds after which Python switches threads; the writer needs the interpreter after every statement
 
 
 async def run(settings: ServiceSettings, ready: Callable[[str], None]) -> None:

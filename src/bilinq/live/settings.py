@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from bilinq.policies import Policy
 
 PREFIX = "BILINQ_"
-TARGET_WAIT = 2.0
-"""Seconds of waiting to aim at where neither `target_wait` nor `V` is given."""
+TARGET_WAIT = 2.0  # seconds of waiting to aim at where neither `target_wait` nor `V` is given
 DEFAULT_POLICY = "sabr"
 STRUCTURED = ("reward", "job_class", "server_class")
 """Settings of several values, which are tables in a file."""

@@ -11,8 +11,7 @@ WAITS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 180
 """Bounds for the waits of jobs, in seconds."""
 SIZES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0)
 """Bounds for the number of operations in a commit."""
-KEPT = 10_000
-"""Most waits kept between two calls of `take_waits`."""
+KEPT = 10_000  # most waits kept between two calls of `take_waits`
 
 
 class Histogram:

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-FRESH = 5.0
-"""Seconds after which a process that does not lead reads the keys again."""
+FRESH = 5.0  # seconds after which a process that does not lead reads the keys again
 
 
 class Administration:

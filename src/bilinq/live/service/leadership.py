@@ -23,10 +23,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("bilinq.live")
 
-DELETE_EVERY = 10.0
-"""Seconds between two deletions of expired rows."""
-DELETE_LIMIT = 5000
-"""Jobs deleted with one commit."""
+DELETE_EVERY = 10.0  # seconds between two deletions of expired rows
+DELETE_LIMIT = 5000  # jobs deleted with one commit
 
 
 class Leadership:

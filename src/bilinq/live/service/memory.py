@@ -25,12 +25,9 @@ if TYPE_CHECKING:
     from bilinq.live.wire.messages import JobState, Lease
     from bilinq.scheduler.scheduler import Assignment, Scheduler
 
-RECENT = 2000
-"""Waiting times kept of each class."""
-SPARE = 1000
-"""Deadlines of ended leases that may stay in the heap."""
-SHOWN = 100
-"""Leases kept for the dashboard."""
+RECENT = 2000  # waiting times kept of each class
+SPARE = 1000  # deadlines of ended leases that may stay in the heap
+SHOWN = 100  # leases kept for the dashboard
 
 
 class Ids:

@@ -30,12 +30,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("bilinq.live")
 
-RETRY = 0.5
-"""Seconds after which loading is tried again."""
-FIRST_PAUSE, LONGEST_PAUSE = 0.25, 10.0
-"""Seconds of the second pause (there is none at first), and of the longest."""
-CALM = 30.0
-"""Seconds without a failure after which recovery begins without a pause again."""
+RETRY = 0.5  # seconds after which loading is tried again
+FIRST_PAUSE, LONGEST_PAUSE = 0.25, 10.0  # seconds of the second pause (there is none at first), and of the longest
+CALM = 30.0  # seconds without a failure after which recovery begins without a pause again
 UNUSABLE = (BadState, ValueError, LookupError, ArithmeticError)
 """Errors of learnt state or rewards that are damaged, do not fit the classes, or cannot be computed with."""
 

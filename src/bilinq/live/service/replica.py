@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 log = logging.getLogger("bilinq.live")
 
-POLL_LEADER = 0.5
-"""Seconds after which a follower checks again which process leads."""
+POLL_LEADER = 0.5  # seconds after which a follower checks again which process leads
 
 
 class Replica:

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("bilinq.live")
 
-GAP = 0.005
-"""Least seconds between two slots: requests that arrive meanwhile share a slot, a commit and a response."""
+GAP = 0.005  # least seconds between two slots: requests that arrive meanwhile share a slot, a commit and a response
 SHARE = 3.0
 """Slots that run early leave at least this many times the CPU time that they use to everything else. It is CPU time, not
 elapsed time, in which other processes may have run."""

@@ -44,8 +44,7 @@ class AuditRow(NamedTuple):
     detail: str
 
 
-RESTORE_GAP = 10**10
-"""Ids that are skipped after a restore: more than can have been used since the backup was made."""
+RESTORE_GAP = 10**10  # ids that are skipped after a restore: more than can have been used since the backup was made
 KEY_COLUMNS = ", ".join(KeyRow._fields)
 AUDIT_COLUMNS = ", ".join(AuditRow._fields)
 

@@ -11,8 +11,7 @@ T = TypeVar("T")
 Item = TypeVar("Item")
 Write = Callable[[Callable[[Transaction], Any]], Awaitable[Any]]
 """`Store.write`, `Store.read` or a substitute."""
-MOST = 100
-"""Most items of one operation."""
+MOST = 100  # most items of one operation
 
 
 class Batcher(Generic[Item, T]):

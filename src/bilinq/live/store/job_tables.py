@@ -162,8 +162,7 @@ add_rewards = Bulk(f"INSERT INTO reward ({REWARD_COLUMNS}) SELECT :{', :'.join(R
 
 STATES = {state: f"state = '{state}'" for state in ("queued", "leased", "done", "dead", "cancelled")}
 """Conditions on the state, written out so that partial indexes can be used."""
-LARGEST_ID = 2**62
-"""Larger than any id."""
+LARGEST_ID = 2**62  # larger than any id
 EXPIRED = """SELECT id FROM job WHERE state IN ('done', 'cancelled') AND ended < :before
     ORDER BY ended, id LIMIT :limit"""
 

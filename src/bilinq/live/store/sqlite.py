@@ -20,10 +20,8 @@ from bilinq.live.store.schema import check_version
 from bilinq.live.store.store import Store
 from bilinq.live.store.transaction import PARAMETER, Bulk, DatabaseConnection, R, Row
 
-AT_ONCE = 64
-"""Most rows in one statement; a statement has 1, 2, 4, ... rows, so that few statements are cached."""
-STATEMENTS = 256
-"""Prepared statements that are cached."""
+AT_ONCE = 64  # most rows in one statement; a statement has 1, 2, 4, ... rows, so that few statements are cached
+STATEMENTS = 256  # prepared statements that are cached
 AMONG = "IN (SELECT value FROM json_each(:among))"
 FAULTS = {
     getattr(sqlite3, f"SQLITE_{name}")

@@ -19,8 +19,7 @@ from bilinq.live.store.transaction import DatabaseConnection, Transaction
 T = TypeVar("T")
 Leadership = tuple[DatabaseConnection, int]
 """The connection that writes, with the lock, and the epoch before this one."""
-POLL = 0.25
-"""Seconds between two attempts to connect and to take the lock."""
+POLL = 0.25  # seconds between two attempts to connect and to take the lock
 
 
 class Store(ABC):

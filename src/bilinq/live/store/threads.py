@@ -17,12 +17,9 @@ Operation = Callable[[Transaction], Any]
 Task = tuple[Operation, asyncio.Future[Any]]
 Result = tuple[Any, Exception | None]
 
-LONGEST = 0.05
-"""Seconds after which a batch is committed although more operations wait."""
-BEAT = 1.0
-"""Seconds without work after which the connection is checked."""
-READERS = 2
-"""Threads that read."""
+LONGEST = 0.05  # seconds after which a batch is committed although more operations wait
+BEAT = 1.0  # seconds without work after which the connection is checked
+READERS = 2  # threads that read
 
 
 class Writer:

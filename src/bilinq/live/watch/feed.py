@@ -11,10 +11,8 @@ import msgspec
 from bilinq.errors import Busy, Unavailable
 from bilinq.live.wire.samples import Layout, Sample
 
-VIEWERS = 500
-"""Most viewers at a time."""
-QUIET = 15.0
-"""Seconds without news after which a comment keeps the connection alive."""
+VIEWERS = 500  # most viewers at a time
+QUIET = 15.0  # seconds without news after which a comment keeps the connection alive
 COMMENT = b":\n\n"
 BY_JOB = ("queued", "leased", "submitted", "finished", "reward")
 BY_SERVER = ("idle", "busy")

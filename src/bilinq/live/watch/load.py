@@ -23,10 +23,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("bilinq.live")
 
-EVERY, SELDOM = 1.0, 5.0
-"""Least and most seconds between two computations."""
-SHARE = 50.0
-"""Pause after a computation, as a multiple of its duration, within these bounds."""
+EVERY, SELDOM = 1.0, 5.0  # least and most seconds between two computations
+SHARE = 50.0  # pause after a computation, as a multiple of its duration, within these bounds
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from bilinq.live.settings import ServiceSettings
     from bilinq.live.watch.load import ObservedLoad
 
-STEPS, TOLERANCE = 500, 1e-8
-"""Most iterations to the equilibrium, and the change at which they end."""
+STEPS, TOLERANCE = 500, 1e-8  # most iterations to the equilibrium, and the change at which they end
 FULL = "More jobs arrived than the servers can serve: queues grow, and no setting changes that."
 PAPER = (
     "Queues and waits are those at which the allocation serves as many jobs as arrived in the last minute, with learnt "

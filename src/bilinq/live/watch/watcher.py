@@ -27,10 +27,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("bilinq.live")
 
-STATE_EVERY = 2.0
-"""Seconds between two events with matrices and leases."""
-LEASES = 20
-"""Leases in an event."""
+STATE_EVERY = 2.0  # seconds between two events with matrices and leases
+LEASES = 20  # leases in an event
 
 
 class Watcher:

@@ -12,12 +12,9 @@ from bilinq.live.metrics import Meters
 K = TypeVar("K")
 V = TypeVar("V", int, float)
 
-MINUTE = 60.0
-"""Seconds that a window reaches back."""
-STEP = 0.5
-"""Least seconds between two totals that are kept for the window."""
-THIN = 50
-"""Most waits kept of one sample; of more, so many evenly spaced ones are kept, each with a larger weight."""
+MINUTE = 60.0  # seconds that a window reaches back
+STEP = 0.5  # least seconds between two totals that are kept for the window
+THIN = 50  # most waits kept of one sample; of more, so many evenly spaced ones are kept, each with a larger weight
 
 
 class WindowTotals(NamedTuple):
