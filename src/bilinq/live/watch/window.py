@@ -39,41 +39,22 @@ class WindowTotals(NamedTuple):
 
 
 class Span:
-    """The differences between two totals; each is computed when it is read."""
+    """The differences between two totals, by job class.
+
+    `units` are the services that the submitted jobs need, `seconds` the total duration of the finished leases.
+    """
 
     def __init__(self, start: WindowTotals, end: WindowTotals) -> None:
         self._start, self._end = start, end
         self.duration = end.at - start.at
-
-    @property
-    def submitted(self) -> dict[str, int]:
-        """Submitted jobs by job class."""
-        return _minus(self._end.submitted, self._start.submitted)
-
-    @property
-    def units(self) -> dict[str, int]:
-        """Services that these jobs need, by job class."""
-        return _minus(self._end.units, self._start.units)
+        self.submitted, self.units = _minus(end.submitted, start.submitted), _minus(end.units, start.units)
+        self.finished, self.seconds = _minus(end.finished, start.finished), _minus(end.seconds, start.seconds)
+        self.reward = _minus(end.reward, start.reward)
 
     @property
     def granted(self) -> dict[tuple[str, str], int]:
         """Leases by job class and server class."""
         return _minus(self._end.granted, self._start.granted)
-
-    @property
-    def finished(self) -> dict[str, int]:
-        """Finished leases by job class."""
-        return _minus(self._end.finished, self._start.finished)
-
-    @property
-    def seconds(self) -> dict[str, float]:
-        """Total seconds of these leases, by job class."""
-        return _minus(self._end.seconds, self._start.seconds)
-
-    @property
-    def reward(self) -> dict[str, float]:
-        """Rewards by job class."""
-        return _minus(self._end.reward, self._start.reward)
 
     @property
     def earned(self) -> float | None:
