@@ -73,6 +73,7 @@ def test_a_window_has_the_differences_of_the_last_minute() -> None:
     window = Window(meters, at=100.0)
     for second in range(1, 101):
         meters.submit("a", units=3)
+        meters.leases_ended["a", "finished"] += 1
         meters.finish("a", seconds=0.5, reward=0.25 if second > 90 else None)
         meters.granted["a", "x"] += 2
         window.add(100.0 + second)

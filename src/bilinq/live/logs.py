@@ -29,7 +29,6 @@ class TextLine(logging.Formatter):
     """Formats a record as one line of pairs; those of `extra` follow, and the trace of an exception is last."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
         return " ".join(f"{name}={_quoted(value)}" for name, value in _pairs(record, self).items())
 
 
@@ -37,7 +36,6 @@ class JsonLine(logging.Formatter):
     """Formats a record as a JSON object on one line, with the same names."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
         return json.dumps(_pairs(record, self), default=str)
 
 

@@ -11,8 +11,7 @@ T = TypeVar("T")
 Item = TypeVar("Item")
 Write = Callable[[Callable[[Transaction], Any]], Awaitable[Any]]
 """`Store.write`, `Store.read` or a substitute."""
-MOST = 100
-"""Most items of one operation."""
+MOST = 100  # most items of one operation
 
 
 class Batcher(Generic[Item, T]):
@@ -26,8 +25,7 @@ class Batcher(Generic[Item, T]):
     def __init__(
         self, write: Write, operation: Callable[[Transaction, list[Item]], Sequence[T | Refused | BadInput]]
     ) -> None:
-        self._write = write
-        self._operation = operation
+        self._write, self._operation = write, operation
         self._waiting: list[tuple[Item, asyncio.Future[T]]] = []
         self._work: asyncio.Task[None] | None = None
 

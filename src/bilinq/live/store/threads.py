@@ -17,12 +17,9 @@ Operation = Callable[[Transaction], Any]
 Task = tuple[Operation, asyncio.Future[Any]]
 Result = tuple[Any, Exception | None]
 
-LONGEST = 0.05
-"""Seconds after which a batch is committed although more operations wait."""
-BEAT = 1.0
-"""Seconds without work after which the connection is checked."""
-READERS = 2
-"""Threads that read."""
+LONGEST = 0.05  # seconds after which a batch is committed although more operations wait
+BEAT = 1.0  # seconds without work after which the connection is checked
+READERS = 2  # threads that read
 
 
 class Writer:
@@ -36,9 +33,7 @@ class Writer:
 
     def __init__(self, connection: DatabaseConnection, on_lost: Callable[[], None], meter: CommitMeter) -> None:
         self.commits = 0
-        self._meter = meter
-        self._connection = connection
-        self._on_lost = on_lost
+        self._connection, self._on_lost, self._meter = connection, on_lost, meter
         self._loop = asyncio.get_running_loop()
         self._ended = asyncio.Event()
         self._waiting: list[Task] = []
@@ -108,9 +103,10 @@ class Writer:
             if cause:
                 self._give_up(cause)
                 return [(None, Unavailable(cause)) for _ in batch]
-            if 0 < len(results) < len(batch):  # run those before the failed one, which is then the first of the rest
-                return self._results(batch[: len(results)])
-            return [self._run_alone(batch[0][0])]
+            if len(batch) == 1:
+                return [(None, error)]
+            some = len(results) if 0 < len(results) < len(batch) else 1
+            return self._results(batch[:some])  # those before the failed one, which is then the first of the rest
         return results
 
     def _run_together(self, batch: list[Task], results: list[Result]) -> None:
@@ -134,22 +130,6 @@ class Writer:
             if self._connection.wrote:
                 raise
             return None, error
-
-    def _run_alone(self, operation: Operation) -> Result:
-        """Return the result of an operation in a transaction of its own."""
-        began = time.monotonic()
-        try:
-            self._connection.begin()
-            result = operation(self._connection)
-            self._commit()
-            self._meter.note(1, time.monotonic() - began)
-        except Exception as error:
-            cause = self._undo(error)
-            if cause is None:
-                return None, error
-            self._give_up(cause)
-            return None, Unavailable(cause)
-        return result, None
 
     def _commit(self) -> None:
         try:
@@ -269,7 +249,6 @@ class Reader:
             self._return(connection)
 
     def _return(self, connection: DatabaseConnection) -> None:
-        """Keep a connection for the next read, unless it is lost."""
         try:
             connection.rollback()
         except Exception:

@@ -23,30 +23,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("bilinq.live")
 
-EVERY, SELDOM = 1.0, 5.0
-"""Least and most seconds between two computations."""
-SHARE = 50.0
-"""Pause after a computation, as a multiple of its duration, within these bounds."""
+EVERY, SELDOM = 1.0, 5.0  # least and most seconds between two computations
+SHARE = 50.0  # pause after a computation, as a multiple of its duration, within these bounds
 
 
 @dataclass(frozen=True)
 class ObservedLoad:
     """The load of the last minute, in seconds and the user's units.
 
-    Attributes
-    ----------
-    rate : (I,) array
-        Services requested per second.
-    seconds : (I,) array
-        Mean duration of a service; for a class without finished leases, the mean of all classes.
-    servers : (J,) array
-        Servers that are idle or busy.
-    mean : (I, J) array
-        Learnt rewards.
-    reward : RewardRange
-        Their range.
-    earned : float
-        Reward per second.
+    `rate` (I,) are services requested per second, and `seconds` (I,) the mean duration of one; for a class without finished
+    leases, that of all classes. `servers` (J,) are idle or busy. `mean` (I, J) are learnt rewards, `reward` is their range,
+    and `earned` the reward per second.
     """
 
     rate: Array
@@ -67,15 +54,10 @@ class ObservedLoad:
             return None
         spent = np.array(in_order(jobs, minute.seconds), dtype=float)
         seconds = np.where(finished > 0, spent / np.maximum(finished, 1), spent.sum() / finished.sum())
-        rate, n = units / minute.duration, np.array(servers, dtype=float)
         return cls(
-            rate=rate,
-            seconds=np.maximum(seconds, 1e-6),
-            servers=n,
-            mean=known.mean,
-            reward=scheduler.reward,
-            earned=earned,
-        )
+            rate=units / minute.duration, seconds=np.maximum(seconds, 1e-6), servers=np.array(servers, dtype=float),
+            mean=known.mean, reward=scheduler.reward, earned=earned,
+        )  # fmt: skip
 
     @property
     def traffic(self) -> Array:

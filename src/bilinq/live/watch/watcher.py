@@ -7,8 +7,8 @@ import logging
 import math
 import secrets
 import time
-from collections.abc import AsyncGenerator, Coroutine
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -27,10 +27,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("bilinq.live")
 
-STATE_EVERY = 2.0
-"""Seconds between two events with matrices and leases."""
-LEASES = 20
-"""Leases in an event."""
+STATE_EVERY = 2.0  # seconds between two events with matrices and leases
+LEASES = 20  # leases in an event
 
 
 class Watcher:
@@ -39,6 +37,7 @@ class Watcher:
     def __init__(self, core: Replica) -> None:
         self._core, self._every = core, core.settings.sample
         self._sampler, self._feed = Sampler(core), Feed()
+        self.drain, self.until_drained = self._feed.end, self._feed.until_end
         self._best = BestRate(self._sampler.load)
         baseline, key = core.settings.baseline_url, core.settings.baseline_key
         self._baseline = None if baseline is None else BaselinePoller(baseline, key, self._every)
@@ -46,11 +45,6 @@ class Watcher:
         self._layout: Layout | None = None
         self._views, self._views_at = b"", -math.inf
         self._tasks: list[asyncio.Task[None]] = []
-
-    @property
-    def viewers(self) -> int:
-        """The number of viewers."""
-        return self._feed.viewers
 
     def start(self) -> None:
         """Begin to take samples."""
@@ -64,14 +58,6 @@ class Watcher:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def drain(self) -> None:
-        """End all streams, so that connections can be closed."""
-        self._feed.end()
-
-    async def until_drained(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run some work until it is done or streams must end."""
-        await self._feed.until_end(work)
 
     def history(self, after: str | None, limit: int | None) -> msgspec.Raw:
         """Return the samples after the one with an id, all if it is not known, as the JSON of a `History`."""
@@ -117,7 +103,6 @@ class Watcher:
                     log.exception("watching failed")
 
     def _take_sample(self) -> None:
-        """Take a sample and send it to all viewers."""
         before, layout = self._layout, self._current_layout()
         baseline = None if self._baseline is None else self._baseline.take()
         kept = self._ring.add(self._sampler.sample(self._ring.next_id, self._best.value, baseline))
@@ -141,8 +126,6 @@ class Watcher:
         """Return matrices and leases as events, made again if they are older than the last sample."""
         now = time.monotonic()
         if now - self._views_at > 0.5 * self._every:
-            self._views = event("state", state_view(self._core, self._sampler.lease_rates())) + event(
-                "leases", self.leases(LEASES)
-            )
-            self._views_at = now
+            state = state_view(self._core, self._sampler.lease_rates())
+            self._views, self._views_at = event("state", state) + event("leases", self.leases(LEASES)), now
         return self._views

@@ -1,10 +1,8 @@
 """The last minute: differences between running totals, and percentiles of waits."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -14,12 +12,9 @@ from bilinq.live.metrics import Meters
 K = TypeVar("K")
 V = TypeVar("V", int, float)
 
-MINUTE = 60.0
-"""Seconds that a window reaches back."""
-STEP = 0.5
-"""Least seconds between two totals that are kept for the window."""
-THIN = 50
-"""Most waits kept of one sample; of more, so many evenly spaced ones are kept, each with a larger weight."""
+MINUTE = 60.0  # seconds that a window reaches back
+STEP = 0.5  # least seconds between two totals that are kept for the window
+THIN = 50  # most waits kept of one sample; of more, so many evenly spaced ones are kept, each with a larger weight
 
 
 class WindowTotals(NamedTuple):
@@ -34,55 +29,32 @@ class WindowTotals(NamedTuple):
     reward: Mapping[str, float] = {}
 
     @classmethod
-    def of(cls, meters: Meters, at: float) -> WindowTotals:
+    def of(cls, meters: Meters, at: float) -> Self:
         """Return the current totals."""
+        finished = {name: count for (name, end), count in meters.leases_ended.items() if end == "finished"}
         return cls(
-            at=at,
-            submitted=dict(meters.submitted),
-            units=dict(meters.units),
-            granted=dict(meters.granted),
-            finished={name: count for (name, end), count in meters.leases_ended.items() if end == "finished"},
-            seconds=dict(meters.serving),
-            reward=dict(meters.reward_sum),
-        )
+            at=at, submitted=dict(meters.submitted), units=dict(meters.units), granted=dict(meters.granted),
+            finished=finished, seconds=dict(meters.serving), reward=dict(meters.reward_sum),
+        )  # fmt: skip
 
 
 class Span:
-    """The differences between two totals; each is computed when it is read."""
+    """The differences between two totals, by job class.
+
+    `units` are the services that the submitted jobs need, `seconds` the total duration of the finished leases.
+    """
 
     def __init__(self, start: WindowTotals, end: WindowTotals) -> None:
         self._start, self._end = start, end
         self.duration = end.at - start.at
-
-    @property
-    def submitted(self) -> dict[str, int]:
-        """Submitted jobs by job class."""
-        return _minus(self._end.submitted, self._start.submitted)
-
-    @property
-    def units(self) -> dict[str, int]:
-        """Services that these jobs need, by job class."""
-        return _minus(self._end.units, self._start.units)
+        self.submitted, self.units = _minus(end.submitted, start.submitted), _minus(end.units, start.units)
+        self.finished, self.seconds = _minus(end.finished, start.finished), _minus(end.seconds, start.seconds)
+        self.reward = _minus(end.reward, start.reward)
 
     @property
     def granted(self) -> dict[tuple[str, str], int]:
         """Leases by job class and server class."""
         return _minus(self._end.granted, self._start.granted)
-
-    @property
-    def finished(self) -> dict[str, int]:
-        """Finished leases by job class."""
-        return _minus(self._end.finished, self._start.finished)
-
-    @property
-    def seconds(self) -> dict[str, float]:
-        """Total seconds of these leases, by job class."""
-        return _minus(self._end.seconds, self._start.seconds)
-
-    @property
-    def reward(self) -> dict[str, float]:
-        """Rewards by job class."""
-        return _minus(self._end.reward, self._start.reward)
 
     @property
     def earned(self) -> float | None:
@@ -124,9 +96,8 @@ class Window:
     def within(self, seconds: float = MINUTE) -> Span:
         """Return the difference over the last seconds, or since the window began."""
         since = self._now.at - seconds
-        return Span(
-            next((totals for totals in reversed(self._totals) if totals.at <= since), self._totals[0]), self._now
-        )
+        start = next((totals for totals in reversed(self._totals) if totals.at <= since), self._totals[0])
+        return Span(start, self._now)
 
     def waits(self, *parts: float) -> list[float | None]:
         """Return quantiles of the waits of the last minute; None if there were no waits."""
