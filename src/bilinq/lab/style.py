@@ -110,9 +110,8 @@ def legend(figure: Figure, axes: Axes | Sequence[Axes], columns: int | None = No
     for panel in [axes] if isinstance(axes, Axes) else axes:
         for handle, text in zip(*panel.get_legend_handles_labels(), strict=True):
             entries.setdefault(text, handle)
-    figure.legend(
-        list(entries.values()), list(entries), loc="outside upper left", ncols=columns or min(len(entries), 5)
-    )
+    columns = columns or min(len(entries), 5)
+    figure.legend(list(entries.values()), list(entries), loc="outside upper left", ncols=columns)
 
 
 def lines(table: Table, looks: Mapping[str, Look], titles: Mapping[str, str]) -> tuple[Figure, list[Axes]]:

@@ -12,11 +12,9 @@ from bilinq.lab import effects, style
 from bilinq.lab.claims import Claim, below, judged
 from bilinq.lab.effects import Effect, number
 from bilinq.lab.figure import Figure, Records, Table, curves
-from bilinq.lab.presets import PRESETS, least_bound, order, published
+from bilinq.lab.presets import COSTS, PRESETS, least_bound, order, published
 from bilinq.lab.style import Axes, Drawing, Look, log_axis
 
-COSTS = (7 / 4,) * 5 + (1 / 4,) * 5
-"""Holding costs of the paper."""
 SETTING = Synthetic(holding_cost=COSTS)
 SLOTS = 500
 RULE = "V = sqrt(I T)"

@@ -83,7 +83,6 @@ SWEEPS: dict[str, ScalingSweep] = {
 QUICK = {name: sweep.shorter() for name, sweep in SWEEPS.items()}
 """The same for a quick report."""
 
-
 MARGIN = 0.1
 """How far a fitted slope may be from an exponent, because of logarithms and small systems."""
 GUIDE = "slope of the theory"

@@ -8,12 +8,10 @@ from bilinq.lab import effects, style
 from bilinq.lab.claims import Claim, Finding, above, below, between, judged
 from bilinq.lab.effects import Effect, number
 from bilinq.lab.figure import Figure, Records, Table, class_curves, curves
-from bilinq.lab.presets import PRESETS
+from bilinq.lab.presets import COSTS, PRESETS
 from bilinq.lab.style import Axes, Drawing, Look
 from bilinq.policies import KnownRewards, Policy
 
-COSTS = (7 / 4,) * 5 + (1 / 4,) * 5
-"""Holding costs of the paper: the first half of the classes is expensive."""
 EXPENSIVE, CHEAP = slice(0, 5), slice(5, 10)
 SETTING = Synthetic(holding_cost=COSTS)
 STEPS = (0.25, 0.45, 0.7, 1.0)
@@ -86,9 +84,7 @@ class WeightsFigure(Figure):
         return text + " In (c) and (d) thin lines are single classes and thick ones the mean of a cost group."
 
     def claims(self, records: Records) -> list[Claim]:
-        return [
-            self._cost_claim(records), self._regret_claim(records), self._order_claim(records), self._even_claim(records),
-        ]  # fmt: skip
+        return [claim(records) for claim in (self._cost_claim, self._regret_claim, self._order_claim, self._even_claim)]
 
     def _cost_claim(self, records: Records) -> Claim:
         found: dict[str, Effect] = {}
