@@ -88,7 +88,7 @@ class Faulty:
             await asyncio.sleep(fault.seconds)
         if fault.kind == "lose":
             await self._app(scope, receive, _nowhere)
-        send.__self__._line._transport.abort()
+        send.__self__.transport.abort()
         while (await receive())["type"] != "http.disconnect":
             pass
 

@@ -245,7 +245,7 @@ def without(package: str, monkeypatch: pytest.MonkeyPatch) -> Result:
     def load(*_: Any) -> None:
         raise ModuleNotFoundError(f"No module named {package!r}", name=package)
 
-    monkeypatch.setattr("bilinq.experiments.load", load)
+    monkeypatch.setattr("bilinq.experiments.sweep.load", load)
     return run("sweep", "x.toml")
 
 
