@@ -10,8 +10,7 @@ from scipy.special import lambertw
 
 from bilinq.arrays import Array
 from bilinq.distributed import Barrier, Bounded, Own, Penalty, Power, System, boundary, growth_rate, integrate, iterate
-from bilinq.distributed.stability import linearise, rightmost
-from bilinq.distributed.survey import measured_growth
+from bilinq.distributed.stability import linearise, measured_growth, rightmost
 from bilinq.distributed.system import allowance
 
 cp: Any = cvxpy  # ships annotations that a strict check cannot follow

@@ -4,9 +4,8 @@ import numpy as np
 
 from bilinq.allocation.exact import exact_prices, guess, recall, revise
 from bilinq.allocation.interior import FLOW, PRICE, RAW, SERVED, TRUE_A, A, C, N, Q, U, advance, start_cold, start_warm
-from bilinq.allocation.marks import marks, room
 from bilinq.allocation.packing import FEW, pack, take_in, thin, widen
-from bilinq.allocation.program import TIE, prepare, price_absent, residual, trim, unsaturated
+from bilinq.allocation.program import TIE, marks, prepare, price_absent, residual, room, trim, unsaturated
 from bilinq.allocation.split import split
 from bilinq.arrays import Array, BoolArray, IntArray
 from bilinq.jit import kernel

@@ -11,8 +11,7 @@ vanishes while the columns' sums stay wrong.
 import numpy as np
 
 from bilinq.allocation.interior import DEMAND, FLOW, LOAD, SERVED, SUPPLY, C, N, factor, solve
-from bilinq.allocation.marks import DEGREE, FULL, LOOSE, SHUT, START, TODO, by_column
-from bilinq.allocation.program import OVER
+from bilinq.allocation.program import DEGREE, FULL, LOOSE, OVER, SHUT, START, TODO, by_column
 from bilinq.arrays import Array, BoolArray, IntArray
 from bilinq.jit import kernel
 

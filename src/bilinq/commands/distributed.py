@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from bilinq.distributed import System
     from bilinq.distributed.on_ray import RayRun
     from bilinq.distributed.on_ray.run import Effort
-    from bilinq.distributed.survey import Trial
+    from bilinq.distributed.stability import Trial
     from bilinq.distributed.system import Nodes
 
 
@@ -52,7 +52,7 @@ def distributed(
     """
     from bilinq.arrays import count, one_of
     from bilinq.distributed import System
-    from bilinq.distributed.survey import survey
+    from bilinq.distributed.stability import survey
     from bilinq.policies.registry import make_penalty, parse_numbers
 
     one_of("nodes", nodes, ("job", "server"))

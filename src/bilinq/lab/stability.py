@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bilinq.distributed import System, boundary, growth_rate, iterate
-from bilinq.distributed.survey import measured_growth, settling_rounds
+from bilinq.distributed.stability import measured_growth, settling_rounds
 from bilinq.distributed.system import Nodes, Rule
 from bilinq.errors import UnsafeGain
 from bilinq.lab import style

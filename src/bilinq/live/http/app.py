@@ -12,14 +12,26 @@ import msgspec
 
 from bilinq.errors import Unavailable
 from bilinq.live import tracing
-from bilinq.live.http import asgi
+from bilinq.live.http import routing as asgi
 from bilinq.live.http.admin_handlers import ADMIN_ROUTES, METRICS, WATCH_ROUTES
-from bilinq.live.http.asgi import App, Receive, Scope, Send, respond, while_connected
 from bilinq.live.http.endpoint import Endpoint, RateLimit
 from bilinq.live.http.job_handlers import JOB_ROUTES, WORK_ROUTES
 from bilinq.live.http.middleware import Headers, Problems, RequestLog, Traced
 from bilinq.live.http.openapi import describe_api
-from bilinq.live.http.routing import EVENTS, OPEN, Paths, Request, Route, route
+from bilinq.live.http.routing import (
+    EVENTS,
+    OPEN,
+    App,
+    Paths,
+    Receive,
+    Request,
+    Route,
+    Scope,
+    Send,
+    respond,
+    route,
+    while_connected,
+)
 from bilinq.live.settings import ServiceSettings
 from bilinq.live.wire.queries import NoQuery
 

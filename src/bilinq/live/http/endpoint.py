@@ -13,9 +13,8 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from bilinq.errors import BadInput, Busy, NoKey
-from bilinq.live.http import asgi
-from bilinq.live.http.asgi import BadJson, Receive, Scope, Send
-from bilinq.live.http.routing import EVENTS, JSON, Request, Route
+from bilinq.live.http import routing as asgi
+from bilinq.live.http.routing import EVENTS, JSON, BadJson, Receive, Request, Route, Scope, Send
 from bilinq.live.keys import Identity
 from bilinq.live.wire.queries import BadField, bad_field, convert
 

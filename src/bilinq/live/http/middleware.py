@@ -12,8 +12,8 @@ from msgspec import json
 
 from bilinq.errors import BadInput, Busy, Conflict, NoKey, NotAllowed, NotFound, Stale, Unavailable
 from bilinq.live import tracing
-from bilinq.live.http import asgi
-from bilinq.live.http.asgi import App, Message, Receive, Scope, Send, respond
+from bilinq.live.http import routing as asgi
+from bilinq.live.http.routing import App, Message, Receive, Scope, Send, respond
 from bilinq.live.logs import REQUEST
 from bilinq.live.wire.messages import ProblemDetails
 

@@ -7,9 +7,8 @@ from typing import Any
 import msgspec
 
 from bilinq.errors import BilinqError, Busy, NoKey, NotAllowed, NotFound, Stale, Unavailable
-from bilinq.live.http.asgi import BadJson, TooLarge, WrongType
 from bilinq.live.http.middleware import describe
-from bilinq.live.http.routing import Route
+from bilinq.live.http.routing import BadJson, Route, TooLarge, WrongType
 from bilinq.live.wire import messages as m
 from bilinq.live.wire import samples as w
 from bilinq.live.wire.queries import BadField

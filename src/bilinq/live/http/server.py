@@ -10,7 +10,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from bilinq.errors import BadInput
-from bilinq.live.http.asgi import App, Message, Send
+from bilinq.live.http.routing import App, Message, Send
 
 GRACE = 30  # seconds that requests may take to finish after the service was asked to stop
 BACKLOG = 2048  # connections that may wait to be accepted

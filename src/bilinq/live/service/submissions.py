@@ -15,7 +15,7 @@ from bilinq.live.service.memory import Memory, number
 from bilinq.live.service.outbox import Changes, Payloads, digest, from_text, to_text
 from bilinq.live.store import job_tables as tables
 from bilinq.live.store.admin_tables import add_audit
-from bilinq.live.store.batching import Batcher
+from bilinq.live.store.threads import Batcher
 from bilinq.live.wire.messages import Event, Job, JobPage, JobRef, NewJob, Retried, Submitted
 
 if TYPE_CHECKING:
