@@ -120,8 +120,10 @@ class PerJob(Learner):
 
     def grown(self, state: Counts, rows: int) -> Counts:
         missing = rows - state.count.shape[1]
+        if missing <= 0:
+            return state
         pad = ((0, 0), (0, missing), (0, 0))
-        return Counts(np.pad(state.count, pad), np.pad(state.total, pad)) if missing > 0 else state
+        return Counts(np.pad(state.count, pad), np.pad(state.total, pad))
 
 
 @dataclass(frozen=True)

@@ -47,9 +47,14 @@ class Bernoulli(Arrivals):
                 "at most one per slot for Bernoulli arrivals (use Poisson)")  # fmt: skip
         upper = np.cumsum(rate, axis=1)
         while True:
-            drawn = [np.searchsorted(bounds, rng.random(slots) * max(bounds[-1], 1.0), side="right")
-                     for bounds, rng in zip(upper, rngs, strict=True)]  # fmt: skip
-            yield _from_counts([(one[:, None] == np.arange(rate.shape[1])).astype(np.int64) for one in drawn])
+            start = np.zeros((len(rngs), slots + 1), np.int64)
+            job_class = np.zeros((len(rngs), slots), np.int64)
+            for r, rng in enumerate(rngs):
+                drawn = np.searchsorted(upper[r], rng.random(slots) * max(upper[r, -1], 1.0), side="right")
+                came = drawn[drawn < upper.shape[1]]
+                start[r, 1:] = np.cumsum(drawn < upper.shape[1])
+                job_class[r, : came.size] = came
+            yield Block(start, job_class, np.ones_like(job_class))
 
 
 @dataclass(frozen=True)
