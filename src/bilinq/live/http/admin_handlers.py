@@ -27,14 +27,14 @@ async def put_job_class(request: Request[m.JobClassValues, NoQuery]) -> m.JobCla
     """Add or change a job class."""
     name, new = _class_name(request.path["name"], request.body.name), request.body
     wanted = m.JobClassInfo(name, new.features, new.weight, new.holding_cost, new.backlog)
-    await request.service.put_job_class(request.who, wanted)
+    await request.service.put_class(request.who, wanted)
     return wanted
 
 
 async def put_server_class(request: Request[m.ServerClassValues, NoQuery]) -> m.ServerClassInfo:
     """Add or change a server class."""
     wanted = m.ServerClassInfo(_class_name(request.path["name"], request.body.name), request.body.features)
-    await request.service.put_server_class(request.who, wanted)
+    await request.service.put_class(request.who, wanted)
     return wanted
 
 

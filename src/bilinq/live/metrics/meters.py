@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from collections import Counter, defaultdict, deque
 
-from bilinq.live.tracing import record
+from bilinq.live import tracing
 
 SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 """Bounds for the duration of slots and commits."""
@@ -38,7 +38,8 @@ class CommitMeter:
         """Count a committed transaction."""
         self.operations.add(operations)
         self.seconds.add(seconds)
-        record("commit", seconds, operations=operations)
+        if tracing.tracer is not None:
+            tracing.record("commit", seconds, operations=operations)
 
 
 class Meters:
@@ -95,4 +96,5 @@ class Meters:
         """Count a slot in which the scheduler was called, with the seconds that the scheduler took."""
         self.slots.add(seconds)
         self.solver.add(solver)
-        record("slot", seconds, solver_seconds=solver, leases=leases)
+        if tracing.tracer is not None:
+            tracing.record("slot", seconds, solver_seconds=solver, leases=leases)

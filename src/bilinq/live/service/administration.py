@@ -39,6 +39,8 @@ class Administration:
     def __init__(self, replica: Replica, slots: Slots) -> None:
         self._replica, self._slots = replica, slots
         self._changing = asyncio.Lock()
+        self._kept: dict[str, KeyRow] | None = None
+        self._read = float("-inf")
 
     async def classes(self) -> m.Classes:
         """Return the current classes."""
@@ -101,6 +103,17 @@ class Administration:
         """Return who has a key, or raise `NoKey`."""
         return identify(self._replica.memory.keys, key, time.time())
 
+    async def identify_here(self, key: str) -> Identity:
+        """Return the same also while this process does not lead, by keys that are read at most every few seconds."""
+        if self._replica.ready:
+            self._kept = self._replica.memory.keys
+        elif time.monotonic() > self._read + FRESH:
+            with contextlib.nullcontext() if self._kept is None else contextlib.suppress(Unavailable):
+                rows = await self._replica.store.read(all_keys)
+                self._kept, self._read = {row.prefix: row for row in rows}, time.monotonic()
+        assert self._kept is not None
+        return identify(self._kept, key, time.time())
+
     async def audit(self, who: Identity, limit: int) -> m.Audit:
         """Return admin actions, newest first."""
         found = await self._replica.store.read(lambda tx: list_audit(tx, limit))
@@ -134,23 +147,3 @@ class Administration:
         if not wanted.jobs or not wanted.servers:
             return None
         return memory.scheduler or config.new_scheduler(wanted, self._replica.settings)
-
-
-class LocalKeys:
-    """Keys for requests that every process answers itself, also while it does not lead: read at most every few seconds."""
-
-    def __init__(self, replica: Replica) -> None:
-        self._replica = replica
-        self._kept: dict[str, KeyRow] | None = None
-        self._read = float("-inf")
-
-    async def identify(self, key: str) -> Identity:
-        """Return who has a key, or raise `NoKey`; `Unavailable` if no keys could be read so far."""
-        if self._replica.ready:
-            self._kept = self._replica.memory.keys
-        elif time.monotonic() > self._read + FRESH:
-            with contextlib.nullcontext() if self._kept is None else contextlib.suppress(Unavailable):
-                rows = await self._replica.store.read(all_keys)
-                self._kept, self._read = {row.prefix: row for row in rows}, time.monotonic()
-        assert self._kept is not None
-        return identify(self._kept, key, time.time())

@@ -45,11 +45,6 @@ def scheduler_settings(settings: ServiceSettings) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def may_idle(settings: ServiceSettings) -> bool:
-    """Tell whether the policy is set to let a server idle while a job waits for a better one."""
-    return "work_conserving" in policy_type(settings).adjustable and not settings.work_conserving
-
-
 def settings_info(settings: ServiceSettings) -> SettingsInfo:
     """Return the settings of the policy as the API shows them."""
     kind = policy_type(settings)

@@ -10,18 +10,19 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from bilinq.errors import Busy, Conflict, NotFound, Unavailable
-from bilinq.live.service.configuration import may_idle
 from bilinq.live.service.memory import Memory, number
 from bilinq.live.service.outbox import Changes, Payloads, digest, from_text, to_text
 from bilinq.live.store import job_tables as tables
 from bilinq.live.store.admin_tables import add_audit
 from bilinq.live.store.threads import Batcher
 from bilinq.live.wire.messages import Event, Job, JobPage, JobRef, NewJob, Retried, Submitted
+from bilinq.policies.registry import POLICIES
 
 if TYPE_CHECKING:
     from bilinq.live.keys import Identity
     from bilinq.live.service.replica import Replica
     from bilinq.live.service.slots import Slots
+    from bilinq.live.settings import ServiceSettings
     from bilinq.live.store import Transaction
 
 Key = tuple[str, str]
@@ -104,7 +105,7 @@ class Submissions:
             memory.add(row)
             memory.meters.submit(row.job_class, row.units)
         memory.counters["submitted"] += len(rows)
-        if not may_idle(self._replica.settings):
+        if not _may_idle(self._replica.settings):
             self._slots.hurry()
         return self._replica.save(Changes(new=list(rows)), then=then)
 
@@ -252,3 +253,8 @@ def _message(row: tables.JobRow, history: Sequence[tables.LeaseRow]) -> Job:
         ended=row.ended, payload=from_text(row.payload), result=from_text(row.result), reward=row.reward, error=row.error,
         history=events,
     )  # fmt: skip
+
+
+def _may_idle(settings: ServiceSettings) -> bool:
+    """Return whether the policy is set to let a server idle while a job waits for a better one."""
+    return "work_conserving" in POLICIES[settings.policy].adjustable and not settings.work_conserving
