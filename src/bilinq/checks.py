@@ -16,8 +16,7 @@ from bilinq.problem import Problem
 from bilinq.problem.instances import Instances
 from bilinq.simulation import Breakdowns, Poisson, Runs, simulate
 
-SLACK = 1e-9
-"""How far, relatively, the load of a server class may exceed its capacity by rounding."""
+SLACK = 1e-9  # how far, relatively, the load of a server class may exceed its capacity by rounding
 
 
 def check_policy(

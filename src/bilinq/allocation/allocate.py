@@ -12,13 +12,10 @@ from bilinq.allocation.arguments import Program, align
 from bilinq.arrays import Array, as_floats, non_negative, positive, require, short
 from bilinq.errors import BadInput, NotSolved
 
-TOLERANCE = 1e-9
-"""The largest residual of an answer; above it `NotSolved` is raised."""
-AIM = 1e-11
-"""The residual at which the search stops; the answer is usually exact to rounding."""
+TOLERANCE = 1e-9  # the largest residual of an answer; above it `NotSolved` is raised
+AIM = 1e-11  # the residual at which the search stops; the answer is usually exact to rounding
 FLOAT = np.dtype(np.float64)
-NO_ALLOCATION, NO_PRICE = np.empty((0, 0, 0)), np.empty((0, 0))
-"""Passed to the kernel for a cold start."""
+NO_ALLOCATION, NO_PRICE = np.empty((0, 0, 0)), np.empty((0, 0))  # passed to the kernel for a cold start
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,8 @@ import numpy as np
 from bilinq.arrays import Array, BoolArray, IntArray
 from bilinq.jit import kernel
 
-USED, LOOSE, SHUT = range(3)
-"""Marks of a pair: probably used; still to be settled; tied, but can carry nothing."""
-FREE, SEEN, FULL = range(3)
-"""Marks of a column: probably idle; has a price already; has no idle capacity."""
+USED, LOOSE, SHUT = range(3)  # marks of a pair: probably used; still to be settled; tied, but can carry nothing
+FREE, SEEN, FULL = range(3)  # marks of a column: probably idle; has a price already; has no idle capacity
 START, FILL, COLUMNS, ROWS, DEGREE, TODO = range(6)
 """Rows of `number`: where each column's pairs start; its next pair; columns and rows of a component; loose pairs of each
 row, followed by those of each column; and which of them to settle next."""
@@ -49,12 +47,9 @@ def by_column(cols: IntArray, width: IntArray, mark: BoolArray, columns: int, nu
     return where
 
 
-OVER = 1e-12
-"""A column may exceed its capacity by this part: rounding."""
-CAPPED = 1e-10
-"""A row sum this close to its cap, relatively, counts as being at the cap."""
-TIE = 1e-11
-"""Reduced costs below this part of the row price count as zero."""
+OVER = 1e-12  # a column may exceed its capacity by this part: rounding
+CAPPED = 1e-10  # a row sum this close to its cap, relatively, counts as being at the cap
+TIE = 1e-11  # reduced costs below this part of the row price count as zero
 
 
 @kernel

@@ -15,8 +15,7 @@ from bilinq.allocation.program import DEGREE, FULL, LOOSE, OVER, SHUT, START, TO
 from bilinq.arrays import Array, BoolArray, IntArray
 from bilinq.jit import kernel
 
-VANISHED = 1e-5
-"""Part of its row and of its column below which a flow counts as vanishing."""
+VANISHED = 1e-5  # part of its row and of its column below which a flow counts as vanishing
 STALLED, STUCK = 0.9, 3
 """Newton stops after `STUCK` full steps whose change is above this part of the smallest so far: the row sums do not fit
 the columns."""

@@ -7,8 +7,7 @@ from bilinq.arrays import Array, IntArray, as_floats, non_negative, one_of, requ
 from bilinq.errors import BadInput
 
 METHODS = ("independent", "distinct")
-SLACK = 1e-9
-"""How far, relatively, an allocation may exceed a capacity by a solver's rounding."""
+SLACK = 1e-9  # how far, relatively, an allocation may exceed a capacity by a solver's rounding
 
 
 def assign(

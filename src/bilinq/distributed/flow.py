@@ -106,8 +106,7 @@ ERROR = (71 / 57600, 0.0, -71 / 16695, 71 / 1920, -17253 / 339200, 22 / 525, -1 
 MIDDLE = (6025192743 / 30085553152, 0.0, 51252292925 / 65400821598, -2691868925 / 45128329728, 187940372067 / 1594534317056,
           -1776094331 / 19743644256, 11237099 / 235043384)  # fmt: skip
 """Twice the weights of Shampine's value at the middle of a step, which shows how good the cubic is there."""
-KINKS = 300
-"""The largest number of delays at which a step is made to end because slopes jump there."""
+KINKS = 300  # the largest number of delays at which a step is made to end because slopes jump there
 
 
 class Stepper:

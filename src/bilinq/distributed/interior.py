@@ -70,14 +70,10 @@ class SomePairs(Pairs):
         return np.asarray(self.chosen[i, k])
 
 
-EXACT = 1e-13
-"""The residual at which rounding errors dominate."""
-AIM = 1e-14
-"""The relative gap at which the search stops: below it, steep penalties only amplify rounding errors."""
-PATIENCE = 3
-"""Steps without a better residual, once the gap is closed, after which the search stops."""
-SAFETY = 0.99
-"""Part of the way to the boundary that one step may go."""
+EXACT = 1e-13  # the residual at which rounding errors dominate
+AIM = 1e-14  # the relative gap at which the search stops: below it, steep penalties only amplify rounding errors
+PATIENCE = 3  # steps without a better residual, once the gap is closed, after which the search stops
+SAFETY = 0.99  # part of the way to the boundary that one step may go
 TINY = 1e-300
 
 
@@ -235,8 +231,7 @@ class _Newton:
 TIDY, POLISH, RIDGE = 1e-11, 20, 1e-10
 """A polished answer is accepted if its residual is below TIDY or the search's; POLISH is the number of its steps, and RIDGE
 a part of the diagonal that is added, since ties leave the split of a row open."""
-UNCLEAR = 1e-3
-"""A pair is idle if its share of the row is below this part of its relative slack."""
+UNCLEAR = 1e-3  # a pair is idle if its share of the row is below this part of its relative slack
 DENSE, TIED = 300, 2
 """More than DENSE used pairs are solved for as a sparse system, since they form a forest or nearly so; more than TIED for
 each row and column are tied, and the search's answer is kept."""

@@ -11,13 +11,10 @@ from numpy.typing import ArrayLike
 from bilinq.arrays import Array, positive, require
 from bilinq.errors import BadInput
 
-Curve: TypeAlias = Callable[[Array, Array], ArrayLike]
-"""A function of load and capacity, (..., J) each."""
+Curve: TypeAlias = Callable[[Array, Array], ArrayLike]  # a function of load and capacity, (..., J) each
 
-HUGE = 1e300
-"""The price of an impossible load: finite, so that an idle class can compute with it."""
-FILL = np.linspace(0.02, 0.98, 25)
-"""Loads, in parts of the capacity, at which a penalty is checked before it is used."""
+HUGE = 1e300  # the price of an impossible load: finite, so that an idle class can compute with it
+FILL = np.linspace(0.02, 0.98, 25)  # loads, in parts of the capacity, at which a penalty is checked before it is used
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(64)
 
 

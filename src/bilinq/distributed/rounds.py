@@ -19,8 +19,7 @@ from bilinq.errors import BadInput, Diverged, UnsafeGain
 
 SWING, KEPT = 0.02, 0.95
 """Rates do not settle if they swing by more than SWING of themselves and by KEPT of what they swung before."""
-WINDOW = 12
-"""Length of the windows in which swings are measured, in units of the longest round trip plus one round."""
+WINDOW = 12  # length of the windows in which swings are measured, in units of the longest round trip plus one round
 
 
 @dataclass(frozen=True, eq=False)

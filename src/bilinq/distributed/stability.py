@@ -120,12 +120,9 @@ def delays(forward: Array, backward: Array, nodes: Nodes) -> tuple[Array, Array]
     return forward[:, None] + backward, loop
 
 
-POINTS = (8, 12, 18, 27, 40, 60)
-"""Numbers of Chebyshev points to try, in this order."""
-LARGEST = 3000
-"""Order of the largest matrix whose eigenvalues are computed."""
-CANDIDATES = 12
-"""Eigenvalues, from the right, that are corrected on the exact equation."""
+POINTS = (8, 12, 18, 27, 40, 60)  # numbers of Chebyshev points to try, in this order
+LARGEST = 3000  # order of the largest matrix whose eigenvalues are computed
+CANDIDATES = 12  # eigenvalues, from the right, that are corrected on the exact equation
 
 
 def growth_rate(
@@ -306,8 +303,7 @@ def automatic_gain(
     return gain_within(known if np.isfinite(known).all() else system.stiffness(), delay, fraction, time)
 
 
-FRACTIONS = (0.25, 0.5, 0.9, 1.0, 1.5)
-"""Parts of the stability condition of rounds, Eq. (40), that a survey tries."""
+FRACTIONS = (0.25, 0.5, 0.9, 1.0, 1.5)  # parts of the stability condition of rounds, Eq. (40), that a survey tries.
 NUDGE, LOST, LARGE = 1e-8, 1e-13, 1e-3
 """Relative deviation at which a measurement starts, and those at which it ends: rounding errors, or no longer linear."""
 

@@ -18,8 +18,7 @@ Nodes = Literal["job", "server"]
 """Job nodes set the rates of their class, Eq. (35), or server nodes those of theirs, Eq. (36)."""
 Rule = Literal["scaled", "delayed", "printed"]
 """A step is scaled by the rate, by the rate that the answer belongs to, or not at all (as the paper prints it)."""
-Time = Literal["continuous", "discrete"]
-"""Differential equations with real delays, or rounds."""
+Time = Literal["continuous", "discrete"]  # differential equations with real delays, or rounds
 
 
 def allowance(delay: Array, time: Time) -> Array:

@@ -31,16 +31,14 @@ from bilinq.simulation.simulate import simulate
 if TYPE_CHECKING:
     from bilinq.policies import Policy
 
-CHUNK = 50
-"""Replications in one call of `simulate`; part of what a replication is, so not a setting."""
+CHUNK = 50  # replications in one call of `simulate`; part of what a replication is, so not a setting
 
 PACKAGE = Path(__file__).parents[1]
 UNRELATED = ("client", "commands", "demo", "lab", "live")
 RELATED = Path("lab/trace.py")
 """Parts of the package that cannot change the result of a run, and the one file in them that can."""
 
-Progress = Callable[[int, int], None]
-"""Called as progress(slots done, slots in all), where each replication counts."""
+Progress = Callable[[int, int], None]  # called as progress(slots done, slots in all), where each replication counts
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ from bilinq.errors import BadInput
 from bilinq.problem import Problem
 from bilinq.simulation.arrivals import Arrivals, Bernoulli, MarkovModulated, Poisson, Sized
 
-SEED_STEP = 1_000_003
-"""Distance between the numbers that two seeds use: more than any run has replications."""
+SEED_STEP = 1_000_003  # distance between the numbers that two seeds use: more than any run has replications
 
 ARRIVALS: dict[str, type[Arrivals]] = {"bernoulli": Bernoulli, "poisson": Poisson, "markov-modulated": MarkovModulated}
 """The arrival laws that need no settings of their own."""

@@ -21,8 +21,7 @@ Finished: TypeAlias = Generator[tuple[Task, Result], None, None]
 """Tasks, the arguments of calls, each with what its call returned."""
 
 ENGINES = ("processes", "ray")
-AHEAD = 2
-"""Tasks under way for each core of a Ray cluster: one that runs and one that waits."""
+AHEAD = 2  # tasks under way for each core of a Ray cluster: one that runs and one that waits
 
 _CONTEXT = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
 

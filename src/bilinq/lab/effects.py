@@ -16,12 +16,10 @@ if TYPE_CHECKING:
     from bilinq.arrays import Array, IntArray
     from bilinq.experiments import Record
 
-Runs: TypeAlias = "Sequence[Record]"
-"""Runs of a policy at several V in one setting."""
+Runs: TypeAlias = "Sequence[Record]"  # runs of a policy at several V in one setting
 
 MINUS = "\N{MINUS SIGN}"
-GROUPS = 20
-"""Groups of replications that the jackknife leaves out, one at a time."""
+GROUPS = 20  # groups of replications that the jackknife leaves out, one at a time
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-FULL, QUICK = 100, 5
-"""Default number of replications: of a full report, and of a quick one."""
+FULL, QUICK = 100, 5  # default number of replications: of a full report, and of a quick one
 
 
 @dataclass(frozen=True)
@@ -170,8 +169,7 @@ def _text(cell: Cell) -> str:
     return str(cell)
 
 
-Records: TypeAlias = Mapping[str, Record]
-"""The records of a figure's runs, by the names it gave them."""
+Records: TypeAlias = Mapping[str, Record]  # the records of a figure's runs, by the names it gave them
 
 
 @dataclass(frozen=True)

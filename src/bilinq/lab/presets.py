@@ -18,8 +18,7 @@ from bilinq import theory
 from bilinq.policies.fair import KnownRewards, Sabr, UgdaOl
 from bilinq.problem import Problem
 
-COSTS = (7 / 4,) * 5 + (1 / 4,) * 5
-"""Holding costs of the paper: the first half of the classes is expensive."""
+COSTS = (7 / 4,) * 5 + (1 / 4,) * 5  # holding costs of the paper: the first half of the classes is expensive
 
 Weight: TypeAlias = tuple[float, ...] | None
 Rule: TypeAlias = Callable[[Problem, int, Weight], float]

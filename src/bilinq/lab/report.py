@@ -20,8 +20,7 @@ from bilinq.lab.presets import PRESETS
 
 PAGE = Template(Path(__file__).with_name("report.html").read_text("utf-8"))
 QUICK = "<p class=quick>A quick report with few replications: intervals are wide, and many claims remain undecided.</p>"
-WIDTH, HEIGHT, EDGE = 120.0, 16.0, 6.0
-"""Size of the small picture of an interval, and its margin."""
+WIDTH, HEIGHT, EDGE = 120.0, 16.0, 6.0  # size of the small picture of an interval, and its margin
 
 
 @dataclass(frozen=True)

@@ -22,16 +22,14 @@ if TYPE_CHECKING:
     from bilinq.arrays import Array
     from bilinq.lab.figure import Table
 
-Drawing: TypeAlias = Figure
-"""A figure of Matplotlib; a `Figure` of the lab makes one."""
+Drawing: TypeAlias = Figure  # a figure of Matplotlib; a `Figure` of the lab makes one
 
 BLUE, ORANGE, GREEN = "#0072b2", "#d55e00", "#009e73"
 SKY, AMBER, PINK = "#56b4e9", "#e69f00", "#cc79a7"
 """The palette of Okabe and Ito."""
 INK, GREY, FAINT = "#22262b", "#7b828a", "#dfe3e7"
 """Text and axes; references; grid lines."""
-DASHED = (0, (4, 2))
-"""The line style of references."""
+DASHED = (0, (4, 2))  # the line style of references
 
 SETTINGS: dict[Any, Any] = {
     "font.family": "DejaVu Sans",  # shipped with Matplotlib: the same on every machine

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 REFRESH = 512
 """Slots between two inversions from scratch, which also happen at powers of two, while the matrix grows fast. Rank-one
 updates of the inverse accumulate rounding errors; sums of the Gram matrix do not."""
-PRIOR_NOISE = 0.5
-"""Noise scale assumed before there are data, if it is estimated: that of rewards anywhere in [-1, 1]."""
+PRIOR_NOISE = 0.5  # noise scale assumed before there are data, if it is estimated: that of rewards anywhere in [-1, 1]
 BLOCK = 256
 """Slots whose Thompson draws are made at once, from seed and block number only, so that a restored state repeats them."""
 

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from bilinq.arrays import Array, BoolArray, IntArray
     from bilinq.problem.instances import Instances
 
-State = Any
-"""What a learner has learnt: a value that only the learner reads."""
+State = Any  # what a learner has learnt: a value that only the learner reads
 
 
 @dataclass(frozen=True, slots=True, eq=False)

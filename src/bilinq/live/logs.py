@@ -13,8 +13,7 @@ from typing import Any, Literal, TextIO
 
 Format = Literal["text", "json"]
 
-REQUEST: ContextVar[str | None] = ContextVar("request", default=None)
-"""The id of the request that is being answered."""
+REQUEST: ContextVar[str | None] = ContextVar("request", default=None)  # the id of the request that is being answered
 
 _UNQUOTED = re.compile(r"[^\s\"=\\]+")
 _STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "color_message"}

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 PREFIX = "BILINQ_"
 TARGET_WAIT = 2.0  # seconds of waiting to aim at where neither `target_wait` nor `V` is given
 DEFAULT_POLICY = "sabr"
-STRUCTURED = ("reward", "job_class", "server_class")
-"""Settings of several values, which are tables in a file."""
+STRUCTURED = ("reward", "job_class", "server_class")  # settings of several values, which are tables in a file
 
 Address = Annotated[str, Meta(pattern=r"^https?://[^/?#]+/?$")]
 Bounded = Annotated[float, Meta(ge=-1e9, le=1e9)]

@@ -92,8 +92,7 @@ class Exact(Allocator):
         return allocate_batch(program).expected, None
 
 
-EXACT = Exact()
-"""The default of fair policies."""
+EXACT = Exact()  # the default of fair policies
 
 
 class FairState(NamedTuple):

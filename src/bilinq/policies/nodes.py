@@ -16,10 +16,8 @@ if TYPE_CHECKING:  # loaded when first needed: most schedulers have no nodes
     from bilinq.distributed import Network, Penalty, System
     from bilinq.problem.instances import Instances
 
-STEEP = 8.0
-"""The power of the default penalty: closer to hard capacities than 4, steadier than 16."""
-SPARE = 0.1
-"""The part of a server class that stays idle, as assumed by special gains for the barrier."""
+STEEP = 8.0  # the power of the default penalty: closer to hard capacities than 4, steadier than 16
+SPARE = 0.1  # the part of a server class that stays idle, as assumed by special gains for the barrier
 
 
 class NodesMemory:

@@ -10,8 +10,7 @@ import numpy as np
 from bilinq.arrays import Array, count, short
 from bilinq.errors import BadInput
 
-Job = Hashable
-"""The name of a job, chosen by the user."""
+Job = Hashable  # the name of a job, chosen by the user
 
 
 class QueueRows(ABC):

@@ -22,8 +22,7 @@ from bilinq.scheduler.snapshot import Draws, decode, encode, policy_of, seal, un
 if TYPE_CHECKING:
     from bilinq.policies.policy import Policy
 
-HORIZON = 1_000_000
-"""The number of slots for policies that need one: a live scheduler has no end."""
+HORIZON = 1_000_000  # the number of slots for policies that need one: a live scheduler has no end
 
 
 class Assignment(NamedTuple):

@@ -19,11 +19,9 @@ from bilinq.problem.oracle import oracle_values
 from bilinq.simulation.arrivals import SERVICES, AllUp, Arrivals, Bernoulli, Block, Capacity
 from bilinq.simulation.records import Jobs, Runs
 
-BLOCK = 256
-"""Slots of arrivals and capacities drawn at a time."""
+BLOCK = 256  # slots of arrivals and capacities drawn at a time
 
-Progress = Callable[[int, int], None]
-"""Called as progress(slots done, all slots), about ten times a second."""
+Progress = Callable[[int, int], None]  # called as progress(slots done, all slots), about ten times a second
 
 
 def simulate(

@@ -13,10 +13,8 @@ from bilinq.traces.digest import CollectionPoint, Digest, LeftOut, MachineClass,
 from bilinq.traces.passes import CELLS, Labels, Moments, TraceRows, rows
 from bilinq.traces.shards import find_tables
 
-RESTARTS = 100
-"""Starts of k-means, of which the best result is kept."""
-STEPS = 30
-"""Steps of each start; on the shipped extract it converges after about twenty."""
+RESTARTS = 100  # starts of k-means, of which the best result is kept
+STEPS = 30  # steps of each start; on the shipped extract it converges after about twenty
 
 
 def machine_classes(capacity: Array) -> tuple[Array, IntArray]:
@@ -65,8 +63,7 @@ def _k_means(points: Array, k: int, seed: int) -> IntArray:
 
 
 MICROSECONDS = 1_000_000
-LATEST = 2**63 // MICROSECONDS - 1
-"""The last second of which the trace can have times."""
+LATEST = 2**63 // MICROSECONDS - 1  # the last second of which the trace can have times
 
 
 class TraceTables:

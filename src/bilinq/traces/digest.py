@@ -314,8 +314,7 @@ def _below(name: str, value: int, bound: int) -> None:
 
 T = TypeVar("T")
 
-SCHEMA = 1
-"""Version of the file's layout; files of other versions are refused."""
+SCHEMA = 1  # version of the file's layout; files of other versions are refused
 
 
 def load(kind: type[T], path: str | PathLike[str]) -> T:

@@ -15,12 +15,9 @@ import pyarrow.parquet as pq
 from bilinq.errors import BadInput
 from bilinq.traces.tables import GZIP, Column, Source, locate
 
-BLOCK = 1 << 22
-"""Bytes of text that are parsed at a time."""
-PARQUET_ROWS = 1 << 17
-"""Rows of a batch of a Parquet file."""
-CHECKED_ROWS = 4096
-"""Rows checked together in the search for a bad one."""
+BLOCK = 1 << 22  # bytes of text that are parsed at a time
+PARQUET_ROWS = 1 << 17  # rows of a batch of a Parquet file
+CHECKED_ROWS = 4096  # rows checked together in the search for a bad one
 NULLS = frozenset(arrow_csv.ConvertOptions().null_values or ())
 
 # CSV: BigQuery's exports with dotted headers, the joined sample with dictionaries as text, small extracts.

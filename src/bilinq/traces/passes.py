@@ -49,10 +49,8 @@ class Moments:
         return np.where(self.count > 1, self.deviation / np.maximum(self.count - 1, 1), np.nan)
 
 
-MISSING = -(2**63)
-"""Marks a missing whole number."""
-CELLS = "abcdefgh"
-"""The cells of cluster-data-2019; the joined sample numbers them from one."""
+MISSING = -(2**63)  # marks a missing whole number
+CELLS = "abcdefgh"  # the cells of cluster-data-2019; the joined sample numbers them from one
 
 
 class TraceRows:
@@ -104,8 +102,7 @@ def rows(file: Path, table: str, left_out: Counter[str], cell: str | None, cells
         yield part
 
 
-ADD, QUEUE, SUBMIT = 1, 1, 0
-"""Event types: a machine is added; a collection is queued; an instance is submitted."""
+ADD, QUEUE, SUBMIT = 1, 1, 0  # event types: a machine is added; a collection is queued; an instance is submitted
 
 
 class Labels(NamedTuple):

@@ -64,8 +64,7 @@ def _row_space(rows: Array) -> Array:
     return np.asarray(basis[size > SPANNED * size[0]])
 
 
-PerClass = float | Mapping[str, float]
-"""One number for all classes, or one for each by name."""
+PerClass = float | Mapping[str, float]  # one number for all classes, or one for each by name
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,7 @@ from bilinq.errors import BadInput
 from bilinq.traces.passes import Moments
 from bilinq.traces.tables import GZIP, PARQUET
 
-BLOCK = 2**20
-"""Bytes of a CSV file, or rows of a Parquet file times sixteen, that are read at a time."""
+BLOCK = 2**20  # bytes of a CSV file, or rows of a Parquet file times sixteen, that are read at a time
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 Format = Literal["csv", "json", "parquet"]
 
-HEAD = 1 << 16
-"""Bytes at the start of a file that show its format."""
+HEAD = 1 << 16  # bytes at the start of a file that show its format
 EXTRACT = dict(zip(("machine", "collection", "instance", "cpi"), TABLES, strict=True))
 """Names of the files of a small extract, without what follows the dot."""
 

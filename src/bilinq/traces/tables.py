@@ -37,12 +37,10 @@ def _sizes(record: str) -> tuple[Column, ...]:
     return tuple(Column(name, False, (f"{record}.{name}", name)) for name in ("cpus", "memory"))
 
 
-GZIP, PARQUET, BYTE_ORDER_MARK = b"\x1f\x8b", b"PAR1", b"\xef\xbb\xbf"
-"""The first bytes of files."""
+GZIP, PARQUET, BYTE_ORDER_MARK = b"\x1f\x8b", b"PAR1", b"\xef\xbb\xbf"  # the first bytes of files
 
 TIME, COLLECTION, MACHINE = _whole("time"), _whole("collection_id"), _whole("machine_id")
-CLUSTER = _whole("cluster", required=False)
-"""The cell, counted from one; only the joined sample has it."""
+CLUSTER = _whole("cluster", required=False)  # the cell, counted from one; only the joined sample has it
 CPI = Column("cycles_per_instruction", False, ("cycles_per_instruction", "CPI"))
 
 TABLES: dict[str, tuple[Column, ...]] = {

@@ -19,8 +19,7 @@ from typing import Any
 
 from bilinq.errors import BadInput, BilinqError, Unreachable
 
-CONNECT_SECONDS = 4
-"""Seconds that an address may take to accept a connection, and then to answer as Ray does."""
+CONNECT_SECONDS = 4  # seconds that an address may take to accept a connection, and then to answer as Ray does
 JOIN_SECONDS = 30.0
 """Seconds that a cluster which answers may take to accept a new process; Ray itself tries for minutes."""
 OTHER_TOKEN = "the Ray cluster there expects another token; set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH"
@@ -30,8 +29,7 @@ REFUSALS = {
     "AuthenticationError": OTHER_TOKEN,
 }
 """What Ray writes while it tries in vain to join, and what that means."""
-OBJECT_STORE_BYTES = 2**28
-"""Bytes of shared memory for the objects of a private Ray."""
+OBJECT_STORE_BYTES = 2**28  # bytes of shared memory for the objects of a private Ray
 LONGEST_FOLDER = 30
 """The longest name of a temporary folder that leaves room for Ray's sockets, whose names have at most 107 bytes."""
 JOIN_SCRIPT = "import ray, sys; ray.init(address=sys.argv[1], log_to_driver=False, configure_logging=False)"

@@ -12,12 +12,10 @@ from bilinq.arrays import Array
 from bilinq.distributed.on_ray.shards import JobReport, Report
 from bilinq.errors import BilinqError
 
-PERIOD = 0.1
-"""Seconds between two polls of the shards."""
+PERIOD = 0.1  # seconds between two polls of the shards
 GATHER_SECONDS = 5.0
 """Seconds that collecting the rates of all job shards may take; otherwise that is tried again later."""
-START_SECONDS = 120.0
-"""Seconds that shards may take to start; Ray starts a process for each."""
+START_SECONDS = 120.0  # seconds that shards may take to start; Ray starts a process for each
 
 
 class ShardName(NamedTuple):

@@ -258,10 +258,8 @@ class _Solver:
 
 # What the same allocation takes in one process and as a convex program, for comparison.
 
-CHECK_EVERY = 10
-"""Rounds between two computations of the gap."""
-MOST_ROUNDS = 50_000
-"""Rounds after which the nodes in one process give up."""
+CHECK_EVERY = 10  # rounds between two computations of the gap
+MOST_ROUNDS = 50_000  # rounds after which the nodes in one process give up
 
 
 @dataclass(frozen=True, kw_only=True)

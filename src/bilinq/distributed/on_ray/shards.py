@@ -19,14 +19,11 @@ from bilinq.distributed.system import gain_within, row_gaps
 
 BY_SHARE = 0.5
 """Part of the weights of Eq. (46) that follows a shard's share of a load; the rest is equal for all shards."""
-LOCAL = 0.5
-"""Part of what Eq. (40) allows without delay that a local iteration uses."""
+LOCAL = 0.5  # part of what Eq. (40) allows without delay that a local iteration uses.
 FILLED = np.linspace(0.04, 2.0, 50)
 """Loads, in parts of the capacity, at which the stiffness of a penalty without a known bound is evaluated."""
-KEPT = 16
-"""Number of the latest round trips that are kept."""
-PAUSE = 0.05
-"""Seconds that a job shard waits before it asks a server shard again that is unavailable or not ready."""
+KEPT = 16  # number of the latest round trips that are kept
+PAUSE = 0.05  # seconds that a job shard waits before it asks a server shard again that is unavailable or not ready
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,7 @@ from bilinq.lab.presets import published
 from bilinq.lab.style import Drawing, Look
 
 SETTING = Synthetic()
-STEPS = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
-"""Multiples of the public code's V."""
+STEPS = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)  # multiples of the public code's V
 MARGIN = 0.02
 """Observed rewards within this share of the expected ones count as consistent: what 100 replications can resolve."""
 

@@ -18,8 +18,7 @@ from bilinq.lab.style import Axes, Drawing, Look, log_axis
 SETTING = Synthetic(holding_cost=COSTS)
 SLOTS = 500
 RULE = "V = sqrt(I T)"
-STEPS = (1 / 4, 2.0)
-"""Multiples of sqrt(I T) that are run in addition to the rules for V."""
+STEPS = (1 / 4, 2.0)  # multiples of sqrt(I T) that are run in addition to the rules for V
 LONG = 4000
 SLACKS = (1.0, 0.5, 0.25, 0.125)
 FLAT, NEAR = 1.1, 10.0

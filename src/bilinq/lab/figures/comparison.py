@@ -12,8 +12,7 @@ from bilinq.lab.style import Drawing
 from bilinq.policies import Policy
 
 SETTING = Synthetic()
-STEPS = (0.4, 0.7, 1.4)
-"""Multiples of V at which SABR is run too, to compare at an equal queue."""
+STEPS = (0.4, 0.7, 1.4)  # multiples of V at which SABR is run too, to compare at an equal queue
 
 
 class ComparisonFigure(Figure):

@@ -12,12 +12,10 @@ from bilinq.lab.style import Axes, Drawing
 from bilinq.lab.trace import Trace
 from bilinq.traces import Digest
 
-MOST = 0.5
-"""Share of the variance that a bilinear model must explain to count as an approximation."""
+MOST = 0.5  # share of the variance that a bilinear model must explain to count as an approximation
 COLOURS = (style.BLUE, style.ORANGE, style.GREEN, style.PINK, style.SKY, style.AMBER)
 MARKERS = "osD^vP"
-NEAR = 0.08
-"""Distance in CPU capacity below which two labels would overlap."""
+NEAR = 0.08  # distance in CPU capacity below which two labels would overlap
 
 
 class FeaturesFigure(Figure):

@@ -16,16 +16,12 @@ from bilinq.policies import FirstCome, Greedy, KnownRewards, Policy, Random, Sab
 from bilinq.traces import gpu_table
 
 LOADS = (0.5, 0.7, 0.9)
-EARLY = 100
-"""Rounds after which features are judged first."""
-MOST = 10
-"""Replications at most; all share the problem."""
+EARLY = 100  # rounds after which features are judged first
+MOST = 10  # replications at most; all share the problem
 BUSY = 1.0 / (Sabr().gamma + 1.0)
 """Up to this V, SABR with one server per job keeps no server idle while a job waits, as rewards are at least -1."""
-STEPS = (1, 4, 8)
-"""Multiples of that V."""
-MARGIN = 1.02
-"""Times in the system whose ratio is within this factor count as equal."""
+STEPS = (1, 4, 8)  # multiples of that V
+MARGIN = 1.02  # times in the system whose ratio is within this factor count as equal
 SABR, KNOWN, TABLE, GREEDY, FIRST, NEWEST, RANDOM = (
     "SABR", "rewards known", "SABR, no features", "greedy", "first come", "first come, newest GPU", "random",
 )  # fmt: skip

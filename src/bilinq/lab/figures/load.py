@@ -15,8 +15,7 @@ from bilinq.policies import Greedy, KnownRewards, MaxWeight, Policy, Random, Ugd
 
 SERVERS = 4
 LOADS = (0.1, 0.25, 0.5, 0.75, 0.95)
-SHARE = 0.1
-"""The smaller V, as a share of sqrt(I T)."""
+SHARE = 0.1  # the smaller V, as a share of sqrt(I T)
 STEADY = 1.1
 """Ratio of the queue in the last quarter of the slots to that in the third; below it a queue counts as bounded."""
 

@@ -21,20 +21,15 @@ from bilinq.policies import Allocator, Exact, FixedPoint, Rounds
 LOST, LONGER, ALIKE = 10.0, 1.1, 0.05
 """Our limits: extra regret and queue ratio at which nodes still replace the exact program, and for similar queues."""
 
-PART = 0.9
-"""The fraction of the theorem's gains at which stability is judged."""
+PART = 0.9  # the fraction of the theorem's gains at which stability is judged
 
-Condition: TypeAlias = tuple[str, str, str]
-"""A text, the run it is about and the run to compare with."""
+Condition: TypeAlias = tuple[str, str, str]  # a text, the run it is about and the run to compare with
 
 SETTING, BUSY = Synthetic(), Synthetic(traffic=3.2, law="poisson")
 """The paper's load of 0.25, and a load of 0.8 on the same servers."""
-FEW, MANY, LATE = 1, 10, 5
-"""Rounds in a slot of the curves over delay, and the delay each way of a curve over rounds."""
-MILD = Power(2.0)
-"""A softer penalty than the default power 8."""
-MOST = 50
-"""Replications at most, since rounds are slow."""
+FEW, MANY, LATE = 1, 10, 5  # rounds in a slot of the curves over delay, and the delay each way of a curve over rounds
+MILD = Power(2.0)  # a softer penalty than the default power 8
+MOST = 50  # replications at most, since rounds are slow
 
 EXACT, SOFT, BENT = "exact program", "endless rounds", "power 2, no delay"
 REFERENCES = {EXACT: style.GREY, SOFT: style.GREEN, BENT: style.AMBER}

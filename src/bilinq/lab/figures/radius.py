@@ -20,17 +20,12 @@ from bilinq.problem.instances import Instances
 from bilinq.simulation import simulate
 
 SETTING = Synthetic()
-QUEUE = 15.0
-"""Time-average queue at which policies are compared; that of the public code's radius at its V."""
-STEPS = (0.5, 0.7, 1.0, 1.4)
-"""Multiples of V; the range contains the V at which each policy has that queue."""
-LEAST = 0.1
-"""Share of the gap between no learning and known rewards that a policy must close to count as learning."""
-LONG = 5000
-"""Slots of the longer runs."""
+QUEUE = 15.0  # time-average queue at which policies are compared; that of the public code's radius at its V
+STEPS = (0.5, 0.7, 1.0, 1.4)  # multiples of V; the range contains the V at which each policy has that queue
+LEAST = 0.1  # share of the gap between no learning and known rewards that a policy must close to count as learning
+LONG = 5000  # slots of the longer runs
 LONG_STEPS = {"no learning": (1.0,), "printed radius": (1.0,), "rewards known": (0.3, 0.5, 1.0)}
-WATCHED, FEW = 20, 20
-"""Replications whose indices are recorded, and replications of the longer runs, at most."""
+WATCHED, FEW = 20, 20  # replications whose indices are recorded, and replications of the longer runs, at most
 
 POLICIES: dict[str, Callable[[float], Policy]] = {
     # one-unit jobs leave before their index is used again: every index is 1

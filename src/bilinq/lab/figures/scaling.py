@@ -27,8 +27,7 @@ LINES: dict[str, tuple[Callable[[float], Policy], Look]] = {
 """A policy for each V and its look, by the name of its line; the first four are SABR."""
 SABR = tuple(LINES)[:4]
 UGDA = tuple(LINES)[4:]
-FIXED = ("Thompson sampling", "no job served twice")
-"""Lines that are also run at a V that does not depend on T."""
+FIXED = ("Thompson sampling", "no job served twice")  # lines that are also run at a V that does not depend on T
 
 
 @dataclass(frozen=True)
@@ -80,14 +79,11 @@ SWEEPS: dict[str, ScalingSweep] = {
     )
 }  # fmt: skip
 """By symbol, in the order of the panels."""
-QUICK = {name: sweep.shorter() for name, sweep in SWEEPS.items()}
-"""The same for a quick report."""
+QUICK = {name: sweep.shorter() for name, sweep in SWEEPS.items()}  # the same for a quick report
 
-MARGIN = 0.1
-"""How far a fitted slope may be from an exponent, because of logarithms and small systems."""
+MARGIN = 0.1  # how far a fitted slope may be from an exponent, because of logarithms and small systems
 GUIDE = "slope of the theory"
-STEP = 0.09
-"""Least distance between two slopes in a panel, as a share of its height."""
+STEP = 0.09  # least distance between two slopes in a panel, as a share of its height
 LOOKS = {line: look for line, (_, look) in LINES.items()} | {GUIDE: Look(style.GREY, dashed=True)}
 
 

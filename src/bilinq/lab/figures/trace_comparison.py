@@ -10,8 +10,7 @@ from bilinq.lab.style import Drawing
 from bilinq.lab.trace import Trace
 from bilinq.policies import Policy
 
-TRACE = Trace()
-"""The paper's choices: raw features, zero reward for pairs that were not seen."""
+TRACE = Trace()  # the paper's choices: raw features, zero reward for pairs that were not seen
 MODEL = "features normalised, unseen pairs predicted, rewards at most 1"
 OTHERS = {
     "features normalised": Trace(features="normalised"),
@@ -20,12 +19,9 @@ OTHERS = {
     "only classes whose pairs were all seen": Trace(unseen="left out"),
 }
 """Other ways to turn the trace into a problem."""
-MOST = 50
-"""Replications at most; all share the problem and the arrivals, so they differ less than random instances."""
-STEPS = (0.5, 0.75, 1.3)
-"""Multiples of V at which SABR is run too, to compare at an equal queue."""
-MARGIN = 1.25
-"""Queues whose ratio is within this factor count as comparable."""
+MOST = 50  # replications at most; all share the problem and the arrivals, so they differ less than random instances
+STEPS = (0.5, 0.75, 1.3)  # multiples of V at which SABR is run too, to compare at an equal queue
+MARGIN = 1.25  # queues whose ratio is within this factor count as comparable
 
 
 class TraceComparisonFigure(Figure):

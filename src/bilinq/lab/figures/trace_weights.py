@@ -15,10 +15,8 @@ from bilinq.lab.trace import Trace
 from bilinq.policies import KnownRewards, Policy
 
 TRACE = Trace()
-COSTS = tuple(TRACE.example.holding_cost.tolist())
-"""The paper's: 7/4 for two classes, 1/4 for two, 1 for one."""
-MOST = 50
-"""Replications at most; all share the problem and the arrivals."""
+COSTS = tuple(TRACE.example.holding_cost.tolist())  # the paper's: 7/4 for two classes, 1/4 for two, 1 for one
+MOST = 50  # replications at most; all share the problem and the arrivals
 CONTROL = "W-SABR at SABR's V"
 LOOKS = {"SABR": Look(style.BLUE), "W-SABR": Look(style.ORANGE), CONTROL: Look(style.GREY, dashed=True)}
 

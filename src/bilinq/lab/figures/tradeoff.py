@@ -16,12 +16,10 @@ from bilinq.lab.style import Axes, Drawing, Look, log_axis
 from bilinq.policies import KnownRewards, Policy
 
 TINY, SMALL = 1 / 32, 1 / 8
-STEPS = (TINY, SMALL, 1 / 4, 2.0)
-"""Multiples of sqrt(I T) that are run in addition to the rules for V."""
+STEPS = (TINY, SMALL, 1 / 4, 2.0)  # multiples of sqrt(I T) that are run in addition to the rules for V
 RULES = {"V = sqrt(I T)": order, "V of the public code": published, "V at the least bound": least_bound}
 MARKS = {"V = sqrt(I T)": "o", "V of the public code": "s", "V at the least bound": "D"}
-MARGIN = 0.1
-"""How far above one the measured slope of a queue that grows linearly may be."""
+MARGIN = 0.1  # how far above one the measured slope of a queue that grows linearly may be
 
 Maker = Callable[[float], Policy]
 DRAWN: dict[str, Maker] = {

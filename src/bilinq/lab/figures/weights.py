@@ -14,10 +14,8 @@ from bilinq.policies import KnownRewards, Policy
 
 EXPENSIVE, CHEAP = slice(0, 5), slice(5, 10)
 SETTING = Synthetic(holding_cost=COSTS)
-STEPS = (0.25, 0.45, 0.7, 1.0)
-"""Multiples of SABR's V at which W-SABR is run too, to compare at an equal queue."""
-MARGIN = 1.25
-"""Regrets whose ratio is within this factor count as similar."""
+STEPS = (0.25, 0.45, 0.7, 1.0)  # multiples of SABR's V at which W-SABR is run too, to compare at an equal queue
+MARGIN = 1.25  # regrets whose ratio is within this factor count as similar
 CONTROL = "W-SABR at SABR's V"
 LOOKS = {"SABR": Look(style.BLUE), "W-SABR": Look(style.ORANGE), CONTROL: Look(style.GREY, dashed=True)}
 

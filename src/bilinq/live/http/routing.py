@@ -111,8 +111,7 @@ async def _disconnected(receive: Receive) -> None:
 JSON, EVENTS = "application/json", "text/event-stream"
 
 OPEN = None  # scopes of a route that needs no key
-ANY: tuple[str, ...] = ()
-"""Scopes of a route that accepts every valid key."""
+ANY: tuple[str, ...] = ()  # scopes of a route that accepts every valid key
 B = TypeVar("B")
 Q = TypeVar("Q")
 

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from bilinq.live.settings import ServiceSettings
     from bilinq.live.store import Transaction
 
-Key = tuple[str, str]
-"""A namespace, and the key of a job in it."""
+Key = tuple[str, str]  # a namespace, and the key of a job in it
 
 
 class Claims:

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 LEASES = ("finished", "failed", "expired", "revoked")
 JOBS = ("done", "dead", "cancelled")
 SERVERS = ("idle", "busy", "away")
-NONE = Histogram(WAITS)
-"""Waits of a class that has had no lease yet."""
+NONE = Histogram(WAITS)  # waits of a class that has had no lease yet
 
 Labelled = tuple[dict[str, str], float]
 _version = cache(version)

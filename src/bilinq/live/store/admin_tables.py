@@ -7,8 +7,7 @@ import msgspec
 
 from bilinq.live.store.transaction import Row, Transaction
 
-LOCAL = "local"
-"""The caller in the audit log when the command line works on the database itself."""
+LOCAL = "local"  # the caller in the audit log when the command line works on the database itself
 
 
 class LargestIds(NamedTuple):

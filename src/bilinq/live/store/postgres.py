@@ -43,12 +43,9 @@ WRITING = """
 """
 """A leader that froze or is disconnected loses its lock. The writer finds rows by key: plans that were made and cached
 while a table was empty must not scan all of it once it is full."""
-READING = "SET plan_cache_mode = force_custom_plan"
-"""Readers run many kinds of queries, and plan each time."""
-ENDING = ("FATAL", "PANIC")
-"""Severities of errors after which PostgreSQL closes the connection."""
-STANDBY = "25006"
-"""The error code of a write to a server that became read-only: it is no longer the primary."""
+READING = "SET plan_cache_mode = force_custom_plan"  # readers run many kinds of queries, and plan each time
+ENDING = ("FATAL", "PANIC")  # severities of errors after which PostgreSQL closes the connection
+STANDBY = "25006"  # the error code of a write to a server that became read-only: it is no longer the primary
 
 
 class PostgresConnection(DatabaseConnection):

@@ -17,8 +17,7 @@ from bilinq.live.store.threads import Reader, Writer
 from bilinq.live.store.transaction import DatabaseConnection, Transaction
 
 T = TypeVar("T")
-Leadership = tuple[DatabaseConnection, int]
-"""The connection that writes, with the lock, and the epoch before this one."""
+Leadership = tuple[DatabaseConnection, int]  # the connection that writes, with the lock, and the epoch before this one
 POLL = 0.25  # seconds between two attempts to connect and to take the lock
 
 

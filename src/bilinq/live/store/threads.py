@@ -264,8 +264,7 @@ class _Lost(Exception):
 
 
 Item = TypeVar("Item")
-Write = Callable[[Callable[[Transaction], Any]], Awaitable[Any]]
-"""`Store.write`, `Store.read` or a substitute."""
+Write = Callable[[Callable[[Transaction], Any]], Awaitable[Any]]  # `Store.write`, `Store.read` or a substitute
 MOST = 100  # most items of one operation
 
 

@@ -7,8 +7,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args, get_typ
 
 Row = tuple[Any, ...]
 R = TypeVar("R", bound=Row)
-PARAMETER = re.compile(r"(?<![:\w]):([a-z]\w*)")
-"""A parameter `:name`, but not a cast `::name`."""
+PARAMETER = re.compile(r"(?<![:\w]):([a-z]\w*)")  # a parameter `:name`, but not a cast `::name`
 
 TYPES = {int: "bigint", str: "text", float: "double precision"}
 

@@ -30,8 +30,7 @@ T = TypeVar("T")
 
 RATE_OVER = 10.0  # seconds over which leases per second are counted
 PRESENT = 10  # samples over which the most servers count: between two leases a server is neither idle nor busy
-SETTINGS_PATH = "/v1/settings"
-"""Where a baseline reports its policy."""
+SETTINGS_PATH = "/v1/settings"  # where a baseline reports its policy
 TIMEOUT = 5.0  # seconds to wait for a response of the baseline
 FAILURES = (httpx.HTTPError, httpx.InvalidURL, msgspec.MsgspecError)
 """Errors of a baseline that is unavailable, refuses the request, or is some other program."""
