@@ -11,7 +11,7 @@ from bilinq.errors import Busy, Unavailable
 from bilinq.live.metrics import Meters
 from bilinq.live.watch import feed as feeds
 from bilinq.live.watch.feed import COMMENT, Feed, KeptSample, Ring, event
-from bilinq.live.watch.window import THIN, Window
+from bilinq.live.watch.load import THIN, Window
 from bilinq.live.wire.samples import Layout, Sample
 
 

@@ -15,8 +15,7 @@ import httpx
 import msgspec
 
 from bilinq.live.service.configuration import settings_info
-from bilinq.live.watch.load import ObservedLoad
-from bilinq.live.watch.window import Window, in_order
+from bilinq.live.watch.load import ObservedLoad, Window, in_order
 from bilinq.live.wire.messages import SettingsInfo
 from bilinq.live.wire.samples import BaselineSample, History, Layout, RecentLease, Sample
 
