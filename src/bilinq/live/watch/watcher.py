@@ -37,7 +37,6 @@ class Watcher:
     def __init__(self, core: Replica) -> None:
         self._core, self._every = core, core.settings.sample
         self._sampler, self._feed = Sampler(core), Feed()
-        self.drain, self.until_drained = self._feed.end, self._feed.until_end
         self._best = BestRate(self._sampler.load)
         baseline, key = core.settings.baseline_url, core.settings.baseline_key
         self._baseline = None if baseline is None else BaselinePoller(baseline, key, self._every)
@@ -58,6 +57,14 @@ class Watcher:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def drain(self) -> None:
+        """End all streams, so that connections can be closed."""
+        self._feed.end()
+
+    async def until_drained(self) -> None:
+        """Return when all streams shall end."""
+        await self._feed.until_end()
 
     def history(self, after: str | None, limit: int | None) -> msgspec.Raw:
         """Return the samples after the one with an id, all if it is not known, as the JSON of a `History`."""
