@@ -8,7 +8,7 @@ import math
 import secrets
 import time
 from collections.abc import AsyncGenerator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -22,6 +22,8 @@ from bilinq.live.watch.sampler import BaselinePoller, Sampler
 from bilinq.live.wire.samples import Layout, Leases, Prediction
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from bilinq.live.service.replica import Replica
     from bilinq.live.wire.messages import SettingsUpdate
 
@@ -62,9 +64,9 @@ class Watcher:
         """End all streams, so that connections can be closed."""
         self._feed.end()
 
-    async def until_drained(self) -> None:
-        """Return when all streams shall end."""
-        await self._feed.until_end()
+    async def until_drained(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run some work, for instance forward a stream from the leader, until it is done or all streams end."""
+        await self._feed.until_end(work)
 
     def history(self, after: str | None, limit: int | None) -> msgspec.Raw:
         """Return the samples after the one with an id, all if it is not known, as the JSON of a `History`."""
