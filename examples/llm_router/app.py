@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from bilinq.live.http.asgi import Gone, Receive, Scope, Send, while_connected
+from bilinq.live.http import Gone, Receive, Scope, Send, while_connected
 
 from .errors import ApiError, bad
 from .gate import Gate

@@ -10,7 +10,7 @@ from typing import Annotated
 from msgspec import Meta, Struct, field
 
 from bilinq.errors import BadInput
-from bilinq.live.wire.queries import convert
+from bilinq.live.wire import convert
 
 from .card import Card, Positive, Text, Whole
 from .worth import Worth

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from bilinq import JobClass, Policy, Scheduler, ServerClass
-from bilinq.scheduler.scheduler import Assignment
+from bilinq.scheduler import Assignment
 
 from .card import Card, server_features
 from .choosy import Choosy

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from msgspec import json
 
-from bilinq.live.http.asgi import Gone, Receive, Scope, Send, while_connected
+from bilinq.live.http import Gone, Receive, Scope, Send, while_connected
 
 from .app import read
 from .errors import ApiError

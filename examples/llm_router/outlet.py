@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import json
 
-from bilinq.live.http.asgi import Send
+from bilinq.live.http import Send
 
 from .errors import ApiError
 from .events import error_event, event_of

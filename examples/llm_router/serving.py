@@ -7,8 +7,7 @@ import contextlib
 import socket
 from collections.abc import AsyncGenerator
 
-from bilinq.live.http.asgi import App
-from bilinq.live.http.server import Server, address, listen
+from bilinq.live.http import App, Server, address, listen
 
 
 @contextlib.asynccontextmanager

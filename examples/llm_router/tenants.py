@@ -6,7 +6,7 @@ from collections import Counter, deque
 from collections.abc import Mapping
 
 from bilinq import Scheduler
-from bilinq.scheduler.ledger import Job
+from bilinq.scheduler import Job
 
 from .errors import busy
 from .ticket import Ticket

@@ -15,20 +15,10 @@ if TYPE_CHECKING:
     from bilinq.allocation import Allocation, allocate
     from bilinq.assignment import assign
     from bilinq.errors import BadInput, BilinqError, NotSolved, UnstableLoad
-    from bilinq.policies import (
-        Exact,
-        FirstCome,
-        FixedPoint,
-        Greedy,
-        KnownRewards,
-        MaxWeight,
-        Policy,
-        Random,
-        Rounds,
-        Sabr,
-        StaticSplit,
-        UgdaOl,
-    )
+    from bilinq.policies.baselines import FirstCome, Greedy, MaxWeight, Random, StaticSplit
+    from bilinq.policies.fair import Exact, KnownRewards, Sabr, UgdaOl
+    from bilinq.policies.nodes import FixedPoint, Rounds
+    from bilinq.policies.policy import Policy
     from bilinq.problem import Problem
     from bilinq.problem.oracle import Oracle, oracle
     from bilinq.scheduler import Assignment, JobClass, RewardRange, Scheduler, ServerClass
@@ -55,15 +45,9 @@ _HOMES = {
     "simulation": ("Runs", "simulate"),
 }  # fmt: skip
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
-_MODULES = {
-    "client": "client",
-    "distributed": "distributed",
-    "lab": "lab",
-    "ray_cluster": "distributed.on_ray.cluster",
-    "sweep": "experiments.sweep",
-    "theory": "theory",
-    "traces": "traces",
-}
+_MODULES = {name: name for name in ("client", "distributed", "lab", "theory", "traces")} | {
+    "ray_cluster": "distributed.on_ray.cluster", "sweep": "experiments.sweep",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

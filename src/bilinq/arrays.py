@@ -1,7 +1,7 @@
 """Array types, and the checks that public functions run on their arguments."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,6 +11,7 @@ from bilinq.errors import BadInput
 Array: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]
 BoolArray: TypeAlias = NDArray[np.bool_]
+Text = TypeVar("Text", bound=str)
 
 
 def as_floats(name: str, value: ArrayLike) -> Array:
@@ -30,23 +31,17 @@ def as_floats(name: str, value: ArrayLike) -> Array:
 
 def finite(name: str, value: ArrayLike) -> Array:
     """Return `value` as floats, none of them NaN or infinite."""
-    array = as_floats(name, value)
-    require(name, array, np.isfinite, "finite")
-    return array
+    return require(name, as_floats(name, value), np.isfinite, "finite")
 
 
 def positive(name: str, value: ArrayLike) -> Array:
     """Return `value` as floats, all finite and above zero."""
-    array = finite(name, value)
-    require(name, array, lambda x: x > 0, "positive")
-    return array
+    return require(name, finite(name, value), lambda x: x > 0, "positive")
 
 
 def non_negative(name: str, value: ArrayLike) -> Array:
     """Return `value` as floats, all finite and at least zero."""
-    array = finite(name, value)
-    require(name, array, lambda x: x >= 0, "non-negative")
-    return array
+    return require(name, finite(name, value), lambda x: x >= 0, "non-negative")
 
 
 def count(name: str, value: int, least: int = 1) -> int:
@@ -64,7 +59,7 @@ def scalar(name: str, value: float, check: Callable[[str, ArrayLike], Array] = f
     return float(array)
 
 
-def one_of(name: str, value: str, allowed: Sequence[str]) -> str:
+def one_of(name: str, value: Text, allowed: Sequence[str]) -> Text:
     """Return `value` if it is one of `allowed`."""
     if value not in allowed:
         raise BadInput(f"{name} must be one of {', '.join(map(repr, allowed))}; got {value!r}")
@@ -79,11 +74,11 @@ def shaped(name: str, array: Array, shape: tuple[int, ...]) -> Array:
         raise BadInput(f"{name} must have shape {shape}; got {array.shape}") from None
 
 
-def require(name: str, array: Array, rule: Callable[[Array], ArrayLike], wording: str) -> None:
-    """Raise an error that names the first entry of `array` that breaks `rule`."""
+def require(name: str, array: Array, rule: Callable[[Array], ArrayLike], wording: str) -> Array:
+    """Return `array`; raise an error that names its first entry that breaks `rule`."""
     good = np.asarray(rule(array))
     if good.all():
-        return
+        return array
     where = tuple(int(k) for k in np.argwhere(~good)[0])
     index = f"[{', '.join(map(str, where))}]" if where else ""
     raise BadInput(f"{name} must be {wording}; got {name}{index} = {array[where]:g}")

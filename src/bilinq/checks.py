@@ -1,9 +1,7 @@
 """The contract that every policy must meet, as a check for your own policies: `check_policy`."""
 
-from __future__ import annotations
-
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any, Literal
 
@@ -18,8 +16,7 @@ from bilinq.problem import Problem
 from bilinq.problem.instances import Instances
 from bilinq.simulation import Breakdowns, Poisson, Runs, simulate
 
-SLACK = 1e-9
-"""How far, relatively, the load of a server class may exceed its capacity by rounding."""
+SLACK = 1e-9  # how far, relatively, the load of a server class may exceed its capacity by rounding
 
 
 def check_policy(
@@ -68,7 +65,8 @@ def check_policy(
     _check_settings(policy)
     count("replications", replications)
     if problem is None:
-        problem = _small_problem()
+        problem = Problem.synthetic(job_classes=4, server_classes=2, dimension=(2, 3), servers=[3, 2], traffic=1.5,
+                                    service_rate=0.6, seed=1)  # fmt: skip
 
     def run(batch: int) -> Runs:
         return simulate(problem, _Watched(policy), slots=slots, replications=batch, seed=seed, arrivals=Poisson(),
@@ -77,12 +75,6 @@ def check_policy(
     first = run(replications)
     _require_equal(first, run(replications), "policy must give the same run for the same seed")
     _require_equal(first, run(1), "replications must not influence each other")
-
-
-def _small_problem() -> Problem:
-    return Problem.synthetic(
-        job_classes=4, server_classes=2, dimension=(2, 3), servers=[3, 2], traffic=1.5, service_rate=0.6, seed=1
-    )
 
 
 def _check_settings(policy: Policy) -> None:
@@ -110,11 +102,10 @@ class _Watched(Policy):
         return self.policy.start(instances, horizon, rngs)
 
     def decide(self, state: State, queue: Array, capacity: Array) -> Array:
-        given = {"state": state, "queue": queue, "capacity": capacity}
-        y = self._unchanged("decide", given, lambda: self.policy.decide(state, queue, capacity))
+        y = self._unchanged("decide", state=state, queue=queue, capacity=capacity)
         _check_allocation(y, queue, capacity, f"in slot {self.slot}")
         kept: Array = y.copy()
-        again = self._unchanged("decide", given, lambda: self.policy.decide(state, queue, capacity))
+        again = self._unchanged("decide", state=state, queue=queue, capacity=capacity)
         if not _same(again, kept):
             raise BadInput(
                 f"decide must return the same for the same arguments; got another answer in slot {self.slot}"
@@ -122,15 +113,14 @@ class _Watched(Policy):
         return kept
 
     def learn(self, state: State, outcome: Outcome) -> State:
-        given = {"state": state, "outcome": outcome}
-        after = self._unchanged("learn", given, lambda: self.policy.learn(state, outcome))
+        after = self._unchanged("learn", state=state, outcome=outcome)
         self.slot += 1
         return after
 
-    def _unchanged(self, method: str, given: dict[str, Any], call: Callable[[], Any]) -> Any:
-        """Return what `call` returns; raise an error if it changed one of the arguments `given`."""
+    def _unchanged(self, method: str, **given: Any) -> Any:
+        """Return what `method` returns; raise an error if it changed one of the arguments `given`."""
         before = deepcopy(given)
-        answer = call()
+        answer = getattr(self.policy, method)(*given.values())
         for name, value in given.items():
             if not _same(value, before[name]):
                 raise BadInput(f"{method} must not change {name}; it did in slot {self.slot}")
@@ -161,11 +151,9 @@ def _check_allocation(y: Any, queue: Array, capacity: Array, when: str) -> None:
 def _require_equal(runs: Runs, other: Runs, rule: str) -> None:
     """Raise an error that names slot and replication if the replications that two runs share differ."""
     shared = min(runs.replications, other.replications)
-    pairs = [
-        (one[:shared].reshape(shared, runs.slots, -1), two[:shared].reshape(shared, runs.slots, -1))
-        for one, two in ((runs.queue, other.queue), (runs.reward, other.reward), (runs.observed, other.observed))
-    ]
-    differs = np.any([(one != two).any(axis=2) for one, two in pairs], axis=0)
+    differs = (runs.queue[:shared] != other.queue[:shared]).any(axis=2)
+    for one, two in ((runs.reward, other.reward), (runs.observed, other.observed)):
+        differs |= one[:shared] != two[:shared]
     for r, t in np.argwhere(differs):
         raise BadInput(
             f"{rule}; got another run from slot {t + 1} on, replication {r}, with {other.replications} of them"
@@ -177,7 +165,11 @@ def _same(one: Any, two: Any, within: tuple[int, ...] = ()) -> bool:
     if one is two or type(one) is not type(two):
         return one is two
     if isinstance(one, np.ndarray):
-        return one.shape == two.shape and one.dtype == two.dtype and bool(_equal_entries(one, two))
+        if one.shape != two.shape or one.dtype != two.dtype:
+            return False
+        if one.dtype.kind == "O":
+            return all(_same(a, b) for a, b in zip(one.ravel(), two.ravel(), strict=True))
+        return np.array_equal(one, two, equal_nan=one.dtype.kind in "fc")
     if id(one) in within:
         return True  # an object that contains itself: its other parts are being compared already
     within = (*within, id(one))
@@ -190,9 +182,3 @@ def _same(one: Any, two: Any, within: tuple[int, ...] = ()) -> bool:
     if not isinstance(one, type) and (kept := one.__getstate__()) is not None:
         return _same(kept, two.__getstate__(), within)  # as pickled: without results that can be computed again
     return bool(one == two) or one != one
-
-
-def _equal_entries(one: Any, two: Any) -> bool:
-    if one.dtype.kind == "O":
-        return all(_same(a, b) for a, b in zip(one.ravel(), two.ravel(), strict=True))
-    return bool(np.array_equal(one, two, equal_nan=one.dtype.kind in "fc"))

@@ -6,7 +6,7 @@ V = 58) the bound on the total queue is 513, and simulations find about 20. Use 
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -52,13 +52,9 @@ class RegretBound:
 
 
 def regret_bound(
-    problem: Problem,
-    V: float,
-    horizon: int,
-    gamma: float = 1.2,
-    weight: ArrayLike | None = None,
+    problem: Problem, V: float, horizon: int, gamma: float = 1.2, weight: ArrayLike | None = None,
     constants: Constants = "appendix",
-) -> RegretBound:
+) -> RegretBound:  # fmt: skip
     """Return the regret bound of the weighted proportional-fair policy, term by term; Eq. (26).
 
     Parameters
@@ -86,22 +82,14 @@ def regret_bound(
     if not problem.bounded:
         raise BadInput("mean_reward must be in [-1, 1] for the regret bound; scale the table")
     v, slots = scalar("V", V, positive), count("horizon", horizon)
-    kind = _constants(constants)
-    a1, a3 = _alpha1(s, kind), _alpha3(s)
-    a2 = (s.gamma if kind == "appendix" else 1.0) / s.mu * (s.n + s.rho + 2 * s.c * s.n**3 * s.spread)
+    a1, a3 = _alpha1(s, constants), _alpha3(s)
+    a2 = (s.gamma if constants == "appendix" else 1.0) / s.mu * (s.n + s.rho + 2 * s.c * s.n**3 * s.spread)
     d = np.sqrt(problem.job_features.shape[1] * problem.server_features.shape[1])
     a4 = float(d**2 * np.sqrt(s.n) + d * s.n)
     return RegretBound(
-        alpha1=a1,
-        alpha2=a2,
-        alpha3=a3,
-        alpha4=a4,
-        queue_term=a1 * v,
-        slack_term=a2 / (s.n - s.rho),
-        service_term=a3 * slots / v,
-        learning_term=a4 * slots**0.5,
-        constants=kind,
-    )
+        alpha1=a1, alpha2=a2, alpha3=a3, alpha4=a4, queue_term=a1 * v, slack_term=a2 / (s.n - s.rho),
+        service_term=a3 * slots / v, learning_term=a4 * slots**0.5, constants=constants,
+    )  # fmt: skip
 
 
 def queue_bound(problem: Problem, V: float, gamma: float = 1.2, weight: ArrayLike | None = None) -> float:
@@ -153,19 +141,15 @@ def V_order(problem: Problem, horizon: int) -> float:
 
 
 def V_minimiser(
-    problem: Problem,
-    horizon: int,
-    gamma: float = 1.2,
-    weight: ArrayLike | None = None,
-    constants: Constants = "appendix",
-) -> float:
+    problem: Problem, horizon: int, gamma: float = 1.2, weight: ArrayLike | None = None, constants: Constants = "appendix"
+) -> float:  # fmt: skip
     """Return sqrt(alpha3 T / alpha1), where the regret bound is least; Eq. (24).
 
     Far too large for short horizons: 680 (appendix) or 1105 (theorem) on the paper's synthetic instance with T = 500,
     where the queue would still be filling at the end.
     """
     s = _setting(problem, gamma, weight)
-    return float(np.sqrt(_alpha3(s) * count("horizon", horizon) / _alpha1(s, _constants(constants))))
+    return float(np.sqrt(_alpha3(s) * count("horizon", horizon) / _alpha1(s, constants)))
 
 
 def V_published(problem: Problem, gamma: float = 1.2, weight: ArrayLike | None = None) -> float:
@@ -196,31 +180,17 @@ def V_target_wait(
     return scalar("target_wait", target_wait, positive) * rate * w / price
 
 
-@dataclass(frozen=True)
-class _Setting:
-    """Quantities of the formulas: n, rho, the common mu, gamma, the weights w (I,) and the traffic rho_i (I,)."""
+class _Setting(NamedTuple):
+    """Quantities of the formulas, as in the table of `docs/maths.md`."""
 
     n: float
     rho: float
     mu: float
     gamma: float
     w: Array
-    traffic: Array
-
-    @property
-    def c(self) -> float:
-        """Largest ratio of two costs gamma - r."""
-        return (self.gamma + 1) / (self.gamma - 1)
-
-    @property
-    def spread(self) -> float:
-        """Largest weight over smallest."""
-        return float(self.w.max() / self.w.min())
-
-    @property
-    def rarity(self) -> float:
-        """Largest weight over traffic."""
-        return float((self.w / self.traffic).max())
+    c: float
+    spread: float
+    rarity: float
 
 
 def _setting(problem: Problem, gamma: float, weight: ArrayLike | None) -> _Setting:
@@ -233,7 +203,9 @@ def _setting(problem: Problem, gamma: float, weight: ArrayLike | None) -> _Setti
     n, rho = float(problem.servers.sum()), float(problem.traffic.sum())
     if rho >= n:
         raise BadInput(f"the load must be below capacity for this formula; got rho = {rho:g}, n = {n:g}")
-    return _Setting(n=n, rho=rho, mu=float(rate[0]), gamma=g, w=_weights(problem, weight), traffic=problem.traffic)
+    w = _weights(problem, weight)
+    spread, rarity = float(w.max() / w.min()), float((w / problem.traffic).max())
+    return _Setting(n=n, rho=rho, mu=float(rate[0]), gamma=g, w=w, c=(g + 1) / (g - 1), spread=spread, rarity=rarity)
 
 
 def _bound_setting(problem: Problem, gamma: float, weight: ArrayLike | None) -> _Setting:
@@ -248,13 +220,9 @@ def _weights(problem: Problem, weight: ArrayLike | None) -> Array:
     return shaped("weight", positive("weight", 1.0 if weight is None else weight), (problem.job_classes,))
 
 
-def _constants(constants: Constants) -> Constants:
-    one_of("constants", constants, ("appendix", "theorem"))
-    return constants
-
-
 def _alpha1(s: _Setting, constants: Constants) -> float:
-    factor = s.gamma * (s.gamma + 1) if constants == "appendix" else 1.0
+    appendix = one_of("constants", constants, ("appendix", "theorem")) == "appendix"
+    factor = s.gamma * (s.gamma + 1) if appendix else 1.0
     return float(factor * s.n / (s.mu * s.w.min()))
 
 

@@ -174,11 +174,11 @@ class FakeService:
     async def classes(self) -> m.Classes:
         return m.Classes(list(self.job_classes.values()), list(self.server_classes.values()))
 
-    async def put_job_class(self, who: Identity, new: m.JobClassInfo) -> None:
-        self.job_classes[new.name] = new
-
-    async def put_server_class(self, who: Identity, new: m.ServerClassInfo) -> None:
-        self.server_classes[new.name] = new
+    async def put_class(self, who: Identity, new: m.JobClassInfo | m.ServerClassInfo) -> None:
+        if isinstance(new, m.JobClassInfo):
+            self.job_classes[new.name] = new
+        else:
+            self.server_classes[new.name] = new
 
     async def policy_settings(self) -> m.SettingsInfo:
         return SETTINGS

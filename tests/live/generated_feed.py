@@ -14,7 +14,7 @@ import numpy as np
 from server_thread import ServerThread
 
 from bilinq.live.http.app import Pages
-from bilinq.live.http.asgi import Receive, Scope, Send
+from bilinq.live.http.routing import Receive, Scope, Send
 
 KEY = "bq_generated"
 SETTINGS = {"target_wait": 2.0, "V": None, "work_conserving": True, "exploration": "thompson", "policy": "sabr"}

@@ -4,7 +4,7 @@ import asyncio
 import socket
 import threading
 
-from bilinq.live.http.asgi import App
+from bilinq.live.http.routing import App
 from bilinq.live.http.server import Server
 
 

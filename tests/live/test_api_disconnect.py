@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from bilinq.live.http.asgi import Gone, Message, while_connected
+from bilinq.live.http.routing import Gone, Message, while_connected
 
 
 class Client:

@@ -11,7 +11,7 @@ import uvloop
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 
 from bilinq.live.http import server as serving_http
-from bilinq.live.http.asgi import App, Receive, Scope, Send
+from bilinq.live.http.routing import App, Receive, Scope, Send
 from bilinq.live.http.server import Server, address, listen
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

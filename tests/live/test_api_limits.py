@@ -11,8 +11,8 @@ from asgi import Request, ask, request
 from fake_service import FakeService, make_fake
 
 from bilinq.errors import Busy
-from bilinq.live.http.asgi import BadJson
 from bilinq.live.http.endpoint import RateLimit, check_nesting
+from bilinq.live.http.routing import BadJson
 from bilinq.live.wire.messages import NewServer
 
 LIMIT = 2048

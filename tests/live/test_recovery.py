@@ -115,7 +115,7 @@ def test_a_lease_that_cannot_be_written_ends_the_call_that_waits(
             await service.submit(LOCAL, [NewJob("a")])
             server = await service.register(LOCAL, NewServer("x"))
             with monkeypatch.context() as patch:
-                patch.setattr("bilinq.live.service.outbox.grant_leases", fail)
+                patch.setattr("bilinq.live.store.job_tables.grant_leases", fail)
                 assert await service.lease(LOCAL, [server.id], 30.0) == []
             await ready(service)
             assert len(await service.lease(LOCAL, [server.id], 0.0)) == 1
@@ -134,7 +134,7 @@ def test_an_end_that_cannot_be_written_is_undone_in_memory(sqlite_url: str, monk
             lease = (await service.lease(LOCAL, [server.id], 0.0))[0]
             end = WorkFinish(lease.lease, lease.fence, 0.5)
             with monkeypatch.context() as patch:
-                patch.setattr("bilinq.live.service.outbox.end_jobs", fail)
+                patch.setattr("bilinq.live.store.job_tables.end_jobs", fail)
                 with pytest.raises(RuntimeError, match="made up"):
                     await service.finish_one(LOCAL, end)
             await ready(service)
@@ -151,7 +151,7 @@ def test_a_write_that_fails_is_noticed_although_nobody_waits_for_it(
         async with serving(sqlite_url) as service:
             id = (await service.submit(LOCAL, [NewJob("a")])).jobs[0].id
             with monkeypatch.context() as patch:
-                patch.setattr("bilinq.live.service.outbox.end_jobs", lambda *_: 1 / 0)
+                patch.setattr("bilinq.live.store.job_tables.end_jobs", lambda *_: 1 / 0)
                 memory, changes = service.replica.memory, Changes()
                 memory.cancel(int(id[1:]), time.time(), changes)
                 service.replica.save(changes).cancel()  # the caller is gone
@@ -190,7 +190,7 @@ def test_loading_is_tried_again_whatever_went_wrong(sqlite_url: str, monkeypatch
         async with serving(sqlite_url) as service:
             id = await serve_job(service)
             with monkeypatch.context() as patch:
-                patch.setattr("bilinq.live.service.recovery.queued_jobs", lambda tx: 1 / 0)
+                patch.setattr("bilinq.live.store.job_tables.queued_jobs", lambda tx: 1 / 0)
                 service.replica.fail("made up")
                 await asyncio.sleep(0.2)
                 assert not service.ready
@@ -233,7 +233,7 @@ def test_checkpoints_continue_after_one_that_failed(sqlite_url: str, monkeypatch
     async def work() -> None:
         async with serving(sqlite_url, checkpoint_every=0.05) as service:
             with monkeypatch.context() as patch:
-                patch.setattr("bilinq.live.service.recovery.save_checkpoint", lambda *_: 1 / 0)
+                patch.setattr("bilinq.live.store.class_tables.save_checkpoint", lambda *_: 1 / 0)
                 await asyncio.sleep(0.2)
             async with asyncio.timeout(10.0):
                 while not await service.replica.store.read(newest_checkpoints):
@@ -263,7 +263,7 @@ def test_a_follower_whose_first_load_fails_runs_slots_all_the_same(
         async with leading(postgres_url) as other, serving(postgres_url, slot=0.02) as service:
             assert service.following
             with monkeypatch.context() as patch:
-                patch.setattr("bilinq.live.service.recovery.queued_jobs", lambda tx: 1 / 0)
+                patch.setattr("bilinq.live.store.job_tables.queued_jobs", lambda tx: 1 / 0)
                 await other.stop()
                 await asyncio.sleep(1.0)
                 assert not service.ready

@@ -80,7 +80,7 @@ def test_classes_that_do_not_fit_together_are_refused_also_if_they_come_together
         nothing: dict[str, tuple[()]] = {"job_class": (), "server_class": ()}
         wanted = [JobClassInfo("a", [1.0]), JobClassInfo("b", [1.0, 2.0]), JobClassInfo("c", [1.0])]
         async with serving(database_url, **nothing) as service:
-            told = await asyncio.gather(*(service.put_job_class(LOCAL, one) for one in wanted), return_exceptions=True)
+            told = await asyncio.gather(*(service.put_class(LOCAL, one) for one in wanted), return_exceptions=True)
             assert [isinstance(one, BadInput) for one in told] == [False, True, False]
         async with serving(database_url, **nothing) as service:
             assert [one.name for one in (await service.classes()).job_classes] == ["a", "c"]

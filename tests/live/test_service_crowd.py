@@ -73,7 +73,7 @@ class Crowd:
         if what == 0:
             await service.update_settings(LOCAL, SettingsUpdate(weight={"a": self.draw.uniform(0.5, 2.0)}))
         elif what == 1:
-            await service.put_job_class(LOCAL, JobClassInfo("b", [0.6, self.draw.random()]))
+            await service.put_class(LOCAL, JobClassInfo("b", [0.6, self.draw.random()]))
         elif what == 2 and self.known:
             await service.cancel(LOCAL, self.draw.choice(self.known))
         elif what == 3 and self.held:

@@ -21,7 +21,7 @@ def test_what_the_api_has_set_stays_until_the_file_says_something_else(database_
     async def work() -> None:
         async with serving(database_url, target_wait=3.0) as service:
             await service.update_settings(LOCAL, SettingsUpdate(target_wait=5.0, weight={"a": 2.0}))
-            await service.put_job_class(LOCAL, JobClassInfo("c", [0.5, 0.5], weight=4.0))
+            await service.put_class(LOCAL, JobClassInfo("c", [0.5, 0.5], weight=4.0))
         async with serving(database_url, target_wait=3.0) as service:
             assert (service.replica.settings.target_wait, weight(service, "a"), weight(service, "c")) == (5.0, 2.0, 4.0)
         heavier = (JobClassInfo("a", [1.0, 0.0], weight=7.0), CLASSES["job_class"][1])
@@ -34,7 +34,7 @@ def test_what_the_api_has_set_stays_until_the_file_says_something_else(database_
 def test_features_that_do_not_fit_those_of_the_api_are_refused_and_nothing_is_stored(database_url: str) -> None:
     async def work() -> None:
         async with serving(database_url) as service:
-            await service.put_job_class(LOCAL, JobClassInfo("c", [0.5, 0.5]))
+            await service.put_class(LOCAL, JobClassInfo("c", [0.5, 0.5]))
             await service.submit(LOCAL, [NewJob("c")])
         with pytest.raises(BadInput, match="must have length 3, as those of 'a'; got 2 for job class 'c'"):
             async with serving(database_url, **WIDE):

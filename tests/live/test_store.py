@@ -180,7 +180,7 @@ def test_purged_jobs_leave_their_rewards_and_their_ids(database_url: str) -> Non
         lambda tx: purge_jobs(tx, 50.0, 2),
         lambda tx: purge_jobs(tx, 50.0, 2),
         left,
-        lambda tx: rewards_since(tx, 4, 1),
+        lambda tx: rewards_since(tx, 4)[:1],
         largest_ids,
     )
     assert (two, one, none) == (2, 1, 0)

@@ -13,14 +13,7 @@ from databases import leading, queued_job
 
 from bilinq.errors import Unavailable
 from bilinq.live.store import Transaction, open_store
-from bilinq.live.store.job_tables import (
-    JobRow,
-    active_leases,
-    insert_jobs,
-    list_jobs,
-    queued_jobs,
-    rewards_since,
-)
+from bilinq.live.store.job_tables import JobRow, active_leases, insert_jobs, list_jobs, queued_jobs, rewards_since
 
 pytest_plugins = ("databases",)
 

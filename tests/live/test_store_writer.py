@@ -10,8 +10,8 @@ from databases import leading, queued_job
 from bilinq.errors import BadInput, Conflict, NotFound, Unavailable
 from bilinq.live.store import Store, Transaction, open_store
 from bilinq.live.store.admin_tables import get_meta, put_meta
-from bilinq.live.store.batching import Batcher
 from bilinq.live.store.job_tables import insert_jobs, list_jobs, queued_jobs
+from bilinq.live.store.threads import Batcher
 
 pytest_plugins = ("databases",)
 

@@ -132,7 +132,7 @@ async def _fill(service: Service) -> tuple[Any, ...]:
     for k in range(4):
         [lease] = await service.lease(LOCAL, [server], 5.0)
         await service.finish_one(LOCAL, m.WorkFinish(lease.lease, lease.fence, reward=0.2 * k))
-    await service.put_job_class(LOCAL, m.JobClassInfo("short", [1.0, 0.2]))
+    await service.put_class(LOCAL, m.JobClassInfo("short", [1.0, 0.2]))
     return await _shown(service)
 
 

@@ -11,7 +11,7 @@ from bilinq.errors import Busy, Unavailable
 from bilinq.live.metrics import Meters
 from bilinq.live.watch import feed as feeds
 from bilinq.live.watch.feed import COMMENT, Feed, KeptSample, Ring, event
-from bilinq.live.watch.window import THIN, Window
+from bilinq.live.watch.load import THIN, Window
 from bilinq.live.wire.samples import Layout, Sample
 
 
@@ -73,6 +73,7 @@ def test_a_window_has_the_differences_of_the_last_minute() -> None:
     window = Window(meters, at=100.0)
     for second in range(1, 101):
         meters.submit("a", units=3)
+        meters.leases_ended["a", "finished"] += 1
         meters.finish("a", seconds=0.5, reward=0.25 if second > 90 else None)
         meters.granted["a", "x"] += 2
         window.add(100.0 + second)

@@ -12,7 +12,8 @@ import pytest
 from faulty import Faulty, until
 from workers import WAIT, at_least, at_work, done
 
-from bilinq.client import AsyncClient, Client, Done, HeldJob, NewJob, Worker, agent
+from bilinq.client import AsyncClient, Client, Done, HeldJob, NewJob, Worker
+from bilinq.client import worker as agent
 from bilinq.errors import BadInput
 
 pytest_plugins = ["workers"]

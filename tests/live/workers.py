@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from faulty import Faulty
 
-from bilinq.client import Client, Worker, agent, transport
+from bilinq.client import Client, Worker, transport
+from bilinq.client import worker as agent
 
 WAIT = 0.5
 

@@ -10,8 +10,7 @@ from scipy.special import lambertw
 
 from bilinq.arrays import Array
 from bilinq.distributed import Barrier, Bounded, Own, Penalty, Power, System, boundary, growth_rate, integrate, iterate
-from bilinq.distributed.stability import linearise, rightmost
-from bilinq.distributed.survey import measured_growth
+from bilinq.distributed.stability import linearise, measured_growth, rightmost
 from bilinq.distributed.system import allowance
 
 cp: Any = cvxpy  # ships annotations that a strict check cannot follow
@@ -207,7 +206,7 @@ def test_job_and_server_nodes_have_the_same_modes() -> None:
 def test_ties_leave_the_split_open_and_nothing_else() -> None:
     """All rewards equal: row sums and loads converge, so the growth rate must not count the free directions."""
     system = System([3.0, 5.0, 2.0], np.full((3, 2), 0.5), [1.0, 1.0], 10.0, forward=1.0, backward=2.0)
-    member = linearise(system, np.full((1, 3, 2), 0.1), "job", "scaled", "continuous")[0]
+    member = linearise(system, 0.1, "job", "scaled", "continuous")[0]
     assert member.size == 6 and member.open_ends == 2
     assert rightmost(member).real < -1e-3
 

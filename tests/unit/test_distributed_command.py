@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from bilinq.commands import app as cli
 from bilinq.distributed import System, growth_rate
-from bilinq.distributed.survey import settling_rounds, survey
+from bilinq.distributed.stability import settling_rounds, survey
 from bilinq.errors import BadInput
 from bilinq.lab import stability
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bilinq.distributed import (  # fmt: skip
+from bilinq.distributed import (
     Barrier,
     Bounded,
     Own,

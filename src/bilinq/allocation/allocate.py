@@ -12,13 +12,10 @@ from bilinq.allocation.arguments import Program, align
 from bilinq.arrays import Array, as_floats, non_negative, positive, require, short
 from bilinq.errors import BadInput, NotSolved
 
-TOLERANCE = 1e-9
-"""The largest residual of an answer; above it `NotSolved` is raised."""
-AIM = 1e-11
-"""The residual at which the search stops; the answer is usually exact to rounding."""
+TOLERANCE = 1e-9  # the largest residual of an answer; above it `NotSolved` is raised
+AIM = 1e-11  # the residual at which the search stops; the answer is usually exact to rounding
 FLOAT = np.dtype(np.float64)
-NO_ALLOCATION, NO_PRICE = np.empty((0, 0, 0)), np.empty((0, 0))
-"""Passed to the kernel for a cold start."""
+NO_ALLOCATION, NO_PRICE = np.empty((0, 0, 0)), np.empty((0, 0))  # passed to the kernel for a cold start
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +41,9 @@ class Allocation:
 
 
 def allocate(
-    queue: ArrayLike,
-    reward: ArrayLike,
-    capacity: ArrayLike,
-    V: ArrayLike,
-    gamma: ArrayLike = 1.2,
-    *,
-    weight: ArrayLike = 1.0,
-    limit: ArrayLike = np.inf,
-    start: Allocation | None = None,
-) -> Allocation:
+    queue: ArrayLike, reward: ArrayLike, capacity: ArrayLike, V: ArrayLike, gamma: ArrayLike = 1.2, *,
+    weight: ArrayLike = 1.0, limit: ArrayLike = np.inf, start: Allocation | None = None,
+) -> Allocation:  # fmt: skip
     """Return the optimal expected allocation with a certificate.
 
     Maximise sum_i w_i Q_i / V log s_i - sum_ij (gamma - r_ij) y_ij with s_i = sum_j y_ij, sum_i y_ij <= n_j, s_i <= limit_i.
@@ -92,20 +82,14 @@ def allocate(
     >>> answer.price.round(3).tolist()
     [0.0, 0.0]
     """
-    quick = _allocate_plain(queue, reward, capacity, V, gamma, weight, limit) if start is None else None
-    if quick is not None:
+    if start is None and (quick := _allocate_plain(queue, reward, capacity, V, gamma, weight, limit)):
         return quick
-    given = (
-        Program(  # by position, in the order of the fields: keywords would take a twentieth of a small program's time
-            as_floats("queue", queue),
-            as_floats("reward", reward),
-            as_floats("capacity", capacity),
-            as_floats("V", V),
-            as_floats("gamma", gamma),
-            as_floats("weight", weight),
-            as_floats("limit", limit),
-        )
-    )
+    # by position, in the order of the fields: keywords would take a twentieth of a small program's time
+    given = Program(as_floats("queue", queue), as_floats("reward", reward), as_floats("capacity", capacity),
+                    as_floats("V", V), as_floats("gamma", gamma), as_floats("weight", weight),
+                    as_floats("limit", limit))  # fmt: skip
+    if start is None and (quick := _allocate_plain(*given[:3], V, gamma, weight, limit)):  # lists are arrays now
+        return quick
     batch, program = align(given)
     warm = None if start is None else _flattened(start, batch, program.reward.shape)
     try:
@@ -117,12 +101,12 @@ def allocate(
     return Allocation(y.reshape(*batch, *y.shape[1:]), q.reshape(*batch, q.shape[1]), residual.reshape(batch), steps)
 
 
-def allocate_batch(program: Program, *, start: Allocation | None = None) -> Allocation:
+def allocate_batch(program: Program) -> Allocation:
     """Return the optimal allocations of a batch of B programs whose arrays have their full shapes; for policies.
 
     queue, weight, limit (B, I); reward (B, I, J); capacity (B, J); V, gamma (B,).
     """
-    return Allocation(*_solve(program, start))
+    return Allocation(*_solve(program, None))
 
 
 def _solve(program: Program, start: Allocation | None) -> tuple[Array, Array, Array, int]:
@@ -141,21 +125,16 @@ def _solve(program: Program, start: Allocation | None) -> tuple[Array, Array, Ar
 
 
 def _allocate_plain(
-    queue: ArrayLike,
-    reward: ArrayLike,
-    capacity: ArrayLike,
-    V: ArrayLike,
-    gamma: ArrayLike,
-    weight: ArrayLike,
+    queue: ArrayLike, reward: ArrayLike, capacity: ArrayLike, V: ArrayLike, gamma: ArrayLike, weight: ArrayLike,
     limit: ArrayLike,
-) -> Allocation | None:
+) -> Allocation | None:  # fmt: skip
     """Return the answer if the arguments can go to the kernel as they are and it certifies: the fastest way; else None."""
     if not (
-        type(queue) is np.ndarray and queue.ndim == 1 and queue.dtype is FLOAT and queue.flags.carray
+        type(V) is float and type(gamma) is float and type(weight) is float and weight == 1.0
+        and type(limit) is float and limit == np.inf
+        and type(queue) is np.ndarray and queue.ndim == 1 and queue.dtype is FLOAT and queue.flags.carray
         and type(reward) is np.ndarray and reward.ndim == 2 and reward.dtype is FLOAT and reward.flags.carray
         and type(capacity) is np.ndarray and capacity.ndim == 1 and capacity.dtype is FLOAT and capacity.flags.carray
-        and type(V) is float and type(gamma) is float and type(weight) is float and weight == 1.0
-        and type(limit) is float and limit == np.inf
     ):  # fmt: skip
         return None
     y, q, worst, steps = _kernels().plain(queue, reward, capacity, V, gamma, AIM)
@@ -166,9 +145,7 @@ class Kernels(NamedTuple):
     """The kernels for a program without weights, caps and start, and for a batch."""
 
     plain: Callable[[Array, Array, Array, float, float, float], tuple[Array, Array, float, int]]
-    batch: Callable[
-        [Array, Array, Array, Array, Array, Array, Array, Array, Array, float, Array, Array, Array], int
-    ]  # fmt: skip
+    batch: Callable[[Array, Array, Array, Array, Array, Array, Array, Array, Array, float, Array, Array, Array], int]
 
 
 @cache
@@ -202,10 +179,7 @@ def _explain(given: Program) -> NoReturn:
     require("limit", limit, lambda x: x >= 0.0, "non-negative")
     require("reward", reward, np.isfinite, "finite")
     below = np.broadcast_to(reward, np.broadcast_shapes(reward.shape, (*gamma.shape, 1, 1)))
-    require("reward", below, lambda x: x < gamma[..., None, None], f"below gamma = {_shown(gamma)}")
+    shown = "its own gamma" if gamma.ndim else f"{gamma:g}"
+    require("reward", below, lambda x: x < gamma[..., None, None], f"below gamma = {shown}")
     require("gamma - reward", gamma[..., None, None] - reward, np.isfinite, "finite")
     raise BadInput("weight * queue / V must be finite; it overflows")
-
-
-def _shown(gamma: Array) -> str:
-    return "its own gamma" if gamma.ndim else f"{gamma:g}"

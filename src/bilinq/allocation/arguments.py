@@ -62,14 +62,9 @@ def _batch_shape(given: Program) -> tuple[int, ...]:
     if reward.ndim == 2 and max(queue.ndim, capacity.ndim, weight.ndim, limit.ndim) == 1 and not (V.ndim or gamma.ndim):
         return ()
     leading = {
-        "queue": queue.shape[:-1],
-        "reward": reward.shape[:-2],
-        "capacity": capacity.shape[:-1],
-        "V": V.shape,
-        "gamma": gamma.shape,
-        "weight": weight.shape[:-1],
-        "limit": limit.shape[:-1],
-    }
+        "queue": queue.shape[:-1], "reward": reward.shape[:-2], "capacity": capacity.shape[:-1], "V": V.shape,
+        "gamma": gamma.shape, "weight": weight.shape[:-1], "limit": limit.shape[:-1],
+    }  # fmt: skip
     try:
         return np.broadcast_shapes(*leading.values())
     except ValueError:
@@ -78,7 +73,6 @@ def _batch_shape(given: Program) -> tuple[int, ...]:
 
 
 def _one(value: Array) -> Array:
-    """Return `value` as a batch of one."""
     return (value if value.flags.writeable else value.copy())[None]
 
 

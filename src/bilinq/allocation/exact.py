@@ -3,15 +3,7 @@
 import numpy as np
 
 from bilinq.allocation.interior import DY, DZ, FLOW, LOAD, PRICE, RAW, ROUNDING, TRUE_A, A, C, M, N, Q, T, U, Y, Z
-from bilinq.allocation.marks import (
-    COLUMNS,
-    FREE,
-    ROWS,
-    SEEN,
-    START,
-    USED,
-    by_column,
-)
+from bilinq.allocation.program import COLUMNS, FREE, ROWS, SEEN, START, USED, by_column
 from bilinq.arrays import Array, BoolArray, IntArray
 from bilinq.jit import fast_kernel, kernel
 

@@ -11,10 +11,8 @@ import numpy as np
 from bilinq.arrays import Array, IntArray
 from bilinq.jit import fast_kernel, inlined_kernel, kernel
 
-SAFETY = 0.995
-"""How far towards the boundary one step may go."""
-MATRIX_FROM = 48
-"""Rows from which a blocked matrix product beats plain loops."""
+SAFETY = 0.995  # how far towards the boundary one step may go
+MATRIX_FROM = 48  # rows from which a blocked matrix product beats plain loops
 ROUNDING = 4e-15
 """Violations below this part of the numbers they come from are rounding errors, which the last steps would amplify."""
 
@@ -343,8 +341,7 @@ def advance(pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray
     return float(move(pair, row, col, width, min(1.0, SAFETY * length), 1.0) / weight)
 
 
-LAPACK_FROM = 401
-"""Order from which LAPACK is used: faster, but with threads and without accuracy entry by entry."""
+LAPACK_FROM = 401  # order from which LAPACK is used: faster, but with threads and without accuracy entry by entry
 
 
 @fast_kernel

@@ -11,16 +11,11 @@ from bilinq.allocation.interior import A, C, M, N, Q, T, Y, Z
 from bilinq.arrays import Array, BoolArray, IntArray
 from bilinq.jit import fast_kernel
 
-FEW = 24
-"""Every pair is used up to this many columns, and where there are more columns than rows."""
-STRIDE = 7919
-"""Distance between the columns at which two neighbouring rows start their search; a prime."""
-REACH = 10.0
-"""How far above the row's price a pair may cost to be added, in units of the gap."""
-TRACE = 0.1
-"""A pair is ruled out if it carries less than this part of its share in proportion to capacity."""
-RULED_OUT = 0.75
-"""The part of all pairs that must be ruled out before it pays to remove them."""
+FEW = 24  # every pair is used up to this many columns, and where there are more columns than rows
+STRIDE = 7919  # distance between the columns at which two neighbouring rows start their search; a prime
+REACH = 10.0  # how far above the row's price a pair may cost to be added, in units of the gap
+TRACE = 0.1  # a pair is ruled out if it carries less than this part of its share in proportion to capacity
+RULED_OUT = 0.75  # the part of all pairs that must be ruled out before it pays to remove them
 
 
 @fast_kernel

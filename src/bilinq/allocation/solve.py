@@ -4,41 +4,28 @@ import numpy as np
 
 from bilinq.allocation.exact import exact_prices, guess, recall, revise
 from bilinq.allocation.interior import FLOW, PRICE, RAW, SERVED, TRUE_A, A, C, N, Q, U, advance, start_cold, start_warm
-from bilinq.allocation.marks import marks, room
 from bilinq.allocation.packing import FEW, pack, take_in, thin, widen
-from bilinq.allocation.program import TIE, prepare, price_absent, residual, trim, unsaturated
+from bilinq.allocation.program import TIE, marks, prepare, price_absent, residual, room, trim, unsaturated
 from bilinq.allocation.split import split
 from bilinq.arrays import Array, BoolArray, IntArray
 from bilinq.jit import kernel
 
-BAD = -1
-"""Returned instead of a number of steps where an argument breaks the rules."""
+BAD = -1  # returned instead of a number of steps where an argument breaks the rules
 POLISH_FROM, EAGER_FROM = 1e-4, 1.2e-2
 """Relative gaps from which the used pairs are worth guessing, in large and in small programs."""
-CLEAR = 1e-7
-"""Relative gap below which a guess is always worth trying."""
-SMALL = 500
-"""Number of pairs up to which a guess is always worth trying, whatever the gap."""
-LATE, ENOUGH = 1e-10, 1e-9
-"""Below this relative gap this residual is accepted: rounding rarely allows a better one."""
-TAKE_IN_FROM = 1e-2
-"""Gap, relative to the costs, below which prices are good enough to add further pairs."""
+CLEAR = 1e-7  # relative gap below which a guess is always worth trying
+SMALL = 500  # number of pairs up to which a guess is always worth trying, whatever the gap
+LATE, ENOUGH = 1e-10, 1e-9  # below this relative gap this residual is accepted: rounding rarely allows a better one
+TAKE_IN_FROM = 1e-2  # gap, relative to the costs, below which prices are good enough to add further pairs
 COLD_PAIRS, WARM_PAIRS = 12, 4
 """Pairs of each row at the start of a large program: from a cold start, and from good prices."""
-WARM_STEPS = 10
-"""Steps after which a warm start has failed; the search then starts cold."""
-WARM_GAP = 3e-4
-"""Relative gap at which a warm start begins."""
-COARSE_TIE = 3e-10
-"""Replaces `TIE` where prices are so high that `TIE` is below rounding."""
-REPAIRS, EAGER_REPAIRS = 6, 2
-"""How often a guessed support is repaired where its flows or prices contradict it."""
-REPAIRABLE = 8
-"""Contradictions up to which a repair is worth trying."""
-STEPS = 100
-"""Interior point steps before giving up; eight to twenty-five are usual."""
-JAM = 10
-"""Steps in which the gap must halve where pairs were left out; otherwise the chosen pairs are the wrong ones."""
+WARM_STEPS = 10  # steps after which a warm start has failed; the search then starts cold
+WARM_GAP = 3e-4  # relative gap at which a warm start begins
+COARSE_TIE = 3e-10  # replaces `TIE` where prices are so high that `TIE` is below rounding
+REPAIRS, EAGER_REPAIRS = 6, 2  # how often a guessed support is repaired where its flows or prices contradict it
+REPAIRABLE = 8  # contradictions up to which a repair is worth trying
+STEPS = 100  # interior point steps before giving up; eight to twenty-five are usual
+JAM = 10  # steps in which the gap must halve where pairs were left out; otherwise the chosen pairs are the wrong ones
 
 
 @kernel

@@ -11,13 +11,11 @@ vanishes while the columns' sums stay wrong.
 import numpy as np
 
 from bilinq.allocation.interior import DEMAND, FLOW, LOAD, SERVED, SUPPLY, C, N, factor, solve
-from bilinq.allocation.marks import DEGREE, FULL, LOOSE, SHUT, START, TODO, by_column
-from bilinq.allocation.program import OVER
+from bilinq.allocation.program import DEGREE, FULL, LOOSE, OVER, SHUT, START, TODO, by_column
 from bilinq.arrays import Array, BoolArray, IntArray
 from bilinq.jit import kernel
 
-VANISHED = 1e-5
-"""Part of its row and of its column below which a flow counts as vanishing."""
+VANISHED = 1e-5  # part of its row and of its column below which a flow counts as vanishing
 STALLED, STUCK = 0.9, 3
 """Newton stops after `STUCK` full steps whose change is above this part of the smallest so far: the row sums do not fit
 the columns."""

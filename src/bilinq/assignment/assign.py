@@ -1,7 +1,5 @@
 """From an expected allocation to services: how many servers of each class serve each row in a slot."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -9,16 +7,11 @@ from bilinq.arrays import Array, IntArray, as_floats, non_negative, one_of, requ
 from bilinq.errors import BadInput
 
 METHODS = ("independent", "distinct")
-SLACK = 1e-9
-"""How far, relatively, an allocation may exceed a capacity by a solver's rounding."""
+SLACK = 1e-9  # how far, relatively, an allocation may exceed a capacity by a solver's rounding
 
 
 def assign(
-    expected: ArrayLike,
-    queue: ArrayLike,
-    servers: ArrayLike,
-    rng: np.random.Generator,
-    method: str = "independent",
+    expected: ArrayLike, queue: ArrayLike, servers: ArrayLike, rng: np.random.Generator, method: str = "independent"
 ) -> IntArray:
     """Return how many servers of class j serve class i, (..., I, J), drawn so that the mean is `expected`.
 

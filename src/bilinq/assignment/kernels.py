@@ -10,8 +10,7 @@ import numpy as np
 from bilinq.arrays import Array, IntArray
 from bilinq.jit import kernel
 
-ZERO = 1e-12
-"""A fraction this close to a whole number counts as that number."""
+ZERO = 1e-12  # a fraction this close to a whole number counts as that number
 
 
 @kernel

@@ -31,14 +31,10 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-SETTINGS_PATH = "/v1/settings"
-"""Where the settings are that can change while the service runs."""
-LONGEST_REASON = 2000
-"""Characters of the reason of a failure that the service accepts."""
-ENDED = ("done", "dead", "cancelled")
-"""States in which a job stays."""
-FIRST_POLL, LAST_POLL = 0.05, 1.0
-"""Seconds between polls for a job that is waited for: at first, and in the end."""
+SETTINGS_PATH = "/v1/settings"  # where the settings are that can change while the service runs
+LONGEST_REASON = 2000  # characters of the reason of a failure that the service accepts
+ENDED = ("done", "dead", "cancelled")  # states in which a job stays
+FIRST_POLL, LAST_POLL = 0.05, 1.0  # seconds between polls for a job that is waited for: at first, and in the end
 
 
 class ApiCall(Generic[P, T]):
@@ -118,7 +114,7 @@ class ApiCalls(ABC):
     def cancel(self, id: str) -> Steps[m.Job]:
         """Cancel a job that has not ended and return it; a job that is already cancelled is no error."""
         try:
-            return (yield from self._send(ApiRequest("DELETE", f"/v1/jobs/{_part('id', id)}", _reader(m.Job))))
+            return (yield from self._delete(f"/v1/jobs/{_part('id', id)}", m.Job))
         except Conflict:
             found = yield from self._job(id)
             if found.state == "cancelled":
@@ -151,7 +147,7 @@ class ApiCalls(ABC):
     @ApiCall
     def unregister(self, id: str) -> Steps[None]:
         """Remove a server; if it has a job, the job returns to its queue."""
-        return self._send(ApiRequest("DELETE", f"/v1/servers/{_part('id', id)}", _nothing, removes=True))
+        return self._send(ApiRequest("DELETE", f"/v1/servers/{_part('id', id)}", lambda body: None, removes=True))
 
     @ApiCall
     def lease(self, server: str, wait: float = 10.0) -> Steps[m.Lease | None]:
@@ -187,8 +183,7 @@ class ApiCalls(ABC):
             msgspec.structs.replace(end, reward=as_reward(end.reward), result=as_json("result", end.result))
             for end in finish
         ]
-        body = m.Work(ends, list(lease), wait)
-        return self._send(ApiRequest("POST", "/v1/work", _reader(m.Worked), msgspec.json.encode(body), wait=wait))
+        return self._post("/v1/work", m.Work(ends, list(lease), wait), m.Worked, wait=wait)
 
     @ApiCall
     def state(self) -> Steps[m.State]:
@@ -249,8 +244,7 @@ class ApiCalls(ABC):
     @ApiCall
     def create_key(self, key: m.NewKey) -> Steps[m.CreatedKey]:
         """Create a key, which is never shown again. Not retried after a lost response: that would create two."""
-        call = ApiRequest("POST", "/v1/keys", _reader(m.CreatedKey), msgspec.json.encode(key), repeatable=False)
-        return self._send(call)
+        return self._post("/v1/keys", key, m.CreatedKey, repeatable=False)
 
     @ApiCall
     def keys(self) -> Steps[list[m.KeyInfo]]:
@@ -261,9 +255,7 @@ class ApiCalls(ABC):
     def revoke_key(self, prefix: str) -> Steps[m.KeyInfo]:
         """Revoke a key and return its description; a key that is already revoked is no error."""
         try:
-            return (
-                yield from self._send(ApiRequest("DELETE", f"/v1/keys/{_part('prefix', prefix)}", _reader(m.KeyInfo)))
-            )
+            return (yield from self._delete(f"/v1/keys/{_part('prefix', prefix)}", m.KeyInfo))
         except Conflict:
             for info in (yield from self._keys()):
                 if info.prefix == prefix and info.revoked is not None:
@@ -274,8 +266,7 @@ class ApiCalls(ABC):
     def rotate_key(self, prefix: str, grace: float = 0.0) -> Steps[m.CreatedKey]:
         """Create a key that replaces another, which expires after `grace` seconds. Not retried after a lost response."""
         path = f"/v1/keys/{_part('prefix', prefix)}/rotate"
-        call = ApiRequest("POST", path, _reader(m.CreatedKey), msgspec.json.encode(m.Rotate(grace)), repeatable=False)
-        return self._send(call)
+        return self._post(path, m.Rotate(grace), m.CreatedKey, repeatable=False)
 
     @ApiCall
     def audit(self, *, limit: int | None = None) -> Steps[list[m.AuditEntry]]:
@@ -305,8 +296,14 @@ class ApiCalls(ABC):
         given = {key: str(value) for key, value in (query or {}).items() if value is not None}
         return self._send(ApiRequest("GET", path, _reader(answer), query=given))
 
-    def _post(self, path: str, body: msgspec.Struct, answer: type[T]) -> Steps[T]:
-        return self._send(ApiRequest("POST", path, _reader(answer), msgspec.json.encode(body)))
+    def _post(
+        self, path: str, body: msgspec.Struct, answer: type[T], *, wait: float = 0.0, repeatable: bool = True
+    ) -> Steps[T]:
+        content = msgspec.json.encode(body)
+        return self._send(ApiRequest("POST", path, _reader(answer), content, wait=wait, repeatable=repeatable))
+
+    def _delete(self, path: str, answer: type[T]) -> Steps[T]:
+        return self._send(ApiRequest("DELETE", path, _reader(answer)))
 
     def _put(self, path: str, body: T) -> Steps[T]:
         return self._send(ApiRequest("PUT", path, _reader(type(body)), msgspec.json.encode(body)))
@@ -343,7 +340,6 @@ def as_reason(text: str) -> str:
 
 
 def _part(name: str, value: str) -> str:
-    """Return a part of a path, quoted."""
     if not value:
         raise BadInput(f"{name} must not be empty")
     return quote(value, safe="")
@@ -355,7 +351,3 @@ def _reader(answer: type[T]) -> Callable[[bytes], T]:
 
 def _lease_or_none(body: bytes) -> m.Lease | None:
     return msgspec.json.decode(body, type=m.Lease) if body else None
-
-
-def _nothing(body: bytes) -> None:
-    """Ignore the body."""

@@ -4,7 +4,7 @@ import asyncio
 import ssl
 import time
 from collections.abc import Callable
-from typing import Self, TypeVar
+from typing import Self, TypeVar, cast
 
 import httpx
 
@@ -59,16 +59,15 @@ class Client(ApiCalls):
     def _perform(self, start: Callable[[], Steps[T]]) -> T:
         steps = start()
         reply: Reply = None
-        while True:
-            try:
+        try:
+            while True:
                 step = steps.send(reply)
-            except StopIteration as end:
-                result: T = end.value
-                return result
-            if isinstance(step, Pause):
-                time.sleep(step.seconds)
-            else:
-                reply = self._attempt(step)
+                if isinstance(step, Pause):
+                    time.sleep(step.seconds)
+                else:
+                    reply = self._attempt(step)
+        except StopIteration as end:
+            return cast(T, end.value)
 
     def _attempt(self, attempt: Attempt) -> Reply:
         try:
@@ -100,16 +99,15 @@ class AsyncClient(ApiCalls):
     async def _perform(self, start: Callable[[], Steps[T]]) -> T:
         steps = start()
         reply: Reply = None
-        while True:
-            try:
+        try:
+            while True:
                 step = steps.send(reply)
-            except StopIteration as end:
-                result: T = end.value
-                return result
-            if isinstance(step, Pause):
-                await asyncio.sleep(step.seconds)
-            else:
-                reply = await self._attempt(step)
+                if isinstance(step, Pause):
+                    await asyncio.sleep(step.seconds)
+                else:
+                    reply = await self._attempt(step)
+        except StopIteration as end:
+            return cast(T, end.value)
 
     async def _attempt(self, attempt: Attempt) -> Reply:
         try:

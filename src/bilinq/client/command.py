@@ -71,11 +71,9 @@ def reward_rule(name: str, low: float, high: float, half: float) -> RewardRule:
     return last_line_reward
 
 
-TAIL = 1 << 18
-"""Bytes at the end of the output that are searched for its last line."""
+TAIL = 1 << 18  # bytes at the end of the output that are searched for its last line
 CHUNK = 1 << 16
-DRAIN = 1.0
-"""Seconds to read the rest of the output after the command; another process may keep the pipe open."""
+DRAIN = 1.0  # seconds to read the rest of the output after the command; another process may keep the pipe open
 
 
 class Tee:
@@ -157,11 +155,12 @@ class Command:
         self._guard = subprocess.Popen(
             script, stdin=subprocess.PIPE, stdout=nothing, stderr=nothing, bufsize=0, start_new_session=True
         )
+        assert self._guard.stdin is not None
+        self._pipe = self._guard.stdin
         return self
 
     def __exit__(self, *_: object) -> None:
-        assert self._guard.stdin is not None
-        self._guard.stdin.close()
+        self._pipe.close()
         self._guard.wait()
 
     async def __call__(self, held: HeldJob) -> Done:
@@ -177,7 +176,8 @@ class Command:
                 raise ChildProcessError(f"stopped after {self._limit:g} s, the limit") from None
             finally:
                 await _end(process)
-                self._report_end(process)
+                with suppress(BrokenPipeError):  # the guard was killed
+                    self._pipe.write(f"-{process.pid}\n".encode())
             last_lines = await output.last_line(), await errors.last_line()
         if process.returncode:
             raise ChildProcessError(": ".join(filter(None, (_words(process.returncode), last_lines[1]))))
@@ -188,19 +188,13 @@ class Command:
             payload.write(msgspec.json.encode(held.payload))
             payload.seek(0)
             process = await asyncio.create_subprocess_exec(
-                "sh", "-c", BEGIN, f"/dev/fd/{payload.fileno()}", *self._words, stdin=self._guard.stdin,
+                "sh", "-c", BEGIN, f"/dev/fd/{payload.fileno()}", *self._words, stdin=self._pipe,
                 stdout=output.write_end, stderr=errors.write_end, pass_fds=(payload.fileno(),), env=_environment(held),
                 start_new_session=True,
             )  # fmt: skip
         output.hand_over()
         errors.hand_over()
         return process
-
-    def _report_end(self, process: Process) -> None:
-        """Report to the guard that a process group has ended."""
-        assert self._guard.stdin is not None
-        with suppress(BrokenPipeError):
-            self._guard.stdin.write(f"-{process.pid}\n".encode())
 
 
 async def _end(process: Process) -> None:
@@ -230,7 +224,6 @@ def _environment(held: HeldJob) -> dict[str, str]:
 
 
 def _words(code: int) -> str:
-    """Return how a process ended, in words."""
     if code > 0:
         return f"exit code {code}"
     try:

@@ -9,8 +9,7 @@ import httpx
 from bilinq.client.transport import Link, backoff, no_answer, refusal
 from bilinq.errors import BilinqError, Busy, Unavailable
 
-SILENCE = 40.0
-"""Seconds of silence after which a connection counts as lost; the service sends something every 15 s."""
+SILENCE = 40.0  # seconds of silence after which a connection counts as lost; the service sends something every 15 s
 
 
 class ServerEvent(NamedTuple):
@@ -72,7 +71,6 @@ def parse(lines: Iterable[str]) -> Iterator[ServerEvent]:
 def _stream(
     http: httpx.Client, link: Link, limit: int, last: str | None, seconds: float | None
 ) -> Iterator[ServerEvent]:
-    """Yield the events of one connection."""
     query: dict[str, str] = {"limit": str(limit)}
     if seconds is not None:
         query["seconds"] = f"{seconds:g}"

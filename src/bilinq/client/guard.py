@@ -10,8 +10,7 @@ import sys
 import time
 from collections.abc import Iterable
 
-GRACE = 2.0
-"""Seconds between SIGTERM and SIGKILL."""
+GRACE = 2.0  # seconds between SIGTERM and SIGKILL
 
 
 def watch(lines: Iterable[str]) -> set[int]:

@@ -19,8 +19,7 @@ from bilinq.live.wire.messages import Lease, WorkFinish
 
 log = logging.getLogger("bilinq.worker")
 
-STOPPED = "the worker was stopped"
-"""The error of a job that was interrupted."""
+STOPPED = "the worker was stopped"  # the error of a job that was interrupted
 
 
 @dataclass(frozen=True)
@@ -139,7 +138,6 @@ class Threads(Runner):
         self._todo: SimpleQueue[tuple[HeldJob, Future[WorkFinish]] | None] = SimpleQueue()
 
     def start(self, held: HeldJob) -> Future[WorkFinish]:
-        """Pass the job to a thread."""
         if self._count < self._most:
             self._count += 1
             threading.Thread(target=self._work, name=f"bilinq-{self._count}", daemon=True).start()
@@ -158,15 +156,12 @@ class Threads(Runner):
     def _work(self) -> None:
         while (task := self._todo.get()) is not None:
             held, future = task
-            end = self._serve(held)
+            try:
+                end = ending(held, self._function(held))
+            except BaseException as error:
+                end = _failed(held, error)
             if future.set_running_or_notify_cancel():
                 future.set_result(end)
-
-    def _serve(self, held: HeldJob) -> WorkFinish:
-        try:
-            return ending(held, self._function(held))
-        except BaseException as error:
-            return _failed(held, error)
 
 
 class Coroutines(Runner):
@@ -180,13 +175,11 @@ class Coroutines(Runner):
         self._thread.start()
 
     def start(self, held: HeldJob) -> Future[WorkFinish]:
-        """Start a task."""
         future: Future[WorkFinish] = Future()
         self._loop.call_soon_threadsafe(self._begin, held, future)
         return future
 
     def interrupt(self, held: HeldJob) -> None:
-        """Cancel the task."""
         self._loop.call_soon_threadsafe(self._cancel, held)
 
     async def close(self, seconds: float) -> None:

@@ -16,27 +16,17 @@ import httpx
 import msgspec
 from httpx import Response, codes
 
-from bilinq.errors import (
-    BadInput,
-    BilinqError,
-    Busy,
-    Conflict,
-    NoKey,
-    NotAllowed,
-    NotFound,
-    Refused,
-    Stale,
-    Unavailable,
-)  # fmt: skip
+from bilinq import errors
+from bilinq.errors import BadInput, BilinqError, Busy, NotFound, Refused, Unavailable
 from bilinq.live.wire.messages import ProblemDetails
 
 ERRORS: dict[int, type[BilinqError]] = {
-    400: BadInput, 401: NoKey, 403: NotAllowed, 404: NotFound, 409: Conflict, 413: BadInput, 415: BadInput, 422: BadInput,
+    400: BadInput, 401: errors.NoKey, 403: errors.NotAllowed, 404: NotFound, 409: errors.Conflict, 413: BadInput,
+    415: BadInput, 422: BadInput,
 }  # fmt: skip
 """The error for each status; others are `Refused`."""
-UNAVAILABLE = (408, 502, 503, 504)
-"""Statuses of a service that is unavailable, or of a proxy that does not reach it."""
-KINDS: dict[str, type[BilinqError]] = {"urn:bilinq:stale": Stale, "urn:bilinq:no-such-path": Refused}
+UNAVAILABLE = (408, 502, 503, 504)  # statuses of a service that is unavailable, or of a proxy that does not reach it
+KINDS: dict[str, type[BilinqError]] = {"urn:bilinq:stale": errors.Stale, "urn:bilinq:no-such-path": Refused}
 """The error for each type of a problem, where the status is not precise enough."""
 
 
@@ -77,10 +67,8 @@ def _retry_after(response: Response) -> float:
 
 T = TypeVar("T")
 
-FIRST_PAUSE = 0.1
-"""Seconds before the second attempt; each further pause is twice as long."""
-LONGEST_PAUSE = 5.0
-"""Maximum seconds of a pause, unless the service asks for more."""
+FIRST_PAUSE = 0.1  # seconds before the second attempt; each further pause is twice as long
+LONGEST_PAUSE = 5.0  # maximum seconds of a pause, unless the service asks for more
 
 
 @dataclass(frozen=True)
@@ -158,7 +146,6 @@ def backoff(tries: int) -> float:
 
 
 def _error_of(link: "Link", reply: Reply) -> BilinqError | None:
-    """Return the error that a reply means, or None for success."""
     if isinstance(reply, Response):
         return refusal(reply, link.url)
     assert isinstance(reply, NoAnswer)
@@ -166,7 +153,6 @@ def _error_of(link: "Link", reply: Reply) -> BilinqError | None:
 
 
 def _worth_a_retry(request: ApiRequest[Any], reply: Reply, error: BilinqError) -> bool:
-    """Return whether a retry may succeed and cannot do harm."""
     if isinstance(error, Busy):
         return True
     unsent = isinstance(reply, NoAnswer) and not reply.sent
@@ -187,7 +173,6 @@ def _given_up(error: BilinqError, tries: int, seconds: float) -> BilinqError:
 
 
 def _read(link: "Link", request: ApiRequest[T], response: Response) -> T:
-    """Return the decoded body, or raise if this is not a bilinq service."""
     try:
         return request.read(response.content)
     except ValueError as error:
@@ -196,8 +181,7 @@ def _read(link: "Link", request: ApiRequest[T], response: Response) -> T:
 
 
 DEFAULT_URL = "http://127.0.0.1:8000"
-CONNECT = 5.0
-"""Seconds to connect."""
+CONNECT = 5.0  # seconds to connect
 UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
 """Errors before the request is sent."""
 

@@ -25,10 +25,7 @@ KEYS: dict[str, tuple[str, Any]] = {
 OPTIONAL = ("weight", "limit")
 
 
-def allocate(
-    file: Annotated[str, Argument(help="A JSON file, or - for standard input.")],
-    json: Json = False,
-) -> None:
+def allocate(file: Annotated[str, Argument(help="A JSON file, or - for standard input.")], json: Json = False) -> None:
     """Share the servers of one slot among the waiting jobs.
 
     The file contains {"queue": [..], "reward": [[..]], "capacity": [..], "V": x, "gamma": x} and optionally

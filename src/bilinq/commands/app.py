@@ -12,15 +12,14 @@ from bilinq.commands.allocate import allocate
 from bilinq.commands.backup import backup, restore
 from bilinq.commands.development import bench, warm
 from bilinq.commands.distributed import distributed
+from bilinq.commands.jobs import submit, work
 from bilinq.commands.paper import paper
 from bilinq.commands.serve import serve
 from bilinq.commands.shared import INTERRUPTED as INTERRUPTED
 from bilinq.commands.shared import not_installed
 from bilinq.commands.simulate import simulate
-from bilinq.commands.submit import submit
 from bilinq.commands.sweep import sweep
 from bilinq.commands.top import top
-from bilinq.commands.work import work
 from bilinq.errors import BilinqError
 
 

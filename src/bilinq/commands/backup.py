@@ -1,30 +1,23 @@
 """`bilinq backup` and `bilinq restore`: copies of the database of the live service."""
 
-from __future__ import annotations
-
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from typer import Argument, Option
 
-from bilinq.commands.shared import Database
-
-if TYPE_CHECKING:
-    from bilinq.live.store import Store
+from bilinq.commands.shared import Database, on_store
 
 
 def backup(
-    out: Annotated[Path, Option(help="New file for the backup; only its owner may read it.")],
-    database: Database = None,
+    out: Annotated[Path, Option(help="New file for the backup; only its owner may read it.")], database: Database = None
 ) -> None:
     """Copy a SQLite database, also while a service uses it.
 
     The backup is the state of the database at one point in time. It is checked before it gets its name. For PostgreSQL
     use pg_dump.
     """
-    _run(database, lambda store: store.backup(out))
+    on_store(database, lambda store: store.backup(out))
     typer.echo(f"{out} has {out.stat().st_size} bytes and is complete")
 
 
@@ -39,21 +32,5 @@ def restore(
     workers whose leases are newer than the backup. With PostgreSQL run pg_restore first and then this command, without a
     file, for the same reason.
     """
-    _run(database, lambda store: store.restore(file, force=force))
+    on_store(database, lambda store: store.restore(file, force=force))
     typer.echo("restored; start the service as usual")
-
-
-def _run(database: str | None, work: Callable[[Store], Awaitable[None]]) -> None:
-    import asyncio
-
-    from bilinq.live.settings import load
-    from bilinq.live.store import open_store
-
-    async def run() -> None:
-        store = open_store(load(options={"database": database}).database, lead=False)
-        try:
-            await work(store)
-        finally:
-            await store.stop()
-
-    asyncio.run(run())

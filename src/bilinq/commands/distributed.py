@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 from typer import Option
 
-from bilinq.commands.shared import Json, print_json, whole_numbers
+from bilinq.commands.shared import Address, Json, print_json, whole_numbers
 from bilinq.errors import BadInput
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from bilinq.distributed import System
     from bilinq.distributed.on_ray import RayRun
     from bilinq.distributed.on_ray.run import Effort
-    from bilinq.distributed.survey import Trial
+    from bilinq.distributed.stability import Trial
     from bilinq.distributed.system import Nodes
 
 
@@ -44,13 +42,8 @@ def distributed(
     shards: Annotated[
         str, Option(help="With ray: number of actors in total, or for job nodes and for server nodes: 8 or 6,2.")
     ] = "8",
-    tolerance: Annotated[
-        float, Option(help="With ray: the gap to reach; 0.01 is the same as 1 % less for all.")
-    ] = 0.01,
-    address: Annotated[
-        str | None,
-        Option(help="Address of a Ray cluster, host:port or auto. [default: start Ray on this machine]"),
-    ] = None,
+    tolerance: Annotated[float, Option(help="With ray: the gap to reach; 0.01 equals 1 % less for all.")] = 0.01,
+    address: Address = None,
     json: Json = False,
 ) -> None:
     """Survey gains for nodes that compute an allocation.
@@ -59,7 +52,7 @@ def distributed(
     """
     from bilinq.arrays import count, one_of
     from bilinq.distributed import System
-    from bilinq.distributed.survey import survey
+    from bilinq.distributed.stability import survey
     from bilinq.policies.registry import make_penalty, parse_numbers
 
     one_of("nodes", nodes, ("job", "server"))
@@ -80,19 +73,23 @@ def distributed(
 
 
 def _facts(system: System, nodes: Nodes) -> dict[str, float]:
-    """Return figures of the system, which do not depend on the gain."""
     from bilinq.distributed import boundary, shortfall
 
     facts = {"residual": float(system.equilibrium.residual), "shortfall": float(shortfall(system))}
     for rule in ("scaled", "printed"):
         full = system.safe_gain(1.0, "discrete")
         try:
-            facts[f"boundary_{rule}"] = float(
-                boundary(system, full, nodes=nodes, rule=cast(Any, rule), time="discrete")
-            )
+            limit = boundary(system, full, nodes=nodes, rule=cast(Any, rule), time="discrete")
+            facts[f"boundary_{rule}"] = float(limit)
         except BadInput:
             facts[f"boundary_{rule}"] = float("nan")
     return facts
+
+
+def _row(trial: Trial) -> tuple[str, ...]:
+    growth = "too large" if trial.growth is None else f"{trial.growth:+.4f}"
+    settled = "no" if trial.rounds is None else str(trial.rounds)
+    return trial.rule, f"{trial.margin_rounds:.3g}", f"{trial.margin:.3f}", growth, settled
 
 
 def _show(system: System, trials: Sequence[Trial], facts: dict[str, float], json: bool) -> None:
@@ -101,33 +98,20 @@ def _show(system: System, trials: Sequence[Trial], facts: dict[str, float], json
     if json:
         print_json({"system": repr(system), "trials": list(trials)} | facts)
         return
-    tables.show(_table(system, trials))
-    typer.echo(
-        f"true boundary: scaled rule {facts['boundary_scaled']:.3f}, printed rule {facts['boundary_printed']:.3f} parts of "
-        f"the condition\nfixed point: residual {facts['residual']:.1e}; scaled back to capacity it loses "
-        f"{100 * facts['shortfall']:.2f} % against the exact program"
-    )
-
-
-def _table(system: System, trials: Sequence[Trial]) -> Table:
-    from rich.table import Table
-
-    table = Table(
-        title=str(system), caption="rounds until the objective is within 1 % for good; growth below zero is stable"
-    )
-    for name in (
+    columns = (
         "rule",
         "gain, part of the\ncondition for rounds",
         "theorem's\nmargin",
         "growth\na round",
         "rounds\nto 1 %",
-    ):
-        table.add_column(name, justify="left" if name == "rule" else "right")
-    for trial in trials:
-        growth = "too large" if trial.growth is None else f"{trial.growth:+.4f}"
-        settled = "no" if trial.rounds is None else str(trial.rounds)
-        table.add_row(trial.rule, f"{trial.margin_rounds:.3g}", f"{trial.margin:.3f}", growth, settled)
-    return table
+    )
+    caption = "rounds until the objective is within 1 % for good; growth below zero is stable"
+    tables.show_rows(columns, map(_row, trials), str(system), caption=caption)
+    typer.echo(
+        f"true boundary: scaled rule {facts['boundary_scaled']:.3f}, printed rule {facts['boundary_printed']:.3f} parts of "
+        f"the condition\nfixed point: residual {facts['residual']:.1e}; scaled back to capacity it loses "
+        f"{100 * facts['shortfall']:.2f} % against the exact program"
+    )
 
 
 def _draw(path: Path, systems: Sequence[System], nodes: Nodes, rounds: int) -> None:
@@ -161,7 +145,13 @@ def _show_efforts(system: System, efforts: Sequence[Effort], run: RayRun) -> Non
 
     from bilinq.commands import tables
 
-    tables.show(_effort_table(system, efforts))
+    columns = ("engine", "seconds", "to start", "iterations", "messages", "kB", "gap at most")
+    caption = "iterations: passes over all rows; gap: certified, 0.01 is the same as 1 % less for all"
+    rows = (
+        (one.engine, f"{one.seconds:.3f}", f"{one.start_seconds:.1f}", f"{one.iterations:.0f}", str(one.messages),
+         f"{one.bytes / 1e3:.0f}", f"{one.gap:.1e}") for one in efforts
+    )  # fmt: skip
+    tables.show_rows(columns, rows, str(system), caption=caption)
     typer.echo(
         f"median round trips of shards {1e3 * np.nanmin(run.round_trip):.1f} to {1e3 * np.nanmax(run.round_trip):.1f} ms; "
         f"sums within {run.distance:.1e} of the fixed point"
@@ -170,20 +160,3 @@ def _show_efforts(system: System, efforts: Sequence[Effort], run: RayRun) -> Non
         typer.echo(f"{name} was replaced {number} times")
     for name in run.absent:
         typer.echo(f"{name} did not come back; its part is missing from the result")
-
-
-def _effort_table(system: System, efforts: Sequence[Effort]) -> Table:
-    from rich.table import Table
-
-    table = Table(
-        title=str(system),
-        caption="iterations: passes over all rows; gap: certified, 0.01 is the same as 1 % less for all",
-    )
-    for name in ("engine", "seconds", "to start", "iterations", "messages", "kB", "gap at most"):
-        table.add_column(name, justify="left" if name == "engine" else "right")
-    for effort in efforts:
-        table.add_row(
-            effort.engine, f"{effort.seconds:.3f}", f"{effort.start_seconds:.1f}", f"{effort.iterations:.0f}",
-            str(effort.messages), f"{effort.bytes / 1e3:.0f}", f"{effort.gap:.1e}",
-        )  # fmt: skip
-    return table

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 from typer import Argument, Option
 
-from bilinq.commands.shared import Database, Json, print_structs
+from bilinq.commands.shared import Database, Json, on_store, print_structs
 from bilinq.errors import BadInput, Unavailable
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from bilinq.client import Client
-    from bilinq.live.store import Transaction
-    from bilinq.live.wire.messages import KeyInfo
+    from bilinq.live.store import Store, Transaction
+    from bilinq.live.wire.messages import CreatedKey
 
 T = TypeVar("T")
 
@@ -59,11 +57,7 @@ def create(
         database, url, key,
         lambda tx: create_key(tx, LOCAL, new, time.time()), lambda client: client.create_key(new),
     )  # fmt: skip
-    if json:
-        print_structs(made)
-        return
-    typer.echo(made.key)
-    typer.echo(f"scopes {', '.join(made.info.scopes)}; store the key now, it is not shown again", err=True)
+    _show_new(made, f"scopes {', '.join(made.info.scopes)}", json)
 
 
 @app.command("list")
@@ -75,19 +69,17 @@ def list_keys(database: Database = None, url: Url = None, key: Key = None, json:
     if json:
         print_structs(found)
         return
-    from bilinq.commands.tables import show
+    from bilinq.commands.tables import show_rows
 
-    show(_table(found))
+    rows = (
+        (one.prefix, one.name, one.namespace, " ".join(one.scopes), *map(_day, (one.created, one.expires, one.revoked)))
+        for one in found
+    )
+    show_rows(("prefix", "name", "namespace", "scopes", "created", "expires", "revoked"), rows, left=7)
 
 
 @app.command()
-def revoke(
-    prefix: Prefix,
-    database: Database = None,
-    url: Url = None,
-    key: Key = None,
-    json: Json = False,
-) -> None:
+def revoke(prefix: Prefix, database: Database = None, url: Url = None, key: Key = None, json: Json = False) -> None:
     """Revoke a key at once and for good."""
     import time
 
@@ -128,13 +120,15 @@ def rotate(
         lambda tx: rotate_key(tx, LOCAL, prefix, seconds, time.time()),
         lambda client: client.rotate_key(prefix, seconds),
     )  # fmt: skip
+    _show_new(made, f"it replaces {prefix}, which expires in {grace:g} hours", json)
+
+
+def _show_new(made: CreatedKey, about: str, json: bool) -> None:
     if json:
         print_structs(made)
         return
     typer.echo(made.key)
-    typer.echo(
-        f"it replaces {prefix}, which expires in {grace:g} hours; store the key now, it is not shown again", err=True
-    )
+    typer.echo(f"{about}; store the key now, it is not shown again", err=True)
 
 
 def _run(
@@ -146,46 +140,26 @@ def _run(
     *,
     writes: bool = True,
 ) -> T:
-    """Return the result of the operation in the database, or with `url` of the call to the service."""
-    if url is None:
-        return _in_database(database, locally, writes)
-    if database is not None:
-        raise BadInput("--database and --url exclude each other; use one of them")
-    from bilinq.client import Client
+    """Return the result of the operation in the database, or with `url` of the call to the service.
 
-    with Client(url, key=key) as client:
-        return remotely(client)
+    An operation that writes needs a database that nobody uses.
+    """
+    if url is not None:
+        if database is not None:
+            raise BadInput("--database and --url exclude each other; use one of them")
+        from bilinq.client import Client
 
+        with Client(url, key=key) as client:
+            return remotely(client)
 
-def _in_database(database: str | None, operation: Callable[[Transaction], T], writes: bool) -> T:
-    """Return the result of the operation in a transaction of its own; one that writes needs a database that nobody uses."""
-    import asyncio
-
-    from bilinq.live.settings import load
-    from bilinq.live.store import open_store
-
-    async def work() -> T:
-        store = open_store(load(options={"database": database}).database, lead=writes)
-        try:
-            await store.start(wait=False)
-            return await (store.write(operation) if writes else store.read(operation))
-        finally:
-            await store.stop()
+    async def work(store: Store) -> T:
+        await store.start(wait=False)
+        return await (store.write(locally) if writes else store.read(locally))
 
     try:
-        return asyncio.run(work())
+        return on_store(database, work, lead=writes)
     except Unavailable as error:
         raise BadInput(f"{error}; if a service is running, use it: --url http://HOST:PORT --key ADMIN-KEY") from None
-
-
-def _table(found: list[KeyInfo]) -> Table:
-    from rich.table import Table
-
-    table = Table("prefix", "name", "namespace", "scopes", "created", "expires", "revoked")
-    for info in found:
-        times = map(_day, (info.created, info.expires, info.revoked))
-        table.add_row(info.prefix, info.name, info.namespace, " ".join(info.scopes), *times)
-    return table
 
 
 def _day(seconds: float | None) -> str:

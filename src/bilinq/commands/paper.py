@@ -1,40 +1,27 @@
 """`bilinq paper`: redraw the paper and judge its claims."""
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
-from bilinq.commands.shared import INTERRUPTED, Json, print_json
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from bilinq.lab.claims import Claim
+from bilinq.commands.shared import INTERRUPTED, Address, Engine, Json, Workers, print_json
 
 
 def paper(
-    figure: Annotated[list[str] | None, typer.Argument(help="Names of figures; default: all.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder for report, figures, data and finished runs.")] = Path("out/paper"),
+    figure: Annotated[list[str] | None, Argument(help="Names of figures; default: all.")] = None,
+    out: Annotated[Path, Option(help="Folder for report, figures, data and finished runs.")] = Path("out/paper"),
     preset: Annotated[
-        str, typer.Option(help="Settings that the figures show: published (the authors' code), paper or calibrated.")
+        str, Option(help="Settings that the figures show: published (the authors' code), paper or calibrated.")
     ] = "published",
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Finish in a few seconds, with few replications and points.")
-    ] = False,
-    replications: Annotated[
-        int | None, typer.Option(help="Instances behind each mean; default: 100, or 5 with --quick.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed; the same seed gives the same data, byte for byte.")] = 1,
-    workers: Annotated[int | None, typer.Option(help="Processes; default: one for each core.")] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Run everything again, even finished runs.")] = False,
-    engine: Annotated[
-        str, typer.Option(help="Where simulations run: processes, or ray for a Ray cluster.")
-    ] = "processes",
-    address: Annotated[
-        str | None, typer.Option(help="Of the Ray cluster, host:port or auto; default: a private Ray.")
-    ] = None,
+    quick: Annotated[bool, Option("--quick", help="Finish in seconds, with few replications and points.")] = False,
+    replications: Annotated[int | None, Option(help="Instances per mean; default: 100, or 5 with --quick.")] = None,
+    seed: Annotated[int, Option(help="Seed; the same seed gives the same data, byte for byte.")] = 1,
+    workers: Workers = None,
+    fresh: Annotated[bool, Option("--fresh", help="Run everything again, even finished runs.")] = False,
+    engine: Engine = "processes",
+    address: Address = None,
     json: Json = False,
 ) -> None:
     """Redraw the paper's figures and judge its claims in a report."""
@@ -59,14 +46,6 @@ def paper(
         print_json(made.document())
         return
     if made.claims:
-        tables.show(_claims_table(made.claims))
+        rows = [(claim.verdict.value, claim.statement, claim.where) for claim in made.claims]
+        tables.show_rows(("verdict", "claim of the paper", "where"), rows, left=3)
     typer.echo(f"report: {made.out / 'report.html'} ({made.seconds:.0f} s)")
-
-
-def _claims_table(claims: "Sequence[Claim]") -> "Table":
-    from rich.table import Table
-
-    table = Table("verdict", "claim of the paper", "where")
-    for claim in claims:
-        table.add_row(claim.verdict.value, claim.statement, claim.where)
-    return table

@@ -1,18 +1,24 @@
 """The screen of `bilinq top`: the state of the service as text and tables."""
 
+import signal
+import sys
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from threading import Lock
 
 import msgspec
+import typer
 from rich import box
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.live import Live
 from rich.style import Style
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
-from bilinq.client.events import Interrupted, ServerEvent
+from bilinq.client.events import Interrupted, ServerEvent, follow
+from bilinq.client.transport import Link
 from bilinq.live.wire.samples import Layout, Leases, RecentLease, Sample, StateView
 
 BLOCKS, DOTS = "▁▂▃▄▅▆▇█", "_.:-=+*#"
@@ -92,8 +98,7 @@ def seconds(value: float | None) -> str:
     return f"{value:.1f} s" if value < 60.0 else f"{value / 60:.1f} min"
 
 
-KEPT = 240
-"""Number of samples to keep: as many as a wide terminal has columns."""
+KEPT = 240  # number of samples to keep: as many as a wide terminal has columns
 
 
 class View:
@@ -119,27 +124,22 @@ class View:
     def update(self, event: ServerEvent | Interrupted) -> None:
         """Apply an event; events of unknown kinds are ignored."""
         with self.lock:
-            if isinstance(event, Interrupted):
-                self.problem = event.why
-            else:
-                self.problem = None
+            self.problem = event.why if isinstance(event, Interrupted) else None
+            if isinstance(event, ServerEvent):
                 self._update(event)
 
     def _update(self, event: ServerEvent) -> None:
         if event.event == "layout":
-            self._update_layout(msgspec.json.decode(event.data, type=Layout))
+            before, self.layout = self.layout, msgspec.json.decode(event.data, type=Layout)
+            if before is None or _classes(before) != _classes(self.layout):
+                self.samples.clear()
+                self.state = None
         elif event.event == "moment":
             self.samples.append(msgspec.json.decode(event.data, type=Sample))
         elif event.event == "state":
             self.state = msgspec.json.decode(event.data, type=StateView)
         elif event.event == "leases":
             self.leases = msgspec.json.decode(event.data, type=Leases).leases
-
-    def _update_layout(self, layout: Layout) -> None:
-        before, self.layout = self.layout, layout
-        if before is None or _classes(before) != _classes(layout):
-            self.samples.clear()
-            self.state = None
 
     def over_time(self, name: str, row: int) -> list[float]:
         """Return a figure of a class over time, oldest first."""
@@ -156,10 +156,8 @@ def _classes(layout: Layout) -> tuple[Sequence[str], Sequence[str]]:
     return layout.job_classes, layout.server_classes
 
 
-WIDE = 110
-"""Columns of a terminal from which tables are side by side."""
-OTHERS = 14
-"""Lines of the screen that are not for the tables of queues and leases."""
+WIDE = 110  # columns of a terminal from which tables are side by side
+OTHERS = 14  # lines of the screen that are not for the tables of queues and leases
 
 
 class Picture:
@@ -169,7 +167,6 @@ class Picture:
         self.view, self.whole = view, whole
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Draw."""
         with self.view.lock:
             parts = self._parts(options.max_width, options.height or console.height, options.ascii_only)
         yield from parts
@@ -185,9 +182,7 @@ class Picture:
                 servers(layout, now, plain), learnt(view, layout, width, rows // 2), leases(view, rows // 3),
             ]  # fmt: skip
         half = width // 2 - 1
-        both = Table.grid(padding=(0, 1), expand=True)
-        both.add_column(ratio=1)
-        both.add_column(ratio=1)
+        both = Table.grid(Column(ratio=1), Column(ratio=1), padding=(0, 1), expand=True)
         both.add_row(
             Group(queues(view, layout, now, half, rows, plain), servers(layout, now, plain)),
             Group(summary(view, now, half, plain), learnt(view, layout, half, rows // 2), leases(view, rows // 2)),
@@ -223,16 +218,11 @@ def summary(view: View, now: Sample, width: int, plain: bool) -> Table:
     table.columns[3].justify = "left"
     target = view.layout.target_wait if view.layout is not None else None
     room = min(max(width - 52, 5), 20)
-    waits = (
-        ("wait, median", now.wait_p50),
-        ("wait, 90 %", now.wait_p90),
-        ("wait, 99 %", now.wait_p99),
-    )
-    for name, wait in waits:
+    for name, wait in (("median", now.wait_p50), ("90 %", now.wait_p90), ("99 %", now.wait_p99)):
         part = None if wait is None or not target else wait / target
         style = "" if part is None else "green" if part <= 1.0 else "yellow" if part <= 2.0 else "red"
         shown = "" if part is None else bar(part / 2.0, room, plain=plain)
-        table.add_row(name, Text(seconds(wait), style), seconds(target), Text(shown, style))
+        table.add_row(f"wait, {name}", Text(seconds(wait), style), seconds(target), Text(shown, style))
     part = None if now.earned is None or not now.best else now.earned / now.best
     shown = "" if part is None else f"{bar(part, room, plain=plain)} {100 * part:.0f} %"
     table.add_row("reward per second", short(now.earned), short(now.best), Text(shown, "cyan"))
@@ -303,8 +293,33 @@ def leases(view: View, rows: int) -> Table:
 
 
 def _with_rest(table: Table, *rest: int) -> RenderableType:
-    """Return a table with a line that counts what is not shown."""
     kinds = ("job classes", "server classes")
-    left: Iterable[str] = (f"{many} more {kind}" for many, kind in zip(rest, kinds, strict=False) if many > 0)
-    line = " and ".join(left)
+    line = " and ".join(f"{many} more {kind}" for many, kind in zip(rest, kinds, strict=False) if many > 0)
     return Group(table, Text(f"({line})", "dim")) if line else table
+
+
+def _load(link: Link) -> View:
+    view = View(link.url)
+    for event in follow(link, KEPT, seconds=0.0):
+        view.update(event)
+    return view
+
+
+def print_once(link: Link, console: Console, *, json: bool) -> None:
+    """Print the current state as plain text, or the layout and the newest sample as JSON."""
+    view = _load(link)
+    if json:
+        typer.echo(msgspec.json.encode({"layout": view.layout, "moment": view.now}).decode())
+    else:
+        plain = Console(no_color=True, force_terminal=False, width=max(console.width, 80))
+        plain.print(Picture(view, whole=True))
+
+
+def watch(link: Link, console: Console) -> None:
+    """Redraw the screen until Ctrl-C."""
+    view = _load(link)  # errors of address or key are shown before the screen is cleared
+    view.samples.clear()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that Rich restores the screen
+    with suppress(KeyboardInterrupt), Live(Picture(view), console=console, screen=True, refresh_per_second=2):
+        for event in follow(link, KEPT):
+            view.update(event)

@@ -18,18 +18,13 @@ from bilinq.live.settings import SETTINGS
 if TYPE_CHECKING:
     from bilinq.live.settings import ServiceSettings, SettingField
 
-OPPOSITE = {"work_conserving": "may-idle"}
-"""Options that switch a setting off and are not called --no-SETTING."""
+OPPOSITE = {"work_conserving": "may-idle"}  # options that switch a setting off and are not called --no-SETTING
 
 
 def serve(
     config: Annotated[Path | None, Option(help="TOML file with settings and classes.")] = None,
-    demo: Annotated[
-        bool, Option("--demo", help="Simulate jobs and workers to watch the service; on this computer only.")
-    ] = False,
-    fleet: Annotated[
-        str | None, Option(help="Fleet of the demo: gpus, paper, or trace for Google's. [default: gpus]")
-    ] = None,
+    demo: Annotated[bool, Option("--demo", help="Simulate jobs and workers, on this computer only.")] = False,
+    fleet: Annotated[str | None, Option(help="Demo fleet: gpus, paper, or trace for Google's. [default: gpus]")] = None,
     baseline: Annotated[
         bool | None,
         Option("--baseline/--no-baseline", help="In the demo, also run first come, first served as a baseline."),
@@ -49,7 +44,12 @@ def serve(
         _take_renamed(given, old, value)
     baseline = given.pop("baseline")
     if demo:
-        _run_demo(fleet or "gpus", given | {"config": config}, baseline=bool(baseline))
+        from bilinq.demo.demo import run_demo
+
+        for package in ("httpx", "uvloop"):
+            if find_spec(package) is None:  # otherwise only the log of the demo's processes would show it
+                raise ModuleNotFoundError(name=package)
+        run_demo(fleet or "gpus", given | {"config": config}, typer.echo, baseline=bool(baseline))
         return
     if fleet is not None or baseline is not None:
         raise BadInput("--fleet and --baseline are options of --demo; add --demo")
@@ -93,15 +93,6 @@ def _help(setting: SettingField) -> str:
 
 _config, *_others, _ = signature(serve, eval_str=True).parameters.values()
 serve.__signature__ = Signature([_config, *_setting_options(), *_others])  # type: ignore[attr-defined]
-
-
-def _run_demo(fleet: str, options: dict[str, Any], *, baseline: bool) -> None:
-    from bilinq.demo.demo import run_demo
-
-    for package in ("httpx", "uvloop"):
-        if find_spec(package) is None:  # otherwise only the log of the demo's processes would show it
-            raise ModuleNotFoundError(name=package)
-    run_demo(fleet, options, typer.echo, baseline=baseline)
 
 
 def _run(settings: ServiceSettings) -> None:

@@ -1,23 +1,32 @@
 """What several commands share: options, exit codes, input and output, and the names of optional packages."""
 
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from typer import Option
 
 from bilinq.errors import BadInput, BilinqError
 
-INTERRUPTED = 130
-"""Exit code after Ctrl-C, the same as in shells."""
+if TYPE_CHECKING:
+    from bilinq.live.store import Store
+
+T = TypeVar("T")
+INTERRUPTED = 130  # exit code after Ctrl-C, the same as in shells
 
 Json = Annotated[bool, Option("--json", help="Print JSON instead of text.")]
 Database = Annotated[
-    str | None,
-    Option(help="sqlite:///FILE or postgresql://... [default: BILINQ_DATABASE, or sqlite:///bilinq.db]"),
+    str | None, Option(help="sqlite:///FILE or postgresql://... [default: BILINQ_DATABASE, or sqlite:///bilinq.db]")
 ]
 Url = Annotated[str | None, Option(help="Address of the service. [default: BILINQ_URL, or http://127.0.0.1:8000]")]
+
+Workers = Annotated[int | None, Option(help="Number of processes. [default: one per core]")]
+Engine = Annotated[str, Option(help="processes, or ray for a Ray cluster.")]
+Address = Annotated[
+    str | None, Option(help="Address of a Ray cluster, host:port or auto. [default: start Ray on this machine]")
+]
 
 EXTRAS = {
     "httpx": "live", "httptools": "live", "uvicorn": "live", "uvloop": "live", "psycopg": "postgres",
@@ -69,3 +78,20 @@ def print_structs(value: Any) -> None:
     import msgspec
 
     typer.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+
+
+def on_store(database: str | None, work: "Callable[[Store], Awaitable[T]]", *, lead: bool = False) -> T:
+    """Return the result of `work` on a database of the live service, which is closed afterwards."""
+    import asyncio
+
+    from bilinq.live.settings import load
+    from bilinq.live.store import open_store
+
+    async def run() -> T:
+        store = open_store(load(options={"database": database}).database, lead=lead)
+        try:
+            return await work(store)
+        finally:
+            await store.stop()
+
+    return asyncio.run(run())

@@ -18,10 +18,8 @@ if TYPE_CHECKING:
 
 def simulate(
     problem: Annotated[Path | None, Option(help="Problem file, JSON or TOML. [default: a random problem]")] = None,
-    job_classes: Annotated[int | None, Option(help="Number of job classes of a random problem. [default: 10]")] = None,
-    server_classes: Annotated[
-        int | None, Option(help="Number of server classes of a random problem. [default: 2]")
-    ] = None,
+    job_classes: Annotated[int | None, Option(help="Job classes of a random problem. [default: 10]")] = None,
+    server_classes: Annotated[int | None, Option(help="Server classes of a random problem. [default: 2]")] = None,
     dimension: Annotated[
         str | None, Option(help="Length of feature vectors, or of job and of server features: 2 or 2,3.")
     ] = None,
@@ -39,8 +37,7 @@ def simulate(
         str, Option(help="sabr, ugda-ol, known-rewards, max-weight, greedy, random, first-come or static-split.")
     ] = "sabr",
     option: Annotated[
-        list[str] | None,
-        Option("--set", metavar="KEY=VALUE", help="Option of the policy, such as V=58; repeatable."),
+        list[str] | None, Option("--set", metavar="KEY=VALUE", help="Option of the policy, such as V=58; repeatable.")
     ] = None,
     slots: Annotated[int, Option(help="Number of slots.")] = 500,
     replications: Annotated[int, Option(help="Number of independent runs.")] = 10,
@@ -71,14 +68,8 @@ def simulate(
     problems = setting.problems(seed, range(count("replications", replications)))
     with tables.Bar("slots") as bar:
         runs = simulation.simulate(
-            problems,
-            chosen,
-            slots=slots,
-            replications=replications,
-            seed=seed,
-            arrivals=setting.arrivals(),
-            progress=bar,
-        )
+            problems, chosen, slots=slots, replications=replications, seed=seed, arrivals=setting.arrivals(), progress=bar
+        )  # fmt: skip
     about = {"policy": policy, "options": options, "problem": given, "slots": runs.slots}
     _show(runs, about | {"replications": replications, "seed": seed}, json)
     if not runs.complete:

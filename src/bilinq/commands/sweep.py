@@ -9,27 +9,23 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
-from bilinq.commands.shared import INTERRUPTED, Json, print_json
+from bilinq.commands.shared import INTERRUPTED, Address, Engine, Json, Workers, print_json
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from bilinq.experiments.sweep import Result
 
-SHOWN = ("regret", "queue", "holding_cost", "wait")
-"""The measures in the table of a sweep."""
+SHOWN = ("regret", "queue", "holding_cost", "wait")  # the measures in the table of a sweep
 
 
 def sweep(
     file: Annotated[Path, Argument(help="A sweep in TOML; see docs/howto-sweep.md.")],
     out: Annotated[Path | None, Option(help="Folder for the results. [default: out/NAME-OF-FILE]")] = None,
-    workers: Annotated[int | None, Option(help="Number of processes. [default: one per core]")] = None,
+    workers: Workers = None,
     fresh: Annotated[bool, Option("--fresh", help="Run finished cells again.")] = False,
-    engine: Annotated[str, Option(help="processes, or ray for a Ray cluster.")] = "processes",
-    address: Annotated[
-        str | None,
-        Option(help="Address of the Ray cluster, host:port or auto. [default: start Ray on this machine]"),
-    ] = None,
+    engine: Engine = "processes",
+    address: Address = None,
     json: Json = False,
 ) -> None:
     """Run every cell of a parameter grid on all cores.
@@ -54,7 +50,6 @@ def sweep(
 
 
 def _table(title: str, results: Sequence[Result]) -> Table:
-    """Return cells (rows) with what the grid varies and what they measured."""
     from rich.table import Table
 
     first = results[0].cell

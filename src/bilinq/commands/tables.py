@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from types import TracebackType
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
@@ -15,8 +14,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     from bilinq.simulation import Interval
 
-PATIENCE = 2.0
-"""Seconds after which a progress bar appears."""
+PATIENCE = 2.0  # seconds after which a progress bar appears
 
 MEASURES = {
     "regret": "regret at the end",
@@ -51,10 +49,21 @@ def show(table: Table) -> None:
     """Print a table on standard output; in a file or a pipe it is as wide as it needs to be."""
     console = Console()
     if not console.is_terminal:
-        console.width = max(
-            console.width, Measurement.get(console, console.options.update(width=10_000), table).maximum
-        )
+        wanted = Measurement.get(console, console.options.update(width=10_000), table).maximum
+        console.width = max(console.width, wanted)
     console.print(table)
+
+
+def show_rows(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], title: str = "", *, caption: str = "", left: int = 1
+) -> None:
+    """Print a table whose first `left` columns are aligned to the left, and the others to the right."""
+    table = Table(title=title or None, caption=caption or None)
+    for place, name in enumerate(columns):
+        table.add_column(name, justify="left" if place < left else "right")
+    for row in rows:
+        table.add_row(*row)
+    show(table)
 
 
 class Bar:
@@ -71,7 +80,6 @@ class Bar:
         self._began = time.monotonic()
 
     def __call__(self, done: int, total: int) -> None:
-        """Show the progress."""
         if self._bar is None:
             if not self._console.is_terminal or time.monotonic() - self._began < self._patience:
                 return
@@ -84,8 +92,6 @@ class Bar:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.stop()

@@ -11,8 +11,6 @@ from typer import Argument, Option
 from bilinq.commands.shared import Json
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from bilinq.traces import Digest
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -69,58 +67,44 @@ def show(
 
 
 def _show(digest: Digest, json: bool) -> None:
-    if json:
-        from bilinq.traces.digest_file import text
+    from bilinq.commands import tables
+    from bilinq.traces.digest import text
 
+    if json:
         typer.echo(text(digest), nl=False)
         return
-    from bilinq.commands.tables import show as show_table
+    _show_jobs(digest)
+    _show_rewards(digest)
+    entries = [(entry.what, f"{entry.count:,}") for entry in digest.left_out]
+    tables.show_rows(("what", "count"), entries or [("nothing", "0")], "Left out")
 
-    for table in (_jobs(digest), _rewards(digest), _left_out(digest)):
-        show_table(table)
 
-
-def _jobs(digest: Digest) -> Table:
-    """Return job classes with their requests."""
-    from rich.table import Table
+def _show_jobs(digest: Digest) -> None:
+    from bilinq.commands import tables
 
     title = f"Collections queued in the first {digest.until:g} s, their units counted by {digest.units}"
-    table = Table(title=title, caption=f"{digest.source}; {digest.licence}")
-    for name in ("job class", "collections", "units", "cpus", "memory"):
-        table.add_column(name, justify="right")
-    for i, kind in enumerate(digest.job_classes):
-        table.add_row(str(i + 1), str(kind.collections), str(kind.units), f"{kind.cpus:.5f}", f"{kind.memory:.5f}")
-    return table
+    rows = (
+        (str(i), str(kind.collections), str(kind.units), f"{kind.cpus:.5f}", f"{kind.memory:.5f}")
+        for i, kind in enumerate(digest.job_classes, 1)
+    )
+    columns = ("job class", "collections", "units", "cpus", "memory")
+    tables.show_rows(columns, rows, title, caption=f"{digest.source}; {digest.licence}", left=0)
 
 
-def _rewards(digest: Digest) -> Table:
-    """Return mean 1/CPI of machine classes (rows) and job classes (columns)."""
-    from rich.table import Table
+def _show_rewards(digest: Digest) -> None:
+    """Print mean 1/CPI of machine classes (rows) and job classes (columns)."""
+    from bilinq.commands import tables
 
     caption = ""
     if digest.pairs:
         shares = [digest.bilinear_fit(unseen=unseen).explained for unseen in ("left out", "zero")]
         caption = f"a bilinear fit explains {shares[0]:.3f} of the variance of the pairs seen, "
         caption += f"{shares[1]:.3f} of all with zero for the others"
-    table = Table(title="Mean 1/CPI of the pairs seen (observations)", caption=caption)
-    for name in ("cpus", "memory", "machines", *(f"job class {i + 1}" for i in range(len(digest.job_classes)))):
-        table.add_column(name, justify="right")
     cells = {(pair.job_class, pair.machine_class): f"{pair.mean:.3f} ({pair.count})" for pair in digest.pairs}
-    for j, kind in enumerate(digest.machine_classes):
-        seen = [cells.get((i, j), "·") for i in range(len(digest.job_classes))]
-        table.add_row(f"{kind.cpus:.3f}", f"{kind.memory:.3f}", str(kind.machines), *seen)
-    return table
-
-
-def _left_out(digest: Digest) -> Table:
-    """Return the data that the digest omits, with counts."""
-    from rich.table import Table
-
-    table = Table(title="Left out")
-    table.add_column("what")
-    table.add_column("count", justify="right")
-    for entry in digest.left_out:
-        table.add_row(entry.what, f"{entry.count:,}")
-    if not digest.left_out:
-        table.add_row("nothing", "0")
-    return table
+    numbers = range(len(digest.job_classes))
+    rows = (
+        (f"{kind.cpus:.3f}", f"{kind.memory:.3f}", str(kind.machines), *(cells.get((i, j), "·") for i in numbers))
+        for j, kind in enumerate(digest.machine_classes)
+    )
+    columns = ("cpus", "memory", "machines", *(f"job class {i + 1}" for i in numbers))
+    tables.show_rows(columns, rows, "Mean 1/CPI of the pairs seen (observations)", caption=caption, left=0)

@@ -5,27 +5,15 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bilinq.demo.processes import (
-    SIGNALS,
-    Child,
-    Children,
-    Failed,
-    LoadTask,
-    Opened,
-    Ready,
-    ServeTask,
-    Target,
-    WorkTask,
-)  # fmt: skip
+from bilinq.demo.processes import SIGNALS, Children, Failed, LoadTask, Opened, Ready, ServeTask, Target, WorkTask
 from bilinq.errors import BadInput, BilinqError
 
-FLEETS = ("gpus", "paper", "trace")
-"""Names of the fleets; here, so that this module does not import NumPy."""
+FLEETS = ("gpus", "paper", "trace")  # names of the fleets; here, so that this module does not import NumPy
 HOST = "127.0.0.1"
 PORT = 8000
 FIXED = ("config", "advertise", "reward_low", "reward_high", "baseline_url", "baseline_key")
@@ -60,13 +48,7 @@ def database_of(fleet: str, url: str | None) -> Path:
 
 
 def beside(file: Path, end: str) -> Path:
-    """Return the path of another file of the same demo.
-
-    Examples
-    --------
-    >>> beside(Path("demo-gpus.db"), "-baseline.db").name
-    'demo-gpus-baseline.db'
-    """
+    """Return the path of another file of the same demo, such as demo-gpus-baseline.db for demo-gpus.db."""
     return file.with_name(file.name.removesuffix(".db") + end)
 
 
@@ -91,23 +73,14 @@ def free_port() -> int:
 
 
 T = TypeVar("T", Opened, Ready)
-PROCESSES = 2
-"""Processes that run the workers of a fleet, each those of several server classes."""
-LEAVE, STOP = 2.0, 3.0
-"""Seconds for workers to finish their jobs, and for services to save what they have learnt."""
+PROCESSES = 2  # processes that run the workers of a fleet, each those of several server classes
+LEAVE, STOP = 2.0, 3.0  # seconds for workers to finish their jobs, and for services to save what they have learnt
 
 
 class Deployment:
     """A service with its workers; all processes start at the same time, since each takes a while to get ready.
 
-    Attributes
-    ----------
-    service : Child
-    workers : list of Child
-    opened : Opened
-        Fleet and keys, after `open`.
-    url : str
-        Address of the service, after `begin`.
+    `opened`, the fleet and keys, is set by `open`, and `url`, the address of the service, by `begin`.
     """
 
     opened: Opened
@@ -133,7 +106,6 @@ class Deployment:
         return Target(self.url, self.opened.submit)
 
     def _receive(self, kind: type[T]) -> T:
-        """Return the next message of the service, or raise if it failed."""
         message = self.service.receive(Opened | Ready | Failed)
         if isinstance(message, Failed):
             raise BadInput(message.error)
@@ -142,27 +114,17 @@ class Deployment:
         return message
 
 
-PATIENCE = 10.0
-"""Seconds after which a message explains why the start takes so long."""
-POLL_EVERY = 0.2
-"""Seconds between checks whether all processes run."""
+PATIENCE = 10.0  # seconds after which a message explains why the start takes so long
+POLL_EVERY = 0.2  # seconds between checks whether all processes run
 
 WATCH = "Watch the queues settle and the reward approach the best possible reward. Press Ctrl-C to stop."
 SLOW = "Still starting: the first start compiles the kernels, which takes about two minutes."
 
 
 def run_demo(fleet: str, options: Mapping[str, Any], show: Callable[[str], None], *, baseline: bool = False) -> None:
-    """Run the demo until Ctrl-C or SIGTERM.
+    """Run the demo until Ctrl-C or SIGTERM, with `options` of `bilinq serve`, and `show` lines to the user.
 
-    Parameters
-    ----------
-    fleet : "gpus", "paper" or "trace"
-    options : mapping
-        Options of `bilinq serve`; None means not given.
-    show : callable
-        Prints a line for the user.
-    baseline : bool
-        Whether to run a second service that gets the same jobs and serves them first come, first served.
+    With `baseline`, a second service gets the same jobs and serves them first come, first served.
     """
     if fleet not in FLEETS:
         raise BadInput(f"--fleet must be one of {', '.join(FLEETS)}; got {fleet}")
@@ -172,7 +134,7 @@ def run_demo(fleet: str, options: Mapping[str, Any], show: Callable[[str], None]
     log = beside(file, ".log")
     with _until_a_signal(), log.open("ab") as lines, Children(lines) as children:
         try:
-            _Demo(fleet, children, show).run(given, file, baseline)
+            _run(fleet, children, show, given, file, baseline)
         except KeyboardInterrupt:
             show("Stopping.")
             raise
@@ -180,53 +142,46 @@ def run_demo(fleet: str, options: Mapping[str, Any], show: Callable[[str], None]
             raise BilinqError(f"{error}; the log is {log}") from None
 
 
-class _Demo:
-    """A running demo: its processes, and the lines that the user reads."""
+def _run(
+    fleet: str, children: Children, show: Callable[[str], None], options: dict[str, Any], file: Path, baseline: bool
+) -> None:
+    """Start all processes and keep them running."""
+    deployments = [Deployment(children, fleet) for _ in range(1 + baseline)]
+    load = children.start("traffic load", LEAVE)
+    with _patience(show):
+        compared = _open_baseline(deployments[1], options, file) if baseline else {}
+        deployments[0].open(options | compared | {"database": f"{SQLITE}{file}"})
+        load.send(LoadTask(fleet, [one.begin() for one in deployments], options.get("seed")))
+    _introduce(show, *deployments)
+    others = [load, *(worker for one in deployments for worker in one.workers)]
+    while not any(one.service.ended for one in deployments):
+        for child in others:
+            if child.ended:
+                show(f"A process ({child.name}) has ended; starting it again.")
+                child.start_again()
+        time.sleep(POLL_EVERY)
+    raise ChildProcessError("a service of the demo has ended")
 
-    def __init__(self, fleet: str, children: Children, show: Callable[[str], None]) -> None:
-        self._fleet, self._children, self._show = fleet, children, show
 
-    def run(self, options: dict[str, Any], file: Path, baseline: bool) -> None:
-        """Start all processes and keep them running."""
-        deployments = [Deployment(self._children, self._fleet) for _ in range(1 + baseline)]
-        load = self._children.start("traffic load", LEAVE)
-        with self._patience():
-            compared = _open_baseline(deployments[1], options, file) if baseline else {}
-            deployments[0].open(options | compared | {"database": f"{SQLITE}{file}"})
-            load.send(LoadTask(self._fleet, [one.begin() for one in deployments], options.get("seed")))
-        self._introduce(*deployments)
-        workers = [worker for one in deployments for worker in one.workers]
-        self._keep_running([one.service for one in deployments], [load, *workers])
+def _introduce(show: Callable[[str], None], ours: Deployment, baseline: Deployment | None = None) -> None:
+    rewards, servers = ours.opened.rewards, sum(ours.opened.servers.values())
+    before = f"continues with what it learnt from {rewards:,} rewards" if rewards else "has learnt nothing yet"
+    show(f"Fleet: {ours.opened.about}, {servers} servers. The scheduler {before}.")
+    show(f"Dashboard: {ours.url}/#key={ours.opened.admin}")
+    if baseline is not None:
+        show(f"Baseline, first come, first served: {baseline.url}/#key={baseline.opened.admin}")
+    show(WATCH)
 
-    def _introduce(self, ours: Deployment, baseline: Deployment | None = None) -> None:
-        rewards, servers = ours.opened.rewards, sum(ours.opened.servers.values())
-        before = f"continues with what it learnt from {rewards:,} rewards" if rewards else "has learnt nothing yet"
-        self._show(f"Fleet: {ours.opened.about}, {servers} servers. The scheduler {before}.")
-        self._show(f"Dashboard: {ours.url}/#key={ours.opened.admin}")
-        if baseline is not None:
-            self._show(f"Baseline, first come, first served: {baseline.url}/#key={baseline.opened.admin}")
-        self._show(WATCH)
 
-    @contextmanager
-    def _patience(self) -> Iterator[None]:
-        """Explain the delay if the start takes long."""
-        timer = threading.Timer(PATIENCE, self._show, (SLOW,))
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
-
-    def _keep_running(self, services: Sequence[Child], others: Sequence[Child]) -> None:
-        """Start processes again that have ended; raise if a service has ended."""
-        while not any(service.ended for service in services):
-            for child in others:
-                if child.ended:
-                    self._show(f"A process ({child.name}) has ended; starting it again.")
-                    child.start_again()
-            time.sleep(POLL_EVERY)
-        raise ChildProcessError("a service of the demo has ended")
+@contextmanager
+def _patience(show: Callable[[str], None]) -> Iterator[None]:
+    timer = threading.Timer(PATIENCE, show, (SLOW,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _open_baseline(deployment: Deployment, options: dict[str, Any], file: Path) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """The fleets of the demo: their jobs, their servers, and the true reward of each pair."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,24 +12,16 @@ from bilinq.live.settings import ServiceSettings, load
 from bilinq.live.wire.messages import JobClassInfo, ServerClassInfo
 from bilinq.problem import Problem
 
-TARGET_WAIT = 2.0
-"""Seconds that jobs may wait for a good match: long enough to see it, short enough to watch."""
+TARGET_WAIT = 2.0  # seconds that jobs may wait for a good match: long enough to see it, short enough to watch
 
 
 @dataclass(frozen=True)
 class Fleet:
     """Jobs and servers with their true rewards, which the service does not know.
 
-    Attributes
-    ----------
-    name, about : str
-        Name for `--fleet`, and a description.
-    problem : Problem
-        Its traffic is the mean number of busy servers of each job class; its slots have no meaning here.
-    low, high : float
-        Range of rewards in the settings; rewards beyond it are clipped.
-    shortest, longest : float
-        Seconds of a service, uniformly distributed for all jobs and servers.
+    The traffic of `problem` is the mean number of busy servers of each job class; its slots have no meaning here. Rewards
+    are clipped to `low` and `high`, their range in the settings. The seconds of a service are uniformly distributed between
+    `shortest` and `longest`, for all jobs and servers.
     """
 
     name: str

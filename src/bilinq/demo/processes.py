@@ -71,10 +71,8 @@ class Failed(Struct, frozen=True, tag=True):
 
 
 T = TypeVar("T")
-GRACE = 5.0
-"""Seconds for a process to end by itself before it is killed."""
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Signals that end the demo."""
+GRACE = 5.0  # seconds for a process to end by itself before it is killed
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # signals that end the demo
 
 
 def read_task(kind: type[T]) -> T:
@@ -107,8 +105,7 @@ LOCAL = {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
 """Environment that keeps requests to this machine away from a proxy."""
 SOON, TOO_OFTEN = 30.0, 3
 """A process that ends within `SOON` seconds of its start, `TOO_OFTEN` times in a row, is not started again."""
-POLL_EVERY = 0.02
-"""Seconds between checks whether processes have ended."""
+POLL_EVERY = 0.02  # seconds between checks whether processes have ended
 
 
 class Child:

@@ -21,10 +21,8 @@ from bilinq.live.store.class_tables import current_classes
 from bilinq.live.store.job_tables import JobEnd, end_jobs, last_reward, queued_jobs
 from bilinq.live.wire.messages import NewKey, Scope
 
-KEY = "demo: "
-"""Prefix of the names of keys of a demo; each start revokes the keys of the last one."""
-MARK = "demo"
-"""Entry of the database with the fleet of the demo that it belongs to."""
+KEY = "demo: "  # prefix of the names of keys of a demo; each start revokes the keys of the last one
+MARK = "demo"  # entry of the database with the fleet of the demo that it belongs to
 
 
 async def open_database(settings: ServiceSettings, fleet: Fleet) -> Opened:

@@ -17,12 +17,9 @@ from bilinq.live.logs import log_to
 
 log = logging.getLogger("bilinq.demo")
 
-BEHIND = 2.0
-"""Seconds of delay, for example after the computer slept, after which arrivals are not made up for."""
-BATCH = 100
-"""Maximum number of jobs of one request."""
-LEAVE = 1.0
-"""Seconds for a worker to send its last results."""
+BEHIND = 2.0  # seconds of delay, for example after the computer slept, after which arrivals are not made up for
+BATCH = 100  # maximum number of jobs of one request
+LEAVE = 1.0  # seconds for a worker to send its last results
 
 
 class Arrival(NamedTuple):
@@ -82,8 +79,6 @@ def make_workers(task: WorkTask) -> list[Worker]:
 
 
 def _serves(fleet: Fleet, server_class: str) -> Callable[[HeldJob], Coroutine[Any, Any, Done]]:
-    """Return the function that serves jobs on servers of that class."""
-
     async def serve(job: HeldJob) -> Done:
         await asyncio.sleep(job.payload["seconds"])
         return Done(fleet.reward(job.job_class, server_class, job.payload["luck"]))

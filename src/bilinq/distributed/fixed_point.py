@@ -13,21 +13,16 @@ from bilinq.distributed.interior import AIM, AllPairs, SomePairs, polished, resi
 from bilinq.distributed.penalties import Penalty
 from bilinq.errors import NotSolved
 
-TOLERANCE = 1e-9
-"""The largest residual that is returned."""
+TOLERANCE = 1e-9  # the largest residual that is returned
 STEPS = 100
-CLOSE = 1e-6
-"""The residual below which draws of jobs show no difference."""
-LARGE = 300_000
-"""Programs with more pairs than this start with a few pairs of each row."""
-WIDTH, ADDED, ATTEMPTS = 20, 4, 16
-"""The number of pairs of a row at first, how many are added each time, and how often."""
+CLOSE = 1e-6  # the residual below which draws of jobs show no difference
+LARGE = 300_000  # programs with more pairs than this start with a few pairs of each row
+WIDTH, ADDED, ATTEMPTS = 20, 4, 16  # the number of pairs of a row at first, how many are added each time, and how often
 ROUGH, SAMPLE = 1e-4, 500
 """The relative gap that is enough while pairs are missing, and how many job classes prices are guessed from."""
 CHEAPER, SLIGHT = 1e-3, 1e-10
 """The part by which a pair must be cheaper than the chosen ones to count as missing, at first and at the end."""
-USED = 1e-3
-"""Pairs with more than this part of their row stay."""
+USED = 1e-3  # pairs with more than this part of their row stay
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +67,6 @@ def close_rates(a: Array, c: Array, n: Array, penalty: Penalty) -> Array:
 
 
 def _certify(left: Array, most: float, steps: int) -> None:
-    """Raise where a residual (B,) is above `most`."""
     if np.max(left, initial=0.0) > most:
         raise NotSolved(
             f"fixed point not certified: residual {np.max(left):.1e} after {steps} steps; "

@@ -106,8 +106,7 @@ ERROR = (71 / 57600, 0.0, -71 / 16695, 71 / 1920, -17253 / 339200, 22 / 525, -1 
 MIDDLE = (6025192743 / 30085553152, 0.0, 51252292925 / 65400821598, -2691868925 / 45128329728, 187940372067 / 1594534317056,
           -1776094331 / 19743644256, 11237099 / 235043384)  # fmt: skip
 """Twice the weights of Shampine's value at the middle of a step, which shows how good the cubic is there."""
-KINKS = 300
-"""The largest number of delays at which a step is made to end because slopes jump there."""
+KINKS = 300  # the largest number of delays at which a step is made to end because slopes jump there
 
 
 class Stepper:
@@ -142,7 +141,6 @@ class Stepper:
                 step = min(self.longest, length * factor)
 
     def _stuck(self) -> NoReturn:
-        """Raise the reason why no step is short enough: a load at a pole of its price, or too small a tolerance."""
         load = self.y.sum(axis=1)
         if (load >= 0.99 * self.flow.penalty.most(self.flow.n[:, 0, :])).any():
             raise Diverged(f"a load runs into its capacity at time {self.now:.6g}; lower the gain")
@@ -184,7 +182,6 @@ class Stepper:
         return max(error, float(below.max(initial=0.0))), shrink
 
     def _accept(self, end: float, y: Array, slope: Array) -> None:
-        """Move to the end of the step, and record the rates at the wanted times within it."""
         if not y.max(initial=0.0) < EXPLODED * self.scale:
             raise Diverged(f"rates grow beyond {EXPLODED * self.scale:.1g} at time {end:.6g}; lower the gain")
         sums = self.flow.arriving(self.history, end, y)
@@ -236,25 +233,17 @@ class Flow:
         else:
             load, served = acknowledged.sum(axis=1, keepdims=True), answer
         bracket = 1.0 - (self.penalty.price(load, self.n) + self.c) * served / self.a
-        return np.where((y > 0.0) | (bracket > 0.0), self.gain * self._scale(y, acknowledged) * bracket, 0.0)
-
-    def _scale(self, y: Array, acknowledged: Array) -> Array | float:
-        if self.rule == "printed":
-            return 1.0
-        return np.maximum(y if self.rule == "scaled" else acknowledged, self.low)
+        scale = np.maximum(y if self.rule == "scaled" else acknowledged, self.low) if self.rule != "printed" else 1.0
+        return np.where((y > 0.0) | (bracket > 0.0), self.gain * scale * bracket, 0.0)
 
 
 class RateHistory:
-    """Recorded rates (B, I, J), and their sums (B, nodes) as the other nodes receive them, with slopes.
-
-    What is older than `reach` units of time is dropped.
-    """
+    """Rates (B, I, J) of the last `reach` units of time, and their sums (B, nodes) as others receive them, with slopes."""
 
     def __init__(self, y: Array, sums: Array, reach: float) -> None:
         from bilinq.distributed import kernels  # they import the compiler, so they are loaded when first needed
 
-        self._rates_ago, self._slopes_ago, self._sums_ago = kernels.rates_ago, kernels.slopes_ago, kernels.sums_ago
-        self.reach, self.count = reach, 0
+        self._kernels, self.reach, self.count = kernels, reach, 0
         self.times = np.zeros(64)
         self.rates, self.rate_slopes = (np.zeros((64, *y.shape)) for _ in range(2))
         self.sums, self.sum_slopes = (np.zeros((64, *sums.shape)) for _ in range(2))
@@ -277,19 +266,19 @@ class RateHistory:
     def rates_ago(self, now: float, ago: Array, present: Array) -> Array:
         """Return the rates `ago` (B, I, J) before `now`; those of no delay are `present`."""
         out = np.empty_like(present)
-        self._rates_ago(self.times, self.rates, self.rate_slopes, self.count, now, ago, present, out)
+        self._kernels.rates_ago(self.times, self.rates, self.rate_slopes, self.count, now, ago, present, out)
         return out
 
     def slopes_ago(self, now: float, ago: Array, before: bool) -> Array:
         """Return the slopes of the rates `ago` (B, I, J) before `now`, or just `before` that."""
         out = np.empty(ago.shape)
-        self._slopes_ago(self.times, self.rates, self.rate_slopes, self.count, now, ago, before, out)
+        self._kernels.slopes_ago(self.times, self.rates, self.rate_slopes, self.count, now, ago, before, out)
         return out
 
     def sums_ago(self, now: float, ago: Array, present: Array, by_job: bool) -> Array:
         """Return for each pair (B, I, J) the sum of the node that answers it, `ago` before `now`."""
         out = np.empty(ago.shape)
-        self._sums_ago(self.times, self.sums, self.sum_slopes, self.count, now, ago, present, by_job, out)
+        self._kernels.sums_ago(self.times, self.sums, self.sum_slopes, self.count, now, ago, present, by_job, out)
         return out
 
     def in_last_step(self, when: float) -> Array:

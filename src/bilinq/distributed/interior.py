@@ -33,68 +33,47 @@ class AllPairs(Pairs):
     """Every job class with every server class: K = J."""
 
     def loads(self, value: Array) -> Array:
-        """Return plain sums."""
         return np.asarray(value.sum(axis=1))
 
     def spread(self, price: Array) -> Array:
-        """Return `price` with an axis for the rows."""
         return price[:, None, :]
 
     def gram(self, value: Array, scale: Array) -> Array:
-        """Return matrix products."""
         return np.asarray(np.matmul((value * scale[:, :, None]).swapaxes(1, 2), value))
 
     def server(self, i: IntArray, k: IntArray) -> IntArray:
-        """Return k."""
         return k
 
 
 class SomePairs(Pairs):
-    """K server classes for each job class of a batch of one.
-
-    Parameters
-    ----------
-    chosen : (I, K) array
-        Which server classes, different ones in a row.
-    columns : int
-        J, how many there are.
-    """
+    """The `chosen` (I, K) ones of J = `columns` server classes, different ones in a row, for a batch of one."""
 
     def __init__(self, chosen: IntArray, columns: int) -> None:
         self.chosen, self.columns = chosen, columns
 
     def loads(self, value: Array) -> Array:
-        """Return sums by server class."""
         return np.bincount(self.chosen.ravel(), value.ravel(), self.columns)[None].astype(np.float64, copy=False)
 
     def spread(self, price: Array) -> Array:
-        """Return prices by index."""
         return np.asarray(price[:, self.chosen])
 
     def gram(self, value: Array, scale: Array) -> Array:
-        """Return a sparse matrix product as a dense array."""
         from scipy.sparse import csr_array
 
         rows, width = self.chosen.shape
         place = (self.chosen.ravel(), np.arange(0, rows * width + 1, width))
-        left, right = (
-            csr_array((part.ravel(), *place), (rows, self.columns)) for part in (value * scale[:, :, None], value)
-        )
+        size = rows, self.columns
+        left, right = (csr_array((part.ravel(), *place), size) for part in (value * scale[:, :, None], value))
         return np.asarray((left.T @ right).toarray())[None]
 
     def server(self, i: IntArray, k: IntArray) -> IntArray:
-        """Return the chosen ones."""
         return np.asarray(self.chosen[i, k])
 
 
-EXACT = 1e-13
-"""The residual at which rounding errors dominate."""
-AIM = 1e-14
-"""The relative gap at which the search stops: below it, steep penalties only amplify rounding errors."""
-PATIENCE = 3
-"""Steps without a better residual, once the gap is closed, after which the search stops."""
-SAFETY = 0.99
-"""Part of the way to the boundary that one step may go."""
+EXACT = 1e-13  # the residual at which rounding errors dominate
+AIM = 1e-14  # the relative gap at which the search stops: below it, steep penalties only amplify rounding errors
+PATIENCE = 3  # steps without a better residual, once the gap is closed, after which the search stops
+SAFETY = 0.99  # part of the way to the boundary that one step may go
 TINY = 1e-300
 
 
@@ -135,10 +114,7 @@ class Program:
 
 
 def residual(y: Array, a: Array, price: Array, live: BoolArray) -> Array:
-    """Return the largest relative violation of Eq. (34) in each program of a batch, (B,).
-
-    y, live and price, which is p_j(z_j) + c_ij: (B, I, K); a: (B, I).
-    """
+    """Return the largest relative violation of Eq. (34) (B,): y, live, price = p_j(z_j) + c_ij (B, I, K), a (B, I)."""
     served, on = y.sum(axis=2), live.any(axis=2)
     least = np.where(on, price.min(axis=2, where=live, initial=np.inf), 1.0)
     scale = np.maximum(served, TINY)
@@ -200,8 +176,7 @@ def _advance(program: Program, moving: BoolArray, aim: float) -> None:
     mu = np.maximum(gap * np.clip(reached / np.maximum(gap, TINY), 1e-8, 1.0) ** 3, aim)
     dy, dzeta = newton.direction(mu, length**2 * dy * dzeta)
     length = np.where(moving, newton.length(dy, dzeta, SAFETY), 0.0)[:, None, None]
-    program.y = program.y + length * dy
-    program.zeta = program.zeta + length * dzeta
+    program.y, program.zeta = program.y + length * dy, program.zeta + length * dzeta
 
 
 class _Newton:
@@ -233,8 +208,7 @@ class _Newton:
         taken = self.ratio * pairs.spread(raised[:, :, 0])
         rise = self.bend * self.damp * (pulls - taken.sum(axis=2))
         dy = pull - taken - self.ratio * rise[:, :, None]
-        dzeta = np.where(p.live, (wanted - p.zeta * dy) / filled(p.y) - p.zeta, 0.0)
-        return dy, dzeta
+        return dy, np.where(p.live, (wanted - p.zeta * dy) / filled(p.y) - p.zeta, 0.0)
 
     def length(self, dy: Array, dzeta: Array, safety: float) -> Array:
         """Return the multiple of a step, at most one, that keeps all values positive and prices near their tangents."""
@@ -257,8 +231,7 @@ class _Newton:
 TIDY, POLISH, RIDGE = 1e-11, 20, 1e-10
 """A polished answer is accepted if its residual is below TIDY or the search's; POLISH is the number of its steps, and RIDGE
 a part of the diagonal that is added, since ties leave the split of a row open."""
-UNCLEAR = 1e-3
-"""A pair is idle if its share of the row is below this part of its relative slack."""
+UNCLEAR = 1e-3  # a pair is idle if its share of the row is below this part of its relative slack
 DENSE, TIED = 300, 2
 """More than DENSE used pairs are solved for as a sparse system, since they form a forest or nearly so; more than TIED for
 each row and column are tied, and the search's answer is kept."""
@@ -283,7 +256,6 @@ def polished(program: Program, b: int) -> Array:
 
 
 def _residual(p: Program, b: int, y: Array) -> float:
-    """Return the residual of y (I, K) in member b."""
     price = p.penalty.price(p.pairs.loads(y[None]), p.n[[b]])
     return float(residual(y[None], p.a[[b]], p.c[[b]] + p.pairs.spread(price), p.live[[b]])[0])
 

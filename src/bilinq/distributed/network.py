@@ -18,12 +18,9 @@ if TYPE_CHECKING:  # kernels import the compiler, so methods load them when firs
 
 SEED = 1e-6
 """A scaled rule moves a pair at least as fast as if its rate were this part of what the smallest class can use."""
-FULL = 0.9
-"""The largest part of a server class that nodes ask for at the start."""
-EXPLODED = 1e9
-"""Sums of rates beyond this multiple of what a class can use count as divergence."""
-NOTHING = np.empty((1, 1, 1))
-"""Stands for earlier rates where a rule does not need them."""
+FULL = 0.9  # the largest part of a server class that nodes ask for at the start
+EXPLODED = 1e9  # sums of rates beyond this multiple of what a class can use count as divergence
+NOTHING = np.empty((1, 1, 1))  # stands for earlier rates where a rule does not need them
 
 T = TypeVar("T", bound=np.generic)
 
@@ -275,10 +272,7 @@ class Network:
 
 
 class DelayTables(NamedTuple):
-    """Rounds that messages take from computing nodes and back, and their places in the kernels' tables.
-
-    Each is (B or 1, K, L); `alike` is true if all pairs have the same delays.
-    """
+    """Rounds of messages from computing nodes and back, and places in tables (B or 1, K, L); `alike` if all are equal."""
 
     send: IntArray
     hear: IntArray

@@ -1,7 +1,5 @@
 """Penalties: the prices that server classes charge for their load, Eq. (37), in place of a hard capacity."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,13 +11,10 @@ from numpy.typing import ArrayLike
 from bilinq.arrays import Array, positive, require
 from bilinq.errors import BadInput
 
-Curve: TypeAlias = Callable[[Array, Array], ArrayLike]
-"""A function of load and capacity, (..., J) each."""
+Curve: TypeAlias = Callable[[Array, Array], ArrayLike]  # a function of load and capacity, (..., J) each
 
-HUGE = 1e300
-"""The price of an impossible load: finite, so that an idle class can compute with it."""
-FILL = np.linspace(0.02, 0.98, 25)
-"""Loads, in parts of the capacity, at which a penalty is checked before it is used."""
+HUGE = 1e300  # the price of an impossible load: finite, so that an idle class can compute with it
+FILL = np.linspace(0.02, 0.98, 25)  # loads, in parts of the capacity, at which a penalty is checked before it is used
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(64)
 
 
@@ -84,23 +79,18 @@ class Power(Penalty):
         return f"Power(beta={_shown(self.beta)})"
 
     def price(self, z: Array, n: Array) -> Array:
-        """Return (z / n)^beta."""
         return np.asarray((z / n) ** self.beta)
 
     def slope(self, z: Array, n: Array) -> Array:
-        """Return beta / n (z / n)^(beta - 1)."""
         return np.asarray(self.beta / n * (z / n) ** (self.beta - 1.0))
 
     def cost(self, z: Array, n: Array) -> Array:
-        """Return n / (beta + 1) (z / n)^(beta + 1)."""
         return np.asarray(n / (self.beta + 1.0) * (z / n) ** (self.beta + 1.0))
 
     def stiffness(self, cost: Array, spare: float) -> Array:
-        """Return 1 + beta."""
         return np.asarray(np.broadcast_to(1.0 + self.beta, cost.shape))
 
     def stiffness_at(self, price: Array, cost: Array) -> Array:
-        """Return 1 + beta p / (p + c)."""
         return np.asarray(1.0 + self.beta * price / (price + cost))
 
 
@@ -125,12 +115,10 @@ class Bounded(Penalty):
         return f"Bounded(beta={_shown(self.beta)}, ceiling={_shown(self.ceiling)})"
 
     def price(self, z: Array, n: Array) -> Array:
-        """Return ceiling x^beta / (1 + x^beta)."""
         grown = (z / n) ** self.beta
         return np.asarray(self.ceiling * (grown / (1.0 + grown)))
 
     def slope(self, z: Array, n: Array) -> Array:
-        """Return ceiling beta / n x^(beta - 1) / (1 + x^beta)^2."""
         x, beta = z / n, self.beta
         return np.asarray(self.ceiling * beta / n * x ** (beta - 1.0) / (1.0 + x**beta) ** 2)
 
@@ -142,11 +130,9 @@ class Bounded(Penalty):
         return np.asarray(self.ceiling * n * x * (1.0 - hyp2f1(1.0, 1.0 / beta, 1.0 + 1.0 / beta, -(x**beta))))
 
     def stiffness(self, cost: Array, spare: float) -> Array:
-        """Return (ceiling + ceiling beta + c) / (ceiling + c)."""
         return np.asarray(1.0 + self.ceiling * self.beta / (self.ceiling + cost))
 
     def stiffness_at(self, price: Array, cost: Array) -> Array:
-        """Return 1 + beta p (1 - p / ceiling) / (p + c)."""
         return np.asarray(1.0 + self.beta * price / (price + cost) * (1.0 - price / self.ceiling))
 
 
@@ -160,27 +146,22 @@ class Barrier(Penalty):
         return np.where(room > 0.0, z / np.where(room > 0.0, room, 1.0), HUGE)
 
     def slope(self, z: Array, n: Array) -> Array:
-        """Return n / (n - z)^2, and a huge number from n on."""
         room = n - z
         return np.where(room > 0.0, n / np.where(room > 0.0, room, 1.0) ** 2, HUGE)
 
     def cost(self, z: Array, n: Array) -> Array:
-        """Return -n log(1 - z / n) - z, infinite from n on."""
         x = z / n
         return np.where(x < 1.0, -n * np.log1p(-np.minimum(x, 0.999999999999)) - z, np.inf)
 
     def stiffness(self, cost: Array, spare: float) -> Array:
-        """Return 2 / spare."""
         if not 0.0 < spare < 1.0:
             raise BadInput(f"spare must be between zero and one for the barrier; got {spare}")
         return np.full(cost.shape, 2.0 / spare)
 
     def stiffness_at(self, price: Array, cost: Array) -> Array:
-        """Return 1 + p (1 + p) / (p + c)."""
         return np.asarray(1.0 + price / (price + cost) * (1.0 + price))
 
     def most(self, n: Array) -> Array:
-        """Return n."""
         return n
 
 
@@ -211,22 +192,18 @@ class Own(Penalty):
         return "Own(...)"
 
     def price(self, z: Array, n: Array) -> Array:
-        """Return the user's price."""
         return np.asarray(self._price(z, n), dtype=np.float64)
 
     def slope(self, z: Array, n: Array) -> Array:
-        """Return the user's derivative."""
         return np.asarray(self._slope(z, n), dtype=np.float64)
 
     def cost(self, z: Array, n: Array) -> Array:
-        """Return the user's integral, or the price integrated by Gauss's rule."""
         if self._cost is not None:
             return np.asarray(self._cost(z, n), dtype=np.float64)
         parts = [w * self.price(0.5 * (x + 1.0) * z, n) for x, w in zip(NODES, WEIGHTS, strict=True)]
         return np.asarray(0.5 * z * np.sum(parts, axis=0))
 
     def stiffness(self, cost: Array, spare: float) -> Array:
-        """Return infinity: nothing is known in advance."""
         return np.full(cost.shape, np.inf)
 
 
@@ -239,7 +216,6 @@ FAMILIES: dict[str, tuple[Callable[..., Penalty], int]] = {
 
 
 def _shown(value: Array) -> str:
-    """Return one number as text, several as a list."""
     return f"{value:g}" if not value.ndim else str(value.tolist())
 
 
@@ -250,9 +226,7 @@ def checked(penalty: Penalty, n: Array) -> Penalty:
     capacity = np.where(n > 0.0, n, 1.0)
     loads = FILL.reshape(-1, *[1] * n.ndim) * capacity
     try:
-        price, slope = (
-            np.broadcast_to(curve(loads, capacity), loads.shape) for curve in (penalty.price, penalty.slope)
-        )
+        price, slope = (np.broadcast_to(f(loads, capacity), loads.shape) for f in (penalty.price, penalty.slope))
         ahead = np.broadcast_to(penalty.price(loads + 1e-6 * capacity, capacity), loads.shape)
     except ValueError:
         raise BadInput(f"penalty must return one price for each of {n.shape[-1]} server classes") from None

@@ -19,8 +19,7 @@ from bilinq.errors import BadInput, Diverged, UnsafeGain
 
 SWING, KEPT = 0.02, 0.95
 """Rates do not settle if they swing by more than SWING of themselves and by KEPT of what they swung before."""
-WINDOW = 12
-"""Length of the windows in which swings are measured, in units of the longest round trip plus one round."""
+WINDOW = 12  # length of the windows in which swings are measured, in units of the longest round trip plus one round
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,7 +146,6 @@ def _every(record: int | str) -> int:
 
 
 def _record(network: Network, rounds: int, every: int, swings: Swings | None) -> tuple[Array, list[int]]:
-    """Run all rounds; return the rates that are kept, and their rounds."""
     when = [rounds] if not every else [*range(0, rounds, every), rounds]
     kept = np.empty((len(when), *network.system.reward.shape))
     place = 0

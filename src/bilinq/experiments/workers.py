@@ -1,7 +1,5 @@
 """Where the chunks of runs are computed: in this process, in several, or on a Ray cluster, with the same results."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal
@@ -23,8 +21,7 @@ Finished: TypeAlias = Generator[tuple[Task, Result], None, None]
 """Tasks, the arguments of calls, each with what its call returned."""
 
 ENGINES = ("processes", "ray")
-AHEAD = 2
-"""Tasks under way for each core of a Ray cluster: one that runs and one that waits."""
+AHEAD = 2  # tasks under way for each core of a Ray cluster: one that runs and one that waits
 
 _CONTEXT = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
 
@@ -45,7 +42,6 @@ class InProcess(Workers):
     """This process alone."""
 
     def results(self, function: Callable[..., Result], tasks: Sequence[Task]) -> Finished[Task, Result]:
-        """Yield the results in the order of the tasks."""
         for task in tasks:
             yield task, function(*task)
 
@@ -66,27 +62,20 @@ class Processes(Workers):
             yield futures.pop(future), future.result()
 
     def map(self, function: Callable[..., Result], *arguments: Iterable[Any]) -> Iterator[Result]:
-        """Return the results in order, computed in the pool."""
         return self.pool.map(function, *arguments)
 
 
 @dataclass(frozen=True)
 class RayTasks(Workers):
-    """Tasks of a Ray cluster; a call whose process died runs again.
+    """Tasks of a Ray cluster, `most` at a time; a call whose process died runs again.
 
-    Attributes
-    ----------
-    most : int, optional
-        The most calls at a time; the default is as many as the cluster has cores.
-    address : str, optional
-        Of the cluster; the default is a private Ray on this machine.
+    The default for `most` follows from the cluster's cores; the default `address` means a private Ray on this machine.
     """
 
     most: int | None = None
     address: str | None = None
 
     def results(self, function: Callable[..., Result], tasks: Sequence[Task]) -> Finished[Task, Result]:
-        """Yield results as they are finished."""
         if not tasks:
             return
         from bilinq.distributed.on_ray.cluster import joined
@@ -130,7 +119,9 @@ def start_workers(
     ----------
     engine : {"processes", "ray"}
     workers : int, optional
-        Processes; the default is one for each core, and 1 means this process. On Ray, the most chunks at a time.
+        Processes; the default is one for each core, and with 1 everything runs in this process. With more, a script must
+        guard its own start with ``if __name__ == "__main__":``, as for all of `multiprocessing`. On Ray, the most chunks
+        at a time.
     address : str, optional
         Of the Ray cluster, host:port or "auto"; the default is a private Ray on this machine.
     """

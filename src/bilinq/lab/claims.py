@@ -5,10 +5,8 @@ more conditions. Under a condition it holds if the whole 95 % interval of the ef
 if the whole interval is outside, and otherwise it is not supported.
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from enum import Enum
 from typing import Any
@@ -79,6 +77,11 @@ class Finding:
         return self.claimed.judge(self.effect)
 
 
+def judged(found: Mapping[str, Effect], claimed: ClaimedRange) -> tuple[Finding, ...]:
+    """Return a finding for each condition, all with the same claimed range."""
+    return tuple(Finding(condition, effect, claimed) for condition, effect in found.items())
+
+
 @dataclass(frozen=True)
 class Claim:
     """A statement of the paper and its test.
@@ -103,8 +106,8 @@ class Claim:
 
     id: str
     where: str
-    _: KW_ONLY
     statement: str
+    _: KW_ONLY
     test: str
     findings: tuple[Finding, ...]
     note: str = ""

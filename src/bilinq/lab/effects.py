@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from scipy.special import stdtrit
@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from bilinq.arrays import Array, IntArray
     from bilinq.experiments import Record
 
+Runs: TypeAlias = "Sequence[Record]"  # runs of a policy at several V in one setting
+
 MINUS = "\N{MINUS SIGN}"
-GROUPS = 20
-"""Groups of replications that the jackknife leaves out, one at a time."""
+GROUPS = 20  # groups of replications that the jackknife leaves out, one at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +74,8 @@ def ratio(one: Array, other: Array, unit: str = "") -> Effect:
 def estimate(statistic: Callable[[IntArray], float], replications: int, unit: str = "") -> Effect:
     """Return any smooth function of means over replications, with its interval by the grouped jackknife.
 
-    Parameters
-    ----------
-    statistic : callable
-        Called with the numbers of the replications to use, it returns the value. It may use several records: replications
-        with the same number are left out of all of them together, whether they are pairs or independent.
-    replications : int
+    `statistic` gets the numbers of the replications to use. It may use several records: replications with the same number
+    are left out of all of them together, whether they are pairs or independent.
     """
     everyone = np.arange(replications)
     value, groups = statistic(everyone), min(replications, GROUPS)
@@ -125,46 +122,33 @@ def late_growth(record: Record) -> Array:
     return np.asarray((path[:, -1] - path[:, half]) / float(record.slot[-1] - record.slot[half]))
 
 
-def gap_at_equal_queue(policy: Sequence[Record], other: Record, measure: str) -> Effect:
-    """Return a measure of a policy less that of another at the other's time-average queue.
-
-    Parameters
-    ----------
-    policy : sequence of Record
-        Runs at several V, in the setting of `other`.
-    """
+def gap_at_equal_queue(policy: Runs, other: Record, measure: str) -> Effect:
+    """Return a measure of a policy less that of another at the other's time-average queue."""
 
     def statistic(keep: IntArray) -> float:
-        return at_queue(policy, measure, _mean(other, "queue", keep), keep) - _mean(other, measure, keep)
+        return _at_queue(policy, measure, _mean(other, "queue", keep), keep) - _mean(other, measure, keep)
 
     return estimate(statistic, other.replications, measure)
 
 
-def ratio_at_equal_queue(policy: Sequence[Record], other: Record, measure: str, unit: str = "") -> Effect:
-    """Return a measure of a policy, run at several V, over that of another at the other's time-average queue."""
+def ratio_at_equal_queue(policy: Runs, other: Record, measure: str, unit: str = "") -> Effect:
+    """Return a measure of a policy over that of another at the other's time-average queue."""
 
     def statistic(keep: IntArray) -> float:
-        return at_queue(policy, measure, _mean(other, "queue", keep), keep) / _mean(other, measure, keep)
+        return _at_queue(policy, measure, _mean(other, "queue", keep), keep) / _mean(other, measure, keep)
 
     return estimate(statistic, other.replications, unit)
 
 
-def price(policy: Sequence[Record], known: Sequence[Record], queue: float | None = None) -> Effect:
+def price(policy: Runs, known: Runs, queue: float | None = None) -> Effect:
     """Return the price of learning, Eq. (32): regret above that of known rewards at an equal time-average queue.
 
-    Parameters
-    ----------
-    policy, known : sequences of Record
-        Runs at several V, in the same setting.
-    queue : float, optional
-        The queue at which to compare; the default is that of the policy's only run.
+    The default `queue` to compare at is that of the policy's only run.
     """
     return estimate(lambda keep: _price(policy, known, queue, keep), known[0].replications, "regret")
 
 
-def price_gap(
-    one: Sequence[Record], other: Sequence[Record], known: Sequence[Record], queue: float | None = None
-) -> Effect:
+def price_gap(one: Runs, other: Runs, known: Runs, queue: float | None = None) -> Effect:
     """Return the price of one policy less that of the other, both at `queue`, or each at its own."""
 
     def statistic(keep: IntArray) -> float:
@@ -173,9 +157,7 @@ def price_gap(
     return estimate(statistic, known[0].replications, "regret")
 
 
-def learnt(
-    policy: Sequence[Record], blind: Sequence[Record], known: Sequence[Record], queue: float | None = None
-) -> Effect:
+def learnt(policy: Runs, blind: Runs, known: Runs, queue: float | None = None) -> Effect:
     """Return the share of the price of `blind`, which learns nothing, that the policy saves; 1 for known rewards."""
 
     def statistic(keep: IntArray) -> float:
@@ -184,14 +166,14 @@ def learnt(
     return estimate(statistic, known[0].replications, "of the gap")
 
 
-def _price(policy: Sequence[Record], known: Sequence[Record], queue: float | None, keep: IntArray) -> float:
+def _price(policy: Runs, known: Runs, queue: float | None, keep: IntArray) -> float:
     if queue is None:
         (only,) = policy
-        return _mean(only, "regret", keep) - at_queue(known, "regret", _mean(only, "queue", keep), keep)
-    return at_queue(policy, "regret", queue, keep) - at_queue(known, "regret", queue, keep)
+        return _mean(only, "regret", keep) - _at_queue(known, "regret", _mean(only, "queue", keep), keep)
+    return _at_queue(policy, "regret", queue, keep) - _at_queue(known, "regret", queue, keep)
 
 
-def at_queue(records: Sequence[Record], measure: str, queue: float, keep: IntArray) -> float:
+def _at_queue(records: Runs, measure: str, queue: float, keep: IntArray) -> float:
     """Return a mean measure where the mean queue is `queue`, by interpolation between runs at several V."""
     x, y = (np.array([_mean(record, name, keep) for record in records]) for name in ("queue", measure))
     return at_level(queue, x, y)

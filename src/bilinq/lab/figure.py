@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-FULL, QUICK = 100, 5
-"""Default number of replications: of a full report, and of a quick one."""
+FULL, QUICK = 100, 5  # default number of replications: of a full report, and of a quick one
 
 
 @dataclass(frozen=True)
@@ -170,8 +169,7 @@ def _text(cell: Cell) -> str:
     return str(cell)
 
 
-Records: TypeAlias = Mapping[str, Record]
-"""The records of a figure's runs, by the names it gave them."""
+Records: TypeAlias = Mapping[str, Record]  # the records of a figure's runs, by the names it gave them
 
 
 @dataclass(frozen=True)
@@ -186,17 +184,26 @@ class Figure(ABC):
         The heading in the report: a few words.
     where : str
         The figure or section of the paper it belongs to.
+    horizon : (int, int)
+        Slots of its simulations: in a full report, and in a quick one.
     options : ReportOptions
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     where: ClassVar[str]
+    horizon: ClassVar[tuple[int, int]] = (500, 100)
     options: ReportOptions
 
-    @abstractmethod
+    @property
+    def slots(self) -> int:
+        """Slots of the simulations, T."""
+        full, quick = self.horizon
+        return self.options.pick(full, quick=quick)
+
     def runs(self) -> dict[str, PlannedRun]:
-        """Return the simulations that the figure needs, by name; make them with `self.options.run`."""
+        """Return the simulations that the figure needs, by name; make them with `self.options.run`. Default: none."""
+        return {}
 
     @abstractmethod
     def table(self, records: Records) -> Table:

@@ -1,7 +1,5 @@
 """Redraws the paper: runs what is missing, judges the claims, and writes data, figures and the report."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,17 +20,7 @@ from bilinq.lab.report import About, Drawn
 
 @dataclass(frozen=True)
 class Paper:
-    """The result of `redraw`.
-
-    Attributes
-    ----------
-    out : Path
-        The folder with `report.html`, `claims.json`, `data`, `figures` and `runs`.
-    figures : tuple of str
-        Their names.
-    claims : tuple of Claim
-    seconds : float
-    """
+    """The result of `redraw`: names of figures, claims, and `out` with report.html, claims.json, data, figures and runs."""
 
     out: Path
     figures: tuple[str, ...]
@@ -71,15 +59,10 @@ def redraw(
 
     Parameters
     ----------
-    workers : int, optional
-        Processes; the default is one for each core, and with 1 everything runs in this process. With more, a script must
-        guard its own start with ``if __name__ == "__main__":``, as for all of `multiprocessing`.
     progress : callable, optional
         Called with the slots done and in all, where each replication counts.
-    engine : {"processes", "ray"}
-        Where the simulations run: here, or on a Ray cluster. The results are the same, bit for bit.
-    address : str, optional
-        Of the Ray cluster, host:port or "auto"; the default is a private Ray on this machine.
+    engine, workers, address
+        Where the simulations run, see `bilinq.experiments.start_workers`. The results are the same, bit for bit.
 
     Raises
     ------
@@ -95,13 +78,14 @@ def redraw(
         judged: list[Judged] = []
         tables = _judge_each(chosen, wanted, folder / "runs", judged)
         pictures = list(team.map(render, chosen, tables))  # drawn while others are judged
-    drawn = [_drawn(*parts) for parts in zip(chosen, judged, pictures, strict=True)]
+    parts = zip(chosen, judged, pictures, strict=True)
+    drawn = [Drawn(figure, one.table, one.claims, png, svg) for figure, one, (png, svg) in parts]
     spent = {key: seconds for one in judged for key, seconds in one.seconds.items()}
     about = About.of(options, spent, time.perf_counter() - began)
-    claims = tuple(claim for figure in drawn for claim in figure.claims)
+    claims = tuple(claim for one in drawn for claim in one.claims)
     assert len({claim.id for claim in claims}) == len(claims), "two claims share an id"
     _write(folder, drawn, claims, about)
-    return Paper(folder, tuple(figure.name for figure in drawn), claims, time.perf_counter() - began)
+    return Paper(folder, tuple(figure.name for figure in chosen), claims, time.perf_counter() - began)
 
 
 def render(figure: Figure, table: Table) -> tuple[bytes, str]:
@@ -129,28 +113,11 @@ def _judge_each(
         yield judged[-1].table
 
 
-def _drawn(figure: Figure, judged: Judged, files: tuple[bytes, str]) -> Drawn:
-    """Return a figure with its picture, data, caption and claims."""
-    table, (png, svg) = judged.table, files
-    return Drawn(
-        name=figure.name,
-        title=figure.title,
-        where=figure.where,
-        caption=figure.caption(table),
-        csv=table.csv(),
-        png=png,
-        svg=svg,
-        claims=judged.claims,
-    )
-
-
 def _write(folder: Path, drawn: Sequence[Drawn], claims: Sequence[Claim], about: About) -> None:
-    """Write all files except the runs."""
     files: dict[str, str | bytes] = {}
-    for figure in drawn:
-        files[f"data/{figure.name}.csv"] = figure.csv
-        files[f"figures/{figure.name}.png"] = figure.png
-        files[f"figures/{figure.name}.svg"] = figure.svg
+    for one in drawn:
+        name = one.figure.name
+        files |= {f"data/{name}.csv": one.table.csv(), f"figures/{name}.png": one.png, f"figures/{name}.svg": one.svg}
     files["claims.json"] = to_json(about.settings | {"claims": [claim.document() for claim in claims]}, indent=2) + "\n"
     files["report.html"] = report.page(drawn, about)
     try:

@@ -18,6 +18,8 @@ from bilinq import theory
 from bilinq.policies.fair import KnownRewards, Sabr, UgdaOl
 from bilinq.problem import Problem
 
+COSTS = (7 / 4,) * 5 + (1 / 4,) * 5  # holding costs of the paper: the first half of the classes is expensive
+
 Weight: TypeAlias = tuple[float, ...] | None
 Rule: TypeAlias = Callable[[Problem, int, Weight], float]
 """A rule for V: from a problem, the number of slots and the weights."""
@@ -42,16 +44,8 @@ def order(problem: Problem, slots: int, weight: Weight = None) -> float:
 class Preset:
     """The settings of SABR, W-SABR and UGDA-OL.
 
-    Attributes
-    ----------
-    name, text, detail : str
-        The name on the command line, and what it means: in a few words, and exactly.
-    V : callable
-        V(problem, slots, weight).
-    radius : str or None
-        SABR's confidence radius; None is Thompson sampling.
-    learning : str
-        How UGDA-OL keeps its indices.
+    `text` and `detail` say what the name on the command line means: in a few words, and exactly. `radius` is SABR's
+    confidence radius, or None for Thompson sampling; `learning` is how UGDA-OL keeps its indices.
     """
 
     name: str

@@ -1,7 +1,5 @@
 """The report: one HTML page with all figures, claims and measured effects."""
 
-from __future__ import annotations
-
 import math
 import os
 import platform
@@ -12,40 +10,28 @@ from datetime import datetime
 from html import escape
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from string import Template
+from typing import Any, Self
 
 from bilinq.lab import style
 from bilinq.lab.claims import Claim, Finding, Verdict
-from bilinq.lab.figure import ReportOptions
+from bilinq.lab.figure import Figure, ReportOptions, Table
 from bilinq.lab.presets import PRESETS
 
-STYLE = Path(__file__).with_name("report.css")
-WIDTH, HEIGHT, EDGE = 120.0, 16.0, 6.0
-"""Size of the small picture of an interval, and its margin."""
-CLASSES = {
-    Verdict.HOLDS: "holds",
-    Verdict.CONDITIONAL: "conditional",
-    Verdict.UNSUPPORTED: "unsupported",
-    Verdict.CONTRADICTED: "contradicted",
-}
-"""The CSS class of each verdict."""
-SHORT = {verdict: verdict.value.removesuffix(" at these settings") for verdict in Verdict}
-"""The text of a verdict under a single condition."""
-TITLE = "The paper, redrawn"
+PAGE = Template(Path(__file__).with_name("report.html").read_text("utf-8"))
+QUICK = "<p class=quick>A quick report with few replications: intervals are wide, and many claims remain undecided.</p>"
+WIDTH, HEIGHT, EDGE = 120.0, 16.0, 6.0  # size of the small picture of an interval, and its margin
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """A figure ready for the report: texts, data, pictures and the claims that it tests."""
+    """A figure ready for the report: its data, the claims that it tests, and its pictures."""
 
-    name: str
-    title: str
-    where: str
-    caption: str
-    csv: str
+    figure: Figure
+    table: Table
+    claims: tuple[Claim, ...]
     png: bytes
     svg: str
-    claims: tuple[Claim, ...]
 
 
 @dataclass(frozen=True)
@@ -56,7 +42,7 @@ class About:
     facts: dict[str, str]
 
     @classmethod
-    def of(cls, options: ReportOptions, spent: Mapping[str, float], seconds: float) -> About:
+    def of(cls, options: ReportOptions, spent: Mapping[str, float], seconds: float) -> Self:
         """Return the description of a report, given the computing time of each run."""
         settings = {
             "preset": options.preset, "replications": options.count, "quick": options.quick, "seed": options.seed,
@@ -78,34 +64,23 @@ class About:
 
 def page(drawn: Sequence[Drawn], about: About) -> str:
     """Return the whole page."""
-    claims = [claim for figure in drawn for claim in figure.claims]
+    claims = [claim for one in drawn for claim in one.claims]
+    links = {"claims": "Claims"} if claims else {}
+    links |= {f"figure-{one.figure.name}": one.figure.title for one in drawn} | {"about": "What was run"}
     sections = [_claims(claims)] if claims else []
-    sections += [_figure(figure) for figure in drawn]
-    body = "\n".join([_header(claims, about), _contents(drawn), "<main>", *sections, _about(about), "</main>"])
-    head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
-    head += f"<title>{TITLE}</title><style>{STYLE.read_text('utf-8')}</style>"
-    return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n</body></html>\n'
+    return PAGE.substitute(
+        style=Path(__file__).with_name("report.css").read_text("utf-8"),
+        quick=QUICK if about.settings["quick"] else "",
+        tally=_tally(claims) if claims else "",
+        links="".join(f'<a href="#{place}">{escape(text)}</a>' for place, text in links.items()),
+        sections="\n".join([*sections, *map(_figure, drawn), _about(about)]),
+    )
 
 
-def _header(claims: Sequence[Claim], about: About) -> str:
+def _tally(claims: Sequence[Claim]) -> str:
     counts = Counter(claim.verdict for claim in claims)
     chips = "".join(f"<li><b>{counts[verdict]}</b> {_chip(verdict)}</li>" for verdict in Verdict if counts[verdict])
-    tally = f'<p>Of {len(claims)} claims:</p><ul class="tally">{chips}</ul>' if claims else ""
-    quick = (
-        "<p class=quick>A quick report with few replications: intervals are wide, and many claims remain undecided.</p>"
-    )
-    return (
-        f"<header><p class=kicker>bilinq lab</p><h1>{TITLE}</h1>"
-        "<p class=lead>Kim and Vojnović, <cite>Learning to Schedule in Parallel-Server Queues with Stochastic Bilinear "
-        "Rewards</cite>: every figure from fresh simulations, every claim judged from their numbers.</p>"
-        f"{quick if about.settings['quick'] else ''}{tally}</header>"
-    )
-
-
-def _contents(drawn: Sequence[Drawn]) -> str:
-    links = [("claims", "Claims")] if any(figure.claims for figure in drawn) else []
-    links += [(f"figure-{figure.name}", figure.title) for figure in drawn] + [("about", "What was run")]
-    return "<nav>" + "".join(f'<a href="#{place}">{escape(text)}</a>' for place, text in links) + "</nav>"
+    return f'<p>Of {len(claims)} claims:</p><ul class="tally">{chips}</ul>'
 
 
 def _claims(claims: Sequence[Claim]) -> str:
@@ -113,7 +88,9 @@ def _claims(claims: Sequence[Claim]) -> str:
     number = sum(len(claim.findings) for claim in claims)
     rows = "".join(
         f'<tr data-claim="{claim.id}"><td><a href="#claim-{claim.id}">{escape(claim.statement)}</a></td>'
-        f"<td class=where>{escape(claim.where)}</td><td>{_share(claim)}</td><td>{_chip(claim.verdict)}</td></tr>"
+        f"<td class=where>{escape(claim.where)}</td>"
+        f"<td>{sum(finding.verdict is Verdict.HOLDS for finding in claim.findings)} of {len(claim.findings)} hold</td>"
+        f"<td>{_chip(claim.verdict)}</td></tr>"
         for claim in claims
     )
     return (
@@ -124,11 +101,6 @@ def _claims(claims: Sequence[Claim]) -> str:
         "<table class=glance><thead><tr><th>Claim</th><th>In the paper</th><th>Conditions</th><th>Verdict</th></tr></thead>"
         f'<tbody>{rows}</tbody></table><p class=files><a href="claims.json">claims.json</a></p></section>'
     )
-
-
-def _share(claim: Claim) -> str:
-    held = sum(finding.verdict is Verdict.HOLDS for finding in claim.findings)
-    return f"{held} of {len(claim.findings)} hold"
 
 
 def _claim(claim: Claim) -> str:
@@ -147,7 +119,7 @@ def _finding(finding: Finding) -> str:
     return (
         f'<tr class="finding"><td>{escape(finding.condition)}</td><td><b>{escape(str(finding.effect))}</b> '
         f"<span class=unit>{escape(detail)}</span></td><td>{whisker(finding)}</td>"
-        f"<td>{_chip(finding.verdict, SHORT[finding.verdict])}</td></tr>"
+        f"<td>{_chip(finding.verdict, finding.verdict.value.removesuffix(' at these settings'))}</td></tr>"
     )
 
 
@@ -174,12 +146,13 @@ def whisker(finding: Finding) -> str:
 
 
 def _chip(verdict: Verdict, text: str = "") -> str:
-    return f'<span class="chip {CLASSES[verdict]}">{escape(text or verdict.value)}</span>'
+    return f'<span class="chip {verdict.name.lower()}">{escape(text or verdict.value)}</span>'
 
 
-def _figure(figure: Drawn) -> str:
-    drawing = style.inline(figure.svg, figure.name, escape(figure.title, quote=True))
-    claims = "".join(map(_claim, figure.claims))
+def _figure(drawn: Drawn) -> str:
+    figure = drawn.figure
+    drawing = style.inline(drawn.svg, figure.name, escape(figure.title, quote=True))
+    claims = "".join(map(_claim, drawn.claims))
     files = " ".join(
         f'<a href="{folder}/{figure.name}.{kind}">{kind.upper()}</a>'
         for folder, kind in (("data", "csv"), ("figures", "png"), ("figures", "svg"))
@@ -187,7 +160,7 @@ def _figure(figure: Drawn) -> str:
     return (
         f'<section id="figure-{figure.name}"><h2>{escape(figure.title)}</h2>'
         f"<p class=where>In the paper: {escape(figure.where)}</p>"
-        f'<figure><div class="picture">{drawing}</div><figcaption>{escape(figure.caption)} '
+        f'<figure><div class="picture">{drawing}</div><figcaption>{escape(figure.caption(drawn.table))} '
         f"<span class=files>{files}</span></figcaption></figure><table class=details>{claims}</table></section>"
     )
 

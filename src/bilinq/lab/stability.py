@@ -1,7 +1,5 @@
 """The figure of `bilinq distributed`: where small deviations grow, how rates settle, and the cost of a wrong gain."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bilinq.distributed import System, boundary, growth_rate, iterate
-from bilinq.distributed.survey import measured_growth, settling_rounds
+from bilinq.distributed.stability import measured_growth, settling_rounds
 from bilinq.distributed.system import Nodes, Rule
 from bilinq.errors import UnsafeGain
 from bilinq.lab import style
@@ -27,7 +25,6 @@ WRONG = np.geomspace(0.02, 1.6, 22)
 class Growth:
     """Growth per round of several systems (systems, points), computed and measured."""
 
-    at: np.ndarray
     computed: np.ndarray
     measured: np.ndarray
 
@@ -41,7 +38,7 @@ def mapped(systems: Sequence[System], rule: Rule, nodes: Nodes) -> Growth:
             gain = system.safe_gain(part, "discrete")
             computed[k, m] = unit * growth_rate(system, gain, nodes=nodes, rule=rule, time="discrete")
             measured[k, m] = unit * measured_growth(system, gain, nodes=nodes, rule=rule)
-    return Growth(MAPPED, computed, measured)
+    return Growth(computed, measured)
 
 
 def draw(systems: Sequence[System], *, nodes: Nodes = "job", rounds: int = 4000) -> Figure:
@@ -56,12 +53,11 @@ def draw(systems: Sequence[System], *, nodes: Nodes = "job", rounds: int = 4000)
 
 
 def _map(axes: Axes, systems: Sequence[System], nodes: Nodes) -> None:
-    """Draw growth over gain times delay, as a fraction of what the theorem for rounds allows."""
     for rule, colour in RULES:
         growth = mapped(systems, rule, nodes)
         for k in range(len(systems)):
-            axes.plot(growth.at, growth.computed[k], color=colour, lw=1.0, alpha=0.6)
-        axes.plot(growth.at, growth.measured.T, ls="", marker="o", ms=2.6, color=colour)
+            axes.plot(MAPPED, growth.computed[k], color=colour, lw=1.0, alpha=0.6)
+        axes.plot(MAPPED, growth.measured.T, ls="", marker="o", ms=2.6, color=colour)
         axes.plot([], [], color=colour, marker="o", ms=2.6, label=f"{rule} rule")
     axes.axhline(0.0, color=style.INK, lw=1.0)
     axes.axvline(1.0, color=style.GREY, lw=1.0, ls=style.DASHED)
@@ -71,7 +67,6 @@ def _map(axes: Axes, systems: Sequence[System], nodes: Nodes) -> None:
 
 
 def _settling(axes: Axes, system: System, nodes: Nodes, rounds: int) -> None:
-    """Draw the distance to the fixed point round by round."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnsafeGain)
         for part, colour in CURVES:
@@ -86,7 +81,6 @@ def _settling(axes: Axes, system: System, nodes: Nodes, rounds: int) -> None:
 
 
 def _price(axes: Axes, system: System, nodes: Nodes, rounds: int) -> None:
-    """Draw the rounds to 1 % over the gain, and where each rule becomes unstable."""
     for rule, colour in RULES:
         needed = [settling_rounds(system, system.safe_gain(part, "discrete"), nodes=nodes, rule=rule, rounds=rounds)
                   for part in WRONG]  # fmt: skip

@@ -8,11 +8,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import matplotlib as mpl
 import numpy as np
-from matplotlib.axes import Axes
+from matplotlib.axes import Axes as Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
@@ -22,13 +22,14 @@ if TYPE_CHECKING:
     from bilinq.arrays import Array
     from bilinq.lab.figure import Table
 
+Drawing: TypeAlias = Figure  # a figure of Matplotlib; a `Figure` of the lab makes one
+
 BLUE, ORANGE, GREEN = "#0072b2", "#d55e00", "#009e73"
 SKY, AMBER, PINK = "#56b4e9", "#e69f00", "#cc79a7"
 """The palette of Okabe and Ito."""
 INK, GREY, FAINT = "#22262b", "#7b828a", "#dfe3e7"
 """Text and axes; references; grid lines."""
-DASHED = (0, (4, 2))
-"""The line style of references."""
+DASHED = (0, (4, 2))  # the line style of references
 
 SETTINGS: dict[Any, Any] = {
     "font.family": "DejaVu Sans",  # shipped with Matplotlib: the same on every machine
@@ -107,9 +108,8 @@ def legend(figure: Figure, axes: Axes | Sequence[Axes], columns: int | None = No
     for panel in [axes] if isinstance(axes, Axes) else axes:
         for handle, text in zip(*panel.get_legend_handles_labels(), strict=True):
             entries.setdefault(text, handle)
-    figure.legend(
-        list(entries.values()), list(entries), loc="outside upper left", ncols=columns or min(len(entries), 5)
-    )
+    columns = columns or min(len(entries), 5)
+    figure.legend(list(entries.values()), list(entries), loc="outside upper left", ncols=columns)
 
 
 def lines(table: Table, looks: Mapping[str, Look], titles: Mapping[str, str]) -> tuple[Figure, list[Axes]]:

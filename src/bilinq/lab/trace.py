@@ -29,17 +29,14 @@ class Trace(Setting):
     digest: Digest = field(default_factory=Digest.shipped)
 
     def problems(self, seed: int, replications: range) -> list[Problem]:
-        """Return the same problem for each replication."""
         problem = self.digest.problem(features=self.features, unseen=self.unseen, rewards=self.rewards, slot=self.slot)
         return [problem] * len(replications)
 
     def arrivals(self) -> Arrivals:
-        """Return the recorded collections."""
         return self.digest.arrivals(slot=self.slot, unseen=self.unseen)
 
     @property
     def service(self) -> str:
-        """A service takes one unit of a collection."""
         return "units"
 
     @property

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 REFRESH = 512
 """Slots between two inversions from scratch, which also happen at powers of two, while the matrix grows fast. Rank-one
 updates of the inverse accumulate rounding errors; sums of the Gram matrix do not."""
-PRIOR_NOISE = 0.5
-"""Noise scale assumed before there are data, if it is estimated: that of rewards anywhere in [-1, 1]."""
+PRIOR_NOISE = 0.5  # noise scale assumed before there are data, if it is estimated: that of rewards anywhere in [-1, 1]
 BLOCK = 256
 """Slots whose Thompson draws are made at once, from seed and block number only, so that a restored state repeats them."""
 
@@ -79,7 +78,6 @@ class Bilinear(Learner):
     confidence: float = 0.1
 
     def start(self, instances: Instances, horizon: int, rngs: Sequence[np.random.Generator]) -> BilinearState:
-        """Return the state before the first observation."""
         count, p = instances.count, instances.job_features.shape[2] * instances.server_features.shape[2]
         noise = self._first_noise(instances)
         servers = instances.servers.sum(axis=1)
@@ -105,22 +103,17 @@ class Bilinear(Learner):
         return out
 
     def learn(self, state: BilinearState, outcome: Outcome) -> BilinearState:
-        """Return the state after a slot's observations, with a new radius or a new sample."""
         from bilinq.learning.kernels import observe
 
-        total, squares = outcome.total, outcome.squares
-        if self.radius == "published":
-            total = np.clip(total, 0.0, outcome.count)
+        total = np.clip(outcome.total, 0.0, outcome.count) if self.radius == "published" else outcome.total
         gram, inverse, moment = state.gram.copy(), state.inverse.copy(), state.moment.copy()
         log_det, seen, square = state.log_det.copy(), state.seen.copy(), state.square.copy()
-        observe(state.job_features, state.server_features, outcome.count, total, squares, gram, inverse, moment,
+        observe(state.job_features, state.server_features, outcome.count, total, outcome.squares, gram, inverse, moment,
                 log_det, seen, square)  # fmt: skip
         if (state.slot + 1) % REFRESH == 0 or not (state.slot + 1) & state.slot:
             inverse, log_det = _from_scratch(gram, state.ridge)
-        return self._explore(
-            state._replace(
-                slot=state.slot + 1, gram=gram, inverse=inverse, moment=moment,
-                                     log_det=log_det, seen=seen, square=square))  # fmt: skip
+        return self._explore(state._replace(slot=state.slot + 1, gram=gram, inverse=inverse, moment=moment,
+                                            log_det=log_det, seen=seen, square=square))  # fmt: skip
 
     def width(self, state: BilinearState) -> Array:
         """Return the standard error R ||z_ij|| of each pair's estimate (R, I, J)."""
@@ -130,7 +123,6 @@ class Bilinear(Learner):
         return np.asarray(state.noise[:, None, None] * np.sqrt(variance))
 
     def beliefs(self, state: BilinearState) -> tuple[Array, Array] | None:
-        """Return the estimated rewards (R, I, J) and their standard errors."""
         u, v = state.job_features, state.server_features
         theta = state.estimate.reshape(len(u), u.shape[2], v.shape[2])
         return np.einsum("ria,rab,rjb->rij", u, theta, v), self.width(state)
@@ -141,12 +133,9 @@ class Bilinear(Learner):
         if (u.shape[2], v.shape[2]) != (state.job_features.shape[2], state.server_features.shape[2]):
             raise BadInput(f"features must have lengths {state.job_features.shape[2]} and {state.server_features.shape[2]}"
                            f" as before; got {u.shape[2]} and {v.shape[2]}")  # fmt: skip
-        return self._explore(
-            state._replace(
-                job_features=u, server_features=v, servers=instances.servers.sum(axis=1), radius=np.zeros(len(u)),
-                normals=_normals(state.seeds, state.slot // BLOCK, state.moment.shape[1]),
-            )
-        )  # fmt: skip
+        normals = _normals(state.seeds, state.slot // BLOCK, state.moment.shape[1])
+        return self._explore(state._replace(job_features=u, server_features=v, servers=instances.servers.sum(axis=1),
+                                            radius=np.zeros(len(u)), normals=normals))  # fmt: skip
 
     def check(self, state: BilinearState) -> None:
         """Raise `BadState` unless all is finite, the Gram matrix is positive definite, and `inverse` is its inverse."""

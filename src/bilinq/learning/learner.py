@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from bilinq.arrays import Array, BoolArray, IntArray
     from bilinq.problem.instances import Instances
 
-State = Any
-"""What a learner has learnt: a value that only the learner reads."""
+State = Any  # what a learner has learnt: a value that only the learner reads
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,15 +89,12 @@ class PerPair(Learner):
     """An upper confidence index for each class pair on its own, Eq. (18)."""
 
     def start(self, instances: Instances, horizon: int, rngs: Sequence[np.random.Generator]) -> Counts:
-        """Return empty counters for all pairs."""
         return Counts(np.zeros(instances.mean_reward.shape), np.zeros(instances.mean_reward.shape))
 
     def index(self, state: Counts) -> Array:
-        """Return the indices (R, I, J)."""
         return _indices(state, own=False, low=-1.0)
 
     def learn(self, state: Counts, outcome: Outcome) -> Counts:
-        """Return the counters after a slot."""
         return _add(state, outcome)
 
 
@@ -112,25 +108,21 @@ class PerJob(Learner):
     published: bool = False
 
     def start(self, instances: Instances, horizon: int, rngs: Sequence[np.random.Generator]) -> Counts:
-        """Return counters without any job."""
         empty = np.zeros((instances.count, 0, instances.servers.shape[1]))
         return Counts(empty, empty)
 
     def index(self, state: Counts) -> Array:
-        """Return the indices (R, jobs, J) of the jobs seen so far."""
         return _indices(state, own=self.published, low=0.0 if self.published else -1.0)
 
     def learn(self, state: Counts, outcome: Outcome) -> Counts:
-        """Return the counters after a slot."""
         return _add(self.grown(state, outcome.count.shape[1]), outcome)
 
     def grown(self, state: Counts, rows: int) -> Counts:
-        """Return the state with room for `rows` jobs."""
         missing = rows - state.count.shape[1]
         if missing <= 0:
             return state
         pad = ((0, 0), (0, missing), (0, 0))
-        return replace(state, count=np.pad(state.count, pad), total=np.pad(state.total, pad))
+        return Counts(np.pad(state.count, pad), np.pad(state.total, pad))
 
 
 @dataclass(frozen=True)
@@ -138,23 +130,18 @@ class Known(Learner):
     """The true mean rewards, clipped to [-1, 1], for policies that need not learn."""
 
     def start(self, instances: Instances, horizon: int, rngs: Sequence[np.random.Generator]) -> Array:
-        """Return the mean rewards (R, I, J)."""
         return np.clip(instances.mean_reward, -1.0, 1.0)
 
     def index(self, state: Array) -> Array:
-        """Return the mean rewards."""
         return state
 
     def learn(self, state: Array, outcome: Outcome) -> Array:
-        """Return the same state: there is nothing to learn."""
         return state
 
     def adapt(self, state: Array, instances: Instances) -> Array:
-        """Return the rewards of the new classes."""
         return np.clip(instances.mean_reward, -1.0, 1.0)
 
     def beliefs(self, state: Array) -> tuple[Array, Array] | None:
-        """Return the rewards with standard errors of zero."""
         return state, np.zeros_like(state)
 
 

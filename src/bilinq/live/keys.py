@@ -15,10 +15,8 @@ from bilinq.live.store.admin_tables import KeyRow, add_audit, add_key, all_keys,
 from bilinq.live.wire.messages import CreatedKey, KeyInfo, NewKey
 from bilinq.live.wire.queries import convert
 
-SCOPES = ("submit", "work", "read", "admin")
-"""What a key can grant; `admin` includes all of them."""
-PREFIX = 8
-"""Characters of a key that name it in lists, logs and the audit log."""
+SCOPES = ("submit", "work", "read", "admin")  # what a key can grant; `admin` includes all of them
+PREFIX = 8  # characters of a key that name it in lists, logs and the audit log
 DAY = 86_400.0
 
 _LETTERS = "abcdefghijkmnpqrstuvwxyz23456789"  # without those that are easily confused

@@ -13,8 +13,7 @@ from typing import Any, Literal, TextIO
 
 Format = Literal["text", "json"]
 
-REQUEST: ContextVar[str | None] = ContextVar("request", default=None)
-"""The id of the request that is being answered."""
+REQUEST: ContextVar[str | None] = ContextVar("request", default=None)  # the id of the request that is being answered
 
 _UNQUOTED = re.compile(r"[^\s\"=\\]+")
 _STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "color_message"}
@@ -29,7 +28,6 @@ class TextLine(logging.Formatter):
     """Formats a record as one line of pairs; those of `extra` follow, and the trace of an exception is last."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
         return " ".join(f"{name}={_quoted(value)}" for name, value in _pairs(record, self).items())
 
 
@@ -37,7 +35,6 @@ class JsonLine(logging.Formatter):
     """Formats a record as a JSON object on one line, with the same names."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
         return json.dumps(_pairs(record, self), default=str)
 
 

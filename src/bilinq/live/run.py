@@ -18,10 +18,8 @@ from bilinq.live.watch.watcher import Watcher
 
 log = logging.getLogger("bilinq.live")
 
-DRAIN_EVERY = 0.1
-"""Seconds after which calls that wait for work are ended again while the service stops."""
-SWITCH = 0.0005
-"""Seconds after which Python switches threads; the writer needs the interpreter after every statement."""
+DRAIN_EVERY = 0.1  # seconds after which calls that wait for work are ended again while the service stops
+SWITCH = 0.0005  # seconds after which Python switches threads; the writer needs the interpreter after every statement
 
 
 async def run(settings: ServiceSettings, ready: Callable[[str], None]) -> None:
@@ -45,7 +43,8 @@ async def run(settings: ServiceSettings, ready: Callable[[str], None]) -> None:
                 await store.read(lambda tx: tx.rows("SELECT 1"))
             await service.start(settings.advertise or reachable(listening))
             watch.start()
-            _freeze_garbage()
+            gc.collect()
+            gc.freeze()  # what is loaded is not collected again, so that collections are short and requests do not wait
             log.info("serving", extra={"address": address(listening), "leads": not service.following})
             _warn_of_missing(service, settings)
             await answers.wait()
@@ -61,7 +60,6 @@ async def run(settings: ServiceSettings, ready: Callable[[str], None]) -> None:
 
 
 def _warn_of_missing(service: Service, settings: ServiceSettings) -> None:
-    """Log that there is no key, or that classes are missing."""
     if not service.ready:
         return
     memory = service.replica.memory
@@ -72,12 +70,6 @@ def _warn_of_missing(service: Service, settings: ServiceSettings) -> None:
         log.warning(
             "job classes or server classes are missing: define them in the file of --config, or through the API"
         )
-
-
-def _freeze_garbage() -> None:
-    """Exclude what is loaded from garbage collection, so that collections are short and requests do not wait."""
-    gc.collect()
-    gc.freeze()
 
 
 def _on_signals(server: Server) -> asyncio.Event:

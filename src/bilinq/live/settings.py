@@ -17,11 +17,9 @@ if TYPE_CHECKING:
     from bilinq.policies import Policy
 
 PREFIX = "BILINQ_"
-TARGET_WAIT = 2.0
-"""Seconds of waiting to aim at where neither `target_wait` nor `V` is given."""
+TARGET_WAIT = 2.0  # seconds of waiting to aim at where neither `target_wait` nor `V` is given
 DEFAULT_POLICY = "sabr"
-STRUCTURED = ("reward", "job_class", "server_class")
-"""Settings of several values, which are tables in a file."""
+STRUCTURED = ("reward", "job_class", "server_class")  # settings of several values, which are tables in a file
 
 Address = Annotated[str, Meta(pattern=r"^https?://[^/?#]+/?$")]
 Bounded = Annotated[float, Meta(ge=-1e9, le=1e9)]
@@ -147,14 +145,9 @@ def load(
 ) -> ServiceSettings:
     """Return settings from a TOML file, the environment and options; later ones take precedence.
 
-    Parameters
-    ----------
-    file : path, optional
-        TOML; default: `BILINQ_CONFIG` of the environment.
-    options : mapping, optional
-        Values by name; those that are None were not given. The range of rewards is `reward_low` and `reward_high`.
-    environment : mapping
-        A setting is `BILINQ_` and its name in capitals; classes are left to the file and the API.
+    The default of `file` is `BILINQ_CONFIG` of the environment, where a setting is `BILINQ_` and its name in capitals;
+    classes are left to the file and the API. Options that are None were not given. The range of rewards is `reward_low`
+    and `reward_high`.
 
     Examples
     --------
@@ -166,7 +159,9 @@ def load(
     layers = [
         {} if file is None else _read(Path(file)),
         _flat((named[key], key, environment[key]) for key in named if key in environment),
-        _flat((name, _option(name), value) for name, value in (options or {}).items() if value is not None),
+        _flat(
+            (key, f"--{key.replace('_', '-')}", value) for key, value in (options or {}).items() if value is not None
+        ),
     ]
     merged: dict[str, Any] = {}
     for layer in layers:
@@ -176,7 +171,6 @@ def load(
 
 
 def _read(file: Path) -> dict[str, Any]:
-    """Return the file's values by name, each checked against its field."""
     try:
         raw = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -247,10 +241,6 @@ def _finite(value: Any) -> bool:
     if isinstance(value, list | tuple):
         return all(map(_finite, value))
     return not isinstance(value, float) or math.isfinite(value)
-
-
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
 
 
 def _shown(value: Any, length: int = 60) -> str:

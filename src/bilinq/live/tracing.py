@@ -24,7 +24,7 @@ CARRIED = (b"traceparent", b"tracestate")
 
 Header = tuple[bytes, bytes]
 
-_tracer: Tracer | None = None
+tracer: Tracer | None = None
 
 
 def start() -> contextlib.ExitStack:
@@ -52,24 +52,24 @@ def start() -> contextlib.ExitStack:
 
 def use(provider: TracerProvider | None) -> None:
     """Record with a tracer provider; with None, stop recording."""
-    global _tracer
-    _tracer = None if provider is None else provider.get_tracer("bilinq", version("bilinq"))
+    global tracer
+    tracer = None if provider is None else provider.get_tracer("bilinq", version("bilinq"))
 
 
 def on() -> bool:
     """Tell whether anything is recorded."""
-    return _tracer is not None
+    return tracer is not None
 
 
 def record(name: str, seconds: float, **attributes: float) -> None:
     """Record a span without a parent that ends now."""
-    if _tracer is None:
+    if tracer is None:
         return
     from opentelemetry.context import Context
 
     end = time.time_ns()
     given = {f"bilinq.{key}": value for key, value in attributes.items()}
-    _tracer.start_span(name, Context(), start_time=end - int(seconds * 1e9), attributes=given).end(end)
+    tracer.start_span(name, Context(), start_time=end - int(seconds * 1e9), attributes=given).end(end)
 
 
 @contextlib.contextmanager
@@ -78,11 +78,11 @@ def request_span(method: str, request: str, headers: Iterable[Header]) -> Iterat
     from opentelemetry.trace import SpanKind
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-    assert _tracer is not None
+    assert tracer is not None
     carried = {name.decode(): value.decode("latin-1") for name, value in headers if name in CARRIED}
     context = TraceContextTextMapPropagator().extract(carried)
     about = {"http.request.method": method, "bilinq.request": request}
-    with _tracer.start_as_current_span(method, context, SpanKind.SERVER, about, record_exception=False) as span:
+    with tracer.start_as_current_span(method, context, SpanKind.SERVER, about, record_exception=False) as span:
         yield span
 
 
@@ -98,7 +98,7 @@ def describe(span: Span, method: str, route: str, status: int) -> None:
 
 def handed_on(headers: list[Header]) -> list[Header]:
     """Return the headers of a request that is forwarded to another process, so that its span is part of this trace."""
-    if _tracer is None:
+    if tracer is None:
         return headers
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 

@@ -31,23 +31,18 @@ class _Ranked(Policy):
     learns, live = True, True
 
     def start(self, instances: Instances, horizon: int, rngs: Sequence[np.random.Generator]) -> RankedState:
-        """Return the bilinear learner's first state."""
         return RankedState(Bilinear().start(instances, horizon, rngs), instances.service_rate)
 
     def learn(self, state: RankedState, outcome: Outcome) -> RankedState:
-        """Return the state after a slot."""
         return state._replace(learnt=Bilinear().learn(state.learnt, outcome))
 
     def adapt(self, state: RankedState, instances: Instances) -> RankedState:
-        """Return the state for other classes; what was learnt stays."""
         return RankedState(Bilinear().adapt(state.learnt, instances), instances.service_rate)
 
     def beliefs(self, state: RankedState) -> tuple[Array, Array] | None:
-        """Return the learner's estimates."""
         return Bilinear().beliefs(state.learnt)
 
     def check(self, state: RankedState) -> None:
-        """Raise `BadState` if the learner's state is not sound."""
         Bilinear().check(state.learnt)
 
 
@@ -68,7 +63,6 @@ class MaxWeight(_Ranked):
         scalar("gamma", self.gamma)
 
     def decide(self, state: RankedState, queue: Array, capacity: Array) -> Array:
-        """Return the allocation by rank of drift plus reward."""
         index = Bilinear().index(state.learnt)
         score = (state.service_rate * queue)[:, :, None] + self.V * (index - self.gamma)
         return _by_rank(np.where(score > 0.0, score, -np.inf), queue, capacity)
@@ -81,7 +75,6 @@ class Greedy(_Ranked):
     assignment: str = "distinct"
 
     def decide(self, state: RankedState, queue: Array, capacity: Array) -> Array:
-        """Return the allocation by rank of the reward index."""
         return _by_rank(Bilinear().index(state.learnt), queue, capacity)
 
 
@@ -93,15 +86,12 @@ class Random(Policy):
     assignment: str = "distinct"
 
     def decide(self, state: Instances, queue: Array, capacity: Array) -> Array:
-        """Return the split in proportion to queues and capacities."""
         return _by_rank(np.zeros((*queue.shape, capacity.shape[1])), queue, capacity)
 
     def learn(self, state: Instances, outcome: Outcome) -> Instances:
-        """Return the same: it learns nothing."""
         return state
 
     def adapt(self, state: Instances, instances: Instances) -> Instances:
-        """Return the new classes."""
         return instances
 
 
@@ -121,7 +111,6 @@ class FirstCome(Policy):
 
     @property
     def rows(self) -> Literal["class", "job"]:
-        """Jobs, since jobs of a class differ by age."""
         return "job"
 
     def start(self, instances: Instances, horizon: int, rngs: Sequence[np.random.Generator]) -> Array:
@@ -138,7 +127,6 @@ class FirstCome(Policy):
         return np.asarray(served[:, :, None] * share[:, None, :])
 
     def learn(self, state: Array, outcome: Outcome) -> Array:
-        """Return the state with the jobs that arrived in this slot and without those that left."""
         if outcome.queue is None:
             raise BadInput("outcome.queue must be the queue that the policy was shown; got None")
         since = _with_rows(state, outcome.queue.shape[1])
@@ -148,7 +136,6 @@ class FirstCome(Policy):
         return np.where(outcome.left, np.inf, since)
 
     def adapt(self, state: Array, instances: Instances) -> Array:
-        """Return the same state: it does not depend on classes."""
         return state
 
 
@@ -159,7 +146,6 @@ class StaticSplit(Policy):
     assignment: str = "distinct"
 
     def start(self, instances: Instances, horizon: int, rngs: Sequence[np.random.Generator]) -> Array:
-        """Return the shares (R, I, J)."""
         return oracle_shares(instances)
 
     def decide(self, state: Array, queue: Array, capacity: Array) -> Array:
@@ -170,7 +156,6 @@ class StaticSplit(Policy):
         return np.asarray(wanted * fits[:, None, :])
 
     def learn(self, state: Array, outcome: Outcome) -> Array:
-        """Return the same: it learns nothing."""
         return state
 
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from bilinq.learning.learner import State as LearnerState
     from bilinq.problem.instances import Instances
 
-
 Memory = Any
 """What an allocator remembers from slot to slot: a value that only the allocator reads; None if there is nothing."""
 
@@ -85,22 +84,15 @@ class Exact(Allocator):
     """The certified solution of Eq. (5), as in the paper's algorithm."""
 
     def share(self, memory: Memory, demand: Demand) -> tuple[Array, Memory]:
-        """Solve the program."""
         queue, V = demand.queue, demand.V
         program = Program(
-            queue=queue,
-            reward=demand.reward,
-            capacity=demand.capacity,
-            V=V,
-            gamma=np.full(len(V), demand.gamma),
-            weight=demand.weight,
-            limit=queue if demand.capped else np.full(queue.shape, np.inf),
-        )
+            queue=queue, reward=demand.reward, capacity=demand.capacity, V=V, gamma=np.full(len(V), demand.gamma),
+            weight=demand.weight, limit=queue if demand.capped else np.full(queue.shape, np.inf),
+        )  # fmt: skip
         return allocate_batch(program).expected, None
 
 
-EXACT = Exact()
-"""The default of fair policies."""
+EXACT = Exact()  # the default of fair policies
 
 
 class FairState(NamedTuple):
@@ -141,24 +133,17 @@ class FairPolicy(Policy):
         """Return the learner that this policy's settings describe."""
 
     def start(self, instances: Instances, horizon: int, rngs: Sequence[np.random.Generator]) -> FairState:
-        """Return the state before the first slot."""
         slots, classes = self.horizon or horizon, instances.mean_reward.shape[1]
         V = np.sqrt(classes * float(slots)) if self.V is None else self.V
-        return FairState(
-            learnt=self.learner().start(instances, slots, rngs),
-            V=np.full(instances.count, V),
-            weight=np.ones(instances.arrival_rate.shape),
-            service_rate=instances.service_rate.mean(axis=1),
-        )
+        learnt, ones = self.learner().start(instances, slots, rngs), np.ones(instances.arrival_rate.shape)
+        return FairState(learnt, np.full(instances.count, V), ones, instances.service_rate.mean(axis=1))
 
     def decide(self, state: FairState, queue: Array, capacity: Array) -> Array:
-        """Return the solution of Eq. (5)."""
         learner = self.learner()
         index = learner.index(learner.grown(state.learnt, queue.shape[1]))
         return EXACT.share(None, self._demand(index, queue, capacity, state.V, np.ones(queue.shape)))[0]
 
     def learn(self, state: FairState, outcome: Outcome) -> FairState:
-        """Return the state after the learner has seen the slot."""
         return state._replace(learnt=self.learner().learn(state.learnt, outcome))
 
     def paced(self, state: FairState, elapsed: float) -> FairState:
@@ -166,15 +151,12 @@ class FairPolicy(Policy):
         return state._replace(V=state.V / elapsed, service_rate=state.service_rate / elapsed)
 
     def beliefs(self, state: FairState) -> tuple[Array, Array] | None:
-        """Return the learner's estimates."""
         return self.learner().beliefs(state.learnt)
 
     def check(self, state: FairState) -> None:
-        """Raise `BadState` if the learner's state is not sound."""
         self.learner().check(state.learnt)
 
     def current_V(self, state: FairState) -> Array:
-        """Return V of the next slot (R,)."""
         return state.V
 
     def _demand(self, index: Array, queue: Array, capacity: Array, V: Array, weight: Array) -> Demand:
@@ -205,7 +187,6 @@ class WeightedFairPolicy(FairPolicy):
             raise BadInput(f"allocation must be an Allocator such as Rounds(5); got {short(self.allocation)}")
 
     def start(self, instances: Instances, horizon: int, rngs: Sequence[np.random.Generator]) -> FairState:
-        """Return the state before the first slot."""
         state = super().start(instances, horizon, rngs)
         return state._replace(weight=self._weights(instances), shared=self.allocation.start(instances, self.gamma))
 
@@ -220,7 +201,6 @@ class WeightedFairPolicy(FairPolicy):
         return y
 
     def learn(self, state: FairState, outcome: Outcome) -> FairState:
-        """Return the state after learner and allocator have seen the slot."""
         after = super().learn(state, outcome)
         if state.shared is None:
             return after
@@ -231,17 +211,11 @@ class WeightedFairPolicy(FairPolicy):
         return after._replace(shared=self._share(state, index, outcome.queue, outcome.capacity)[1])
 
     def adapt(self, state: FairState, instances: Instances) -> FairState:
-        """Return the state for other classes, weights or V; what was learnt stays."""
-        return FairState(
-            learnt=self.learner().adapt(state.learnt, instances),
-            V=state.V if self.V is None else np.full(instances.count, self.V),
-            weight=self._weights(instances),
-            service_rate=instances.service_rate.mean(axis=1),
-            shared=self.allocation.start(instances, self.gamma),
-        )
+        learnt, shared = self.learner().adapt(state.learnt, instances), self.allocation.start(instances, self.gamma)
+        V = state.V if self.V is None else np.full(instances.count, self.V)
+        return FairState(learnt, V, self._weights(instances), instances.service_rate.mean(axis=1), shared)
 
     def current_V(self, state: FairState) -> Array:
-        """Return V of the next slot (R,)."""
         return self._V(state, self.learner().index(state.learnt))
 
     def _share(self, state: FairState, index: Array, queue: Array, capacity: Array) -> tuple[Array, Memory]:
@@ -249,8 +223,7 @@ class WeightedFairPolicy(FairPolicy):
         return self.allocation.share(state.shared, demand)
 
     def _weights(self, instances: Instances) -> Array:
-        """Return the weights (R, I)."""
-        weight = np.ones(instances.arrival_rate.shape[1]) if self.weight is None else positive("weight", self.weight)
+        weight = positive("weight", 1.0 if self.weight is None else self.weight)
         return shaped("weight", weight, instances.arrival_rate.shape).copy()
 
     def _V(self, state: FairState, index: Array) -> Array:
@@ -262,7 +235,6 @@ class WeightedFairPolicy(FairPolicy):
 
 
 def _check_one_of_them(**given: float | None) -> None:
-    """Raise an error if more than one of the settings is given."""
     if sum(value is not None for value in given.values()) > 1:
         *first, last = given
         raise BadInput(f"{', '.join(first)} and {last} exclude each other; give at most one of them")
@@ -330,7 +302,6 @@ class Sabr(WeightedFairPolicy):
         return cls(noise="estimate", assignment="distinct", limit="queue", **settings)
 
     def learner(self) -> Bilinear:
-        """Return the bilinear learner."""
         exploration = self.exploration or ("thompson" if self.radius is None else "ucb")
         return Bilinear(exploration, self.radius or "calibrated", self.noise, self.regularization)
 
@@ -343,7 +314,6 @@ class KnownRewards(WeightedFairPolicy):
     """
 
     def learner(self) -> Known:
-        """Return the learner that knows the rewards."""
         return Known()
 
 
@@ -369,5 +339,4 @@ class UgdaOl(FairPolicy):
         return "class" if self.learning == "class" else "job"
 
     def learner(self) -> PerPair | PerJob:
-        """Return the counting learner."""
         return PerPair() if self.learning == "class" else PerJob(published=self.learning == "published")

@@ -16,10 +16,8 @@ if TYPE_CHECKING:  # loaded when first needed: most schedulers have no nodes
     from bilinq.distributed import Network, Penalty, System
     from bilinq.problem.instances import Instances
 
-STEEP = 8.0
-"""The power of the default penalty: closer to hard capacities than 4, steadier than 16."""
-SPARE = 0.1
-"""The part of a server class that stays idle, as assumed by special gains for the barrier."""
+STEEP = 8.0  # the power of the default penalty: closer to hard capacities than 4, steadier than 16
+SPARE = 0.1  # the part of a server class that stays idle, as assumed by special gains for the barrier
 
 
 class NodesMemory:
@@ -99,25 +97,21 @@ class Rounds(Allocator):
             scalar("gain", self.gain, positive)
         scalar("fraction", self.fraction, positive)
         for name in ("forward", "backward"):
-            delay = non_negative(name, getattr(self, name))
-            require(name, delay, lambda x: x == np.rint(x), "whole rounds")
+            require(name, non_negative(name, getattr(self, name)), lambda x: x == np.rint(x), "whole rounds")
         one_of("nodes", self.nodes, ("job", "server"))
         one_of("rule", self.rule, ("scaled", "delayed", "printed"))
 
     def start(self, instances: Instances, gamma: float) -> NodesMemory:
-        """Return nodes that have no jobs yet."""
         from bilinq.distributed.network import Network
         from bilinq.distributed.system import System
 
-        shape = instances.mean_reward.shape
-        best = np.ones(shape)  # no index is higher, so no pair is stiffer at a load
-        system = System(np.zeros(shape[:2]), best, instances.servers, 1.0, gamma, None, _penalty(self.penalty),
+        best = np.ones(instances.mean_reward.shape)  # no index is higher, so no pair is stiffer at a load
+        system = System(np.zeros(best.shape[:2]), best, instances.servers, 1.0, gamma, None, _penalty(self.penalty),
                         self.forward, self.backward)  # fmt: skip
         tuned = self.gain == "automatic"
         return NodesMemory(Network(system, self._gain(system), tuned=tuned, nodes=self.nodes, rule=self.rule))
 
     def share(self, memory: NodesMemory, demand: Demand) -> tuple[Array, NodesMemory]:
-        """Run the rounds of a slot."""
         return memory.advance(demand, self.k)
 
     def _gain(self, system: System) -> Array:
@@ -149,7 +143,6 @@ class FixedPoint(Allocator):
         _check_penalty(self.penalty)
 
     def share(self, memory: Memory, demand: Demand) -> tuple[Array, Memory]:
-        """Solve the soft program."""
         from bilinq.distributed.fixed_point import close_rates
 
         y = close_rates(demand.a, demand.c, demand.capacity, _penalty(self.penalty))

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from bilinq.learning import Outcome
     from bilinq.problem.instances import Instances
 
-State = Any
-"""What a policy has learnt: a value that only the policy reads."""
+State = Any  # what a policy has learnt: a value that only the policy reads
 
 
 class Policy(ABC):

@@ -5,7 +5,7 @@ To add a policy, write its class, and add one line to `POLICIES`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Any
 
@@ -31,11 +31,7 @@ POLICIES: dict[str, type[Policy]] = {
 }
 """Policies by name."""
 
-ALLOCATORS: dict[str, type[Allocator]] = {
-    "exact": Exact,
-    "rounds": Rounds,
-    "fixed-point": FixedPoint,
-}
+ALLOCATORS: dict[str, type[Allocator]] = {"exact": Exact, "rounds": Rounds, "fixed-point": FixedPoint}
 """Ways to compute an allocation, by name."""
 
 
@@ -48,7 +44,9 @@ def make_policy(kind: str, options: Mapping[str, Any]) -> Policy:
     MaxWeight(V=3.0, gamma=1.0, assignment='distinct')
     """
     family = POLICIES[one_of("policy", kind, tuple(POLICIES))]
-    policy: Policy = _built(family, _with("allocation", make_allocator, options), f"option of policy {kind!r}")
+    if "allocation" in options:
+        options = {**options, "allocation": make_allocator(options["allocation"])}
+    policy: Policy = _built(family, options, f"option of policy {kind!r}")
     return policy
 
 
@@ -66,7 +64,7 @@ def make_allocator(given: Any) -> Allocator:
     if not isinstance(table, Mapping) or "kind" not in table:
         raise BadInput(f"allocation must be a word or a table with the key 'kind'; got {short(given)}")
     family = ALLOCATORS[one_of("allocation", table["kind"], tuple(ALLOCATORS))]
-    options = _with("penalty", make_penalty, {key: value for key, value in table.items() if key != "kind"})
+    options = {key: make_penalty(value) if key == "penalty" else value for key, value in table.items() if key != "kind"}
     allocator: Allocator = _built(family, options, f"option of allocation {table['kind']!r}")
     return allocator
 
@@ -91,11 +89,6 @@ def parse_numbers(name: str, text: str, size: int | None = None) -> list[float]:
     if size is not None and len(numbers) != size:
         raise BadInput(f"{name} must have {size} numbers; got {text!r}")
     return numbers
-
-
-def _with(key: str, make: Callable[[Any], Any], options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return `options` with the value of `key`, if there is one, replaced by what `make` makes of it."""
-    return {**options, key: make(options[key])} if key in options else options
 
 
 def _built(family: type[Any], options: Mapping[str, Any], noun: str) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bilinq.arrays import Array, short
+from bilinq.arrays import short
 from bilinq.errors import BadInput
 from bilinq.problem.problem import Problem
 
@@ -29,10 +29,9 @@ def load(path: str | PathLike[str]) -> Problem:
     values = _read(file, _codec(file)[0])
     try:
         _check_keys(values)
-        problem = Problem(**values)
+        return Problem(**values)
     except BadInput as error:
         raise BadInput(f"{file}: {error}") from None
-    return problem
 
 
 def save(problem: Problem, path: str | PathLike[str]) -> None:
@@ -88,13 +87,11 @@ def _plain(problem: Problem) -> dict[str, Any]:
     """Return numbers and lists by key, without the default features of a table."""
     values = problem.arguments()
     if problem.theta is None:
-        values = {key: value for key, value in values.items() if key not in FEATURES or not _one_hot(value)}
+        for key in FEATURES:
+            if np.array_equal(values[key], np.eye(len(values[key]))):
+                del values[key]
     plain = {key: values[key].tolist() for key in NUMBERS if key in values}
     return plain | {key: list(values[key]) for key in NAMES}
-
-
-def _one_hot(features: Array) -> bool:
-    return np.array_equal(features, np.eye(len(features)))
 
 
 def _json(values: dict[str, Any]) -> str:

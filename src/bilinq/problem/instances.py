@@ -53,25 +53,17 @@ def stack(problems: Sequence[Problem]) -> Instances:
     >>> stack([Problem.synthetic(seed=k) for k in range(3)]).mean_reward.shape
     (3, 10, 2)
     """
-    batch = list(problems)
-    _check(batch)
-    return Instances(**{field.name: _stacked(field.name, batch) for field in fields(Instances)})
-
-
-def _check(batch: Sequence[object]) -> None:
-    if not batch:
-        raise BadInput("problems must contain at least one problem; got none")
+    batch, shapes = list(problems), []
     for k, problem in enumerate(batch):
         if not isinstance(problem, Problem):
             raise BadInput(f"problems must contain Problem objects; got problems[{k}] = {short(problem)}")
-        if _shapes(problem) != _shapes(batch[0]):
-            found = f"problems[0] has {_shapes(batch[0])}, problems[{k}] has {_shapes(problem)}"
+        shapes.append((problem.job_features.shape, problem.server_features.shape))
+        if shapes[k] != shapes[0]:
+            found = f"problems[0] has {shapes[0]}, problems[{k}] has {shapes[k]}"
             raise BadInput(f"problems must agree in job_features and server_features shapes; got {found}")
-
-
-def _shapes(problem: object) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    assert isinstance(problem, Problem)
-    return problem.job_features.shape, problem.server_features.shape
+    if not batch:
+        raise BadInput("problems must contain at least one problem; got none")
+    return Instances(**{field.name: _stacked(field.name, batch) for field in fields(Instances)})
 
 
 def _stacked(name: str, batch: list[Problem]) -> Array:

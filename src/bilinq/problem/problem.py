@@ -1,7 +1,5 @@
 """The problem: job and server classes, their features, rates, rewards, capacities and costs."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -81,8 +79,7 @@ class Problem:
         job_names: Sequence[str] | None = None,
         server_names: Sequence[str] | None = None,
     ) -> None:
-        lam = rules.vector("arrival_rate", non_negative("arrival_rate", arrival_rate))
-        n = rules.capacity(servers)
+        lam, n = rules.vector("arrival_rate", non_negative("arrival_rate", arrival_rate)), rules.capacity(servers)
         mu = rules.service(service_rate, lam.size)
         if theta is not None and (job_features is None or server_features is None):
             raise BadInput(f"theta needs {'job' if job_features is None else 'server'}_features; got None")
@@ -103,18 +100,10 @@ class Problem:
 
     @classmethod
     def synthetic(
-        cls,
-        *,
-        job_classes: int = 10,
-        server_classes: int = 2,
-        dimension: int | tuple[int, int] = 2,
-        servers: int | Sequence[int] = 4,
-        traffic: float = 1.0,
-        service_rate: ArrayLike = 1.0,
-        noise: ArrayLike = 0.1,
-        holding_cost: ArrayLike = 1.0,
-        seed: int | np.random.Generator = 0,
-    ) -> Self:
+        cls, *, job_classes: int = 10, server_classes: int = 2, dimension: int | tuple[int, int] = 2,
+        servers: int | Sequence[int] = 4, traffic: float = 1.0, service_rate: ArrayLike = 1.0, noise: ArrayLike = 0.1,
+        holding_cost: ArrayLike = 1.0, seed: int | np.random.Generator = 0,
+    ) -> Self:  # fmt: skip
         """Draw a random bilinear problem; the defaults are the paper's synthetic experiment.
 
         Entries of features and parameters are uniform on [0, 1]; then every feature vector is scaled to norm one and
@@ -137,18 +126,14 @@ class Problem:
         u, v, theta = rng.random((n_jobs, d1)), rng.random((n_servers, d2)), rng.random((d1, d2))
         share = scalar("traffic", traffic, non_negative) / n_jobs
         return cls(
-            arrival_rate=share * rules.service(service_rate, n_jobs),
-            servers=rules.split(servers, n_servers),
+            arrival_rate=share * rules.service(service_rate, n_jobs), servers=rules.split(servers, n_servers),
             job_features=u / np.linalg.norm(u, axis=1, keepdims=True),
             server_features=v / np.linalg.norm(v, axis=1, keepdims=True),
-            theta=theta / np.linalg.norm(theta),
-            service_rate=service_rate,
-            noise=noise,
-            holding_cost=holding_cost,
-        )
+            theta=theta / np.linalg.norm(theta), service_rate=service_rate, noise=noise, holding_cost=holding_cost,
+        )  # fmt: skip
 
     @classmethod
-    def load(cls, path: str | PathLike[str]) -> Problem:
+    def load(cls, path: str | PathLike[str]) -> "Problem":
         """Read a problem from a `.json` or `.toml` file whose keys are the constructor's arguments."""
         from bilinq.problem import files
 
@@ -196,7 +181,7 @@ class Problem:
         del values["theta" if self.theta is None else "mean_reward"]
         return values
 
-    def replace(self, **changes: Any) -> Problem:
+    def replace(self, **changes: Any) -> "Problem":
         """Return a new, checked problem with some constructor arguments changed.
 
         A new `theta` replaces a `mean_reward` table and vice versa; features stay as they are.
@@ -207,14 +192,13 @@ class Problem:
                 raise BadInput(f"replace takes only {', '.join(known)}; got {name!r}")
         values = self.arguments()
         if "theta" in changes or "mean_reward" in changes:
-            values.pop("theta", None)
-            values.pop("mean_reward", None)
+            values |= {"theta": None, "mean_reward": None}
         return Problem(**(values | changes))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Problem):
             return NotImplemented
-        return all(_same(getattr(self, field.name), getattr(other, field.name)) for field in fields(self))
+        return all(np.array_equal(getattr(self, field.name), getattr(other, field.name)) for field in fields(self))
 
     def __hash__(self) -> int:
         return hash((self.job_names, self.server_names, tuple(self.arrival_rate.tolist())))
@@ -234,9 +218,3 @@ def _locked(array: Array | None) -> Array | None:
     copy = np.array(array, dtype=np.float64, order="C")
     copy.setflags(write=False)
     return copy
-
-
-def _same(one: object, other: object) -> bool:
-    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
-        return np.array_equal(one, other)
-    return type(one) is type(other) and one == other

@@ -37,8 +37,7 @@ def capacity(servers: ArrayLike) -> Array:
 
 def service(service_rate: ArrayLike, n_jobs: int) -> Array:
     """Return the service rate of each job class (I,), in (0, 1]."""
-    array = positive("service_rate", service_rate)
-    require("service_rate", array, lambda x: x <= 1, "at most 1")
+    array = require("service_rate", positive("service_rate", service_rate), lambda x: x <= 1, "at most 1")
     return filled("service_rate", array, (n_jobs,))
 
 
@@ -54,37 +53,21 @@ def features(name: str, value: ArrayLike | None, rows: int, fits: str) -> Array:
 
 def rewards(theta: ArrayLike | None, mean_reward: ArrayLike | None, u: Array, v: Array) -> tuple[Array | None, Array]:
     """Return parameters (d1, d2) or None, and mean rewards (I, J), from the argument that is given."""
-    if theta is not None and mean_reward is None:
-        array = parameters(theta, u, v)
-        return array, bilinear(u, array, v)
+    (I, d1), (J, d2) = u.shape, v.shape
     if mean_reward is not None and theta is None:
-        return None, table(mean_reward, len(u), len(v))
-    raise BadInput(f"either theta or mean_reward must be given; got {'neither' if theta is None else 'both'}")
-
-
-def parameters(theta: ArrayLike, u: Array, v: Array) -> Array:
-    """Return the reward parameters (d1, d2) if they fit job features (I, d1) and server features (J, d2)."""
-    array, shape = finite("theta", theta), (u.shape[1], v.shape[1])
-    if array.shape != shape:
-        fit = f"to fit job_features {u.shape} and server_features {v.shape}"
-        raise BadInput(f"theta must have shape {shape} {fit}; got {array.shape}")
-    return array
-
-
-def bilinear(u: Array, theta: Array, v: Array) -> Array:
-    """Return the mean rewards u theta v' (I, J), all in [-1, 1]."""
+        return None, _table("mean_reward", mean_reward, (I, J), f"arrival_rate ({I},) and servers ({J},)")
+    if theta is None or mean_reward is not None:
+        raise BadInput(f"either theta or mean_reward must be given; got {'neither' if theta is None else 'both'}")
+    array = _table("theta", theta, (d1, d2), f"job_features {u.shape} and server_features {v.shape}")
     with np.errstate(all="ignore"):  # numbers that overflow break the rule below
-        reward = u @ theta @ v.T
-    require("mean_reward", reward, in_bounds, "in [-1, 1] when it comes from theta")
-    return reward
+        reward = u @ array @ v.T
+    return array, require("mean_reward", reward, in_bounds, "in [-1, 1] when it comes from theta")
 
 
-def table(mean_reward: ArrayLike, n_jobs: int, n_servers: int) -> Array:
-    """Return a table of mean rewards (I, J)."""
-    array = finite("mean_reward", mean_reward)
-    if array.shape != (n_jobs, n_servers):
-        fit = f"to fit arrival_rate ({n_jobs},) and servers ({n_servers},)"
-        raise BadInput(f"mean_reward must have shape {(n_jobs, n_servers)} {fit}; got {array.shape}")
+def _table(name: str, value: ArrayLike, shape: tuple[int, int], others: str) -> Array:
+    array = finite(name, value)
+    if array.shape != shape:
+        raise BadInput(f"{name} must have shape {shape} to fit {others}; got {array.shape}")
     return array
 
 
@@ -129,7 +112,7 @@ def dimensions(dimension: int | tuple[int, int]) -> tuple[int, int]:
 def split(servers: int | Sequence[int], n_servers: int) -> Array:
     """Return servers per class (J,) from one count for each class, or from a total to split equally."""
     if not isinstance(servers, int | np.integer):
-        return filled("servers", vector("servers", capacity(servers)), (n_servers,))
+        return filled("servers", capacity(servers), (n_servers,))
     total = count("servers", servers)
     if total % n_servers:
         raise BadInput(f"servers must be a multiple of server_classes = {n_servers}, or a list; got {total}")

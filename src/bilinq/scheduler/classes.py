@@ -94,14 +94,6 @@ class RewardRange:
         return 0.5 * (self.high - self.low)
 
 
-def instances_of(jobs: Sequence[JobClass], servers: Sequence[ServerClass]) -> Instances:
-    """Return classes as one replication for a policy; rewards and rates, which are unknown, are zero and one."""
-    u, v = np.array([[one.features for one in jobs]]), np.array([[one.features for one in servers]])
-    I, J = u.shape[1], v.shape[1]
-    pairs, rows = np.zeros((1, I, J)), np.ones((1, I))
-    return Instances(u, v, pairs, 0.0 * rows, rows, np.ones((1, J)), pairs + 0.5, rows)
-
-
 def _name(value: object) -> str:
     if not isinstance(value, str) or not value or not value.isprintable():
         raise BadInput(f"name of a class must be printable text; got {short(value)}")
@@ -120,19 +112,7 @@ Exploration = Literal["thompson", "ucb", "none"]
 
 @dataclass(frozen=True)
 class PolicySettings:
-    """Settings of a policy that can change while it runs.
-
-    Attributes
-    ----------
-    target_wait, V : float or None
-        How long jobs may wait for a good match, in slots, or V itself; one of the two.
-    work_conserving : bool
-        Whether no server idles while a job waits.
-    exploration : "thompson", "ucb" or "none"
-        How to try what is not known yet.
-    gamma : float
-        Cost of using a server, above one.
-    """
+    """Settings of a policy that can change while it runs; `Scheduler` explains them."""
 
     target_wait: float | None = None
     V: float | None = None
@@ -187,8 +167,10 @@ class Roster:
 
     @cached_property
     def instances(self) -> Instances:
-        """The classes as a policy sees them."""
-        return instances_of(self.job_classes, self.server_classes)
+        """The classes as one replication for a policy; rewards and rates, which are unknown, are zero and one."""
+        u, v = (np.array([[one.features for one in some]]) for some in (self.job_classes, self.server_classes))
+        pairs, rows = np.zeros((1, u.shape[1], v.shape[1])), np.ones((1, u.shape[1]))
+        return Instances(u, v, pairs, 0.0 * rows, rows, np.ones((1, v.shape[1])), pairs + 0.5, rows)
 
     @cached_property
     def policy(self) -> Policy:

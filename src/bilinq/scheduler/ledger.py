@@ -1,7 +1,5 @@
 """The jobs of a scheduler: waiting, assigned, finished."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections import Counter, OrderedDict
 from collections.abc import Hashable, Iterable, Iterator
@@ -12,8 +10,7 @@ import numpy as np
 from bilinq.arrays import Array, count, short
 from bilinq.errors import BadInput
 
-Job = Hashable
-"""The name of a job, chosen by the user."""
+Job = Hashable  # the name of a job, chosen by the user
 
 
 class QueueRows(ABC):
@@ -31,24 +28,22 @@ class QueueRows(ABC):
     def take(self, row: int) -> Job:
         """Remove and return the next job of a row."""
 
-    @abstractmethod
-    def leave(self, job: Job) -> None:
+    def leave(self, job: Job) -> None:  # noqa: B027, a row that is a class stays
         """Free the row of a job that is done or cancelled."""
 
-    @abstractmethod
     def row(self, job: Job, row: int) -> int:
-        """Return the row of a job of class number `row`."""
+        """Return the row of a job of class number `row`; default: that of its class."""
+        return row
 
     @abstractmethod
     def waiting(self) -> Array:
         """Return how many jobs wait in each row (rows,)."""
 
-    @abstractmethod
     def gone(self) -> list[int]:
-        """Return the rows whose job has left since the last call."""
+        """Return the rows whose job has left since the last call; they are free from now on."""
+        return []
 
-    @abstractmethod
-    def arrange(self, kept: Iterable[int | None]) -> None:
+    def arrange(self, kept: Iterable[int | None]) -> None:  # noqa: B027, a row that is a job stays
         """Change the classes: for each new one the number it had, or None."""
 
 
@@ -59,33 +54,18 @@ class ClassRows(QueueRows):
         self._queues: list[OrderedDict[Job, None]] = [OrderedDict() for _ in range(classes)]
 
     def add(self, job: Job, row: int, first: bool = False) -> None:
-        """Add a job to the queue of its class."""
         self._queues[row][job] = None
         if first:
             self._queues[row].move_to_end(job, last=False)
 
     def remove(self, job: Job, row: int) -> None:
-        """Remove a waiting job."""
         del self._queues[row][job]
 
     def take(self, row: int) -> Job:
-        """Remove and return the oldest job of a class."""
         return self._queues[row].popitem(last=False)[0]
 
-    def leave(self, job: Job) -> None:
-        """Do nothing: a job has no row of its own."""
-
-    def row(self, job: Job, row: int) -> int:
-        """Return the row of a class: its number."""
-        return row
-
     def waiting(self) -> Array:
-        """Return the lengths of the queues."""
         return np.array([len(queue) for queue in self._queues], dtype=np.float64)
-
-    def gone(self) -> list[int]:
-        """Return nothing: classes stay."""
-        return []
 
     def order(self) -> Iterator[Job]:
         """Yield the jobs that wait, class by class, oldest first."""
@@ -93,7 +73,6 @@ class ClassRows(QueueRows):
             yield from queue
 
     def arrange(self, kept: Iterable[int | None]) -> None:
-        """Put the queues in the order of the new classes."""
         self._queues = [OrderedDict() if old is None else self._queues[old] for old in kept]
 
 
@@ -108,7 +87,6 @@ class JobRows(QueueRows):
         self._gone: list[int] = []
 
     def add(self, job: Job, row: int, first: bool = False) -> None:
-        """Mark the row of a job as waiting."""
         place = self._place.get(job)
         if place is None:
             place = self._free.pop() if self._free else self._grown()
@@ -116,37 +94,27 @@ class JobRows(QueueRows):
         self._waits[place] = 1.0
 
     def remove(self, job: Job, row: int) -> None:
-        """Mark the row of a job as empty."""
         self._waits[self._place[job]] = 0.0
 
     def take(self, row: int) -> Job:
-        """Mark a row as empty and return its job."""
         self._waits[row] = 0.0
         return self._jobs[row]
 
     def leave(self, job: Job) -> None:
-        """Free the row of a job, once the policy knows."""
-        self._gone.append(self._place.pop(job))
+        self._gone.append(self._place.pop(job))  # free once the policy knows
 
     def row(self, job: Job, row: int) -> int:
-        """Return a job's row."""
         return self._place[job]
 
     def waiting(self) -> Array:
-        """Return one where a job waits."""
         return self._waits[: len(self._jobs)].copy()
 
     def gone(self) -> list[int]:
-        """Return the rows of jobs that left, which are free from now on."""
         gone, self._gone = self._gone, []
         self._free += gone
         return gone
 
-    def arrange(self, kept: Iterable[int | None]) -> None:
-        """Do nothing: rows are jobs."""
-
     def _grown(self) -> int:
-        """Return a new row."""
         self._jobs.append(None)
         if len(self._jobs) > len(self._waits):
             self._waits = np.concatenate([self._waits, np.zeros(max(16, len(self._waits)))])
@@ -163,11 +131,11 @@ class Entry:
 
 
 class Ledger:
-    """Jobs by name. The argument `row` is the number of a job class."""
+    """Jobs by name, with the policy's `rows` of those that wait. The argument `row` is the number of a job class."""
 
     def __init__(self, *, by_job: bool, classes: int) -> None:
         self.by_job = by_job
-        self._rows: QueueRows = JobRows() if by_job else ClassRows(classes)
+        self.rows: QueueRows = JobRows() if by_job else ClassRows(classes)
         self._entries: dict[Job, Entry] = {}
 
     def add(self, job: Job, job_class: str, row: int, units: int) -> None:
@@ -175,17 +143,17 @@ class Ledger:
         if job in self._entries:
             raise BadInput(f"job must be new; got {short(job)}")
         self._entries[job] = Entry(job_class, count("units", units))
-        self._rows.add(job, row)
+        self.rows.add(job, row)
 
     def place(self, job: Job, job_class: str, row: int, units: int, server_class: str) -> None:
         """Add a job that is at a server already."""
         self.add(job, job_class, row, units)
-        self._rows.remove(job, row)
+        self.rows.remove(job, row)
         self._entries[job].out = server_class
 
     def take(self, row: int, server_class: str) -> tuple[Job, str]:
         """Assign the next job of a policy's row to a server; return it with its class."""
-        job = self._rows.take(row)
+        job = self.rows.take(row)
         entry = self._entries[job]
         entry.out = server_class
         return job, entry.job_class
@@ -197,19 +165,15 @@ class Ledger:
             raise BadInput(f"job must be assigned to a server; got {short(job)}")
         return entry
 
-    def row(self, job: Job, row: int) -> int:
-        """Return the policy's row of a job."""
-        return self._rows.row(job, row)
-
     def back(self, job: Job, row: int) -> None:
         """Let an assigned job wait again, as the first of its class."""
         self.out(job).out = None
-        self._rows.add(job, row, first=True)
+        self.rows.add(job, row, first=True)
 
     def leave(self, job: Job) -> None:
         """Remove an assigned job."""
         del self._entries[job]
-        self._rows.leave(job)
+        self.rows.leave(job)
 
     def job_class(self, job: Job) -> str:
         """Return the class of a job."""
@@ -221,27 +185,15 @@ class Ledger:
     def cancel(self, job: Job, row: int) -> None:
         """Remove a job, whether it waits or is assigned."""
         if self._entries[job].out is None:
-            self._rows.remove(job, row)
+            self.rows.remove(job, row)
         self.leave(job)
-
-    def waiting(self) -> Array:
-        """Return how many jobs wait in each of the policy's rows."""
-        return self._rows.waiting()
 
     def queue(self, classes: Iterable[str]) -> dict[str, int]:
         """Return how many jobs of each class wait; `classes` are all of them, in order."""
         if not self.by_job:
-            return dict(zip(classes, self.waiting().astype(int).tolist(), strict=True))
+            return dict(zip(classes, self.rows.waiting().astype(int).tolist(), strict=True))
         number = Counter(entry.job_class for entry in self._entries.values() if entry.out is None)
         return {name: number[name] for name in classes}
-
-    def gone(self) -> list[int]:
-        """Return the policy's rows whose job has left since the last call."""
-        return self._rows.gone()
-
-    def arrange(self, kept: Iterable[int | None]) -> None:
-        """Change the classes: for each new one the row it had, or None."""
-        self._rows.arrange(kept)
 
     def check_unused(self, job_classes: set[str], server_classes: set[str]) -> None:
         """Raise if a job is of one of these job classes, or at a server of one of these server classes."""
@@ -253,10 +205,10 @@ class Ledger:
 
     def listed(self) -> Iterator[tuple[Job, str, int, str | None]]:
         """Yield all jobs with class, units and server class; those that wait are first, in their order."""
-        if not isinstance(self._rows, ClassRows):
+        if not isinstance(self.rows, ClassRows):
             raise BadInput("a snapshot with jobs needs a policy with a row for each class")
         out = [name for name, entry in self._entries.items() if entry.out is not None]
-        for name in (*self._rows.order(), *out):
+        for name in (*self.rows.order(), *out):
             if isinstance(name, bool) or not isinstance(name, int | str):
                 raise BadInput(f"jobs must be called by numbers or text for a snapshot with jobs; got {short(name)}")
             entry = self._entries[name]

@@ -22,8 +22,7 @@ from bilinq.scheduler.snapshot import Draws, decode, encode, policy_of, seal, un
 if TYPE_CHECKING:
     from bilinq.policies.policy import Policy
 
-HORIZON = 1_000_000
-"""The number of slots for policies that need one: a live scheduler has no end."""
+HORIZON = 1_000_000  # the number of slots for policies that need one: a live scheduler has no end
 
 
 class Assignment(NamedTuple):
@@ -108,10 +107,9 @@ class Scheduler:
         self._seed, self._slot, self._next = count("seed", seed, least=0), 0, 1
         self._jobs = Ledger(by_job=self.policy.rows == "job", classes=len(job_classes))
         self._draws = Draws(self._seed)
-        rng = np.random.default_rng((self._seed, 0))
-        self._state = self.policy.start(self._roster.instances, HORIZON, [rng])
+        self._state = self.policy.start(self._roster.instances, HORIZON, [np.random.default_rng((self._seed, 0))])
         self._seen: list[tuple[int, int, float]] = []
-        self._shown = self._jobs.waiting()
+        self._shown = self._jobs.rows.waiting()
         self._idle_servers = np.zeros(len(server_classes))
         self._expected: Array = np.zeros((self._shown.size, len(server_classes)))
 
@@ -138,7 +136,7 @@ class Scheduler:
         time = elapsed if type(elapsed) is float and 0.0 < elapsed < inf else scalar("elapsed", elapsed, positive)
         capacity = np.array([float(len(some)) for some in servers])
         self._learn()
-        queue = self._jobs.waiting()
+        queue = self._jobs.rows.waiting()
         self._slot += 1
         self._shown, self._idle_servers = queue, capacity
         if not (capacity.any() and queue.any()):
@@ -166,7 +164,7 @@ class Scheduler:
         row = self._roster.row(entry.job_class)
         if reward is not None:
             column = self._roster.column(entry.out)
-            self._seen.append((self._jobs.row(job, row), column, self._range.scaled(reward)))
+            self._seen.append((self._jobs.rows.row(job, row), column, self._range.scaled(reward)))
         entry.units = max(entry.units - 1, 0 if done is None else 1)
         if done or (done is None and not entry.units):
             self._jobs.leave(job)
@@ -179,7 +177,7 @@ class Scheduler:
         self._roster.column(server_class)
         row = self._roster.row(job_class)
         self._jobs.place(job, job_class, row, units, server_class)
-        new_rows = self._jobs.row(job, row) + 1 - self._shown.size
+        new_rows = self._jobs.rows.row(job, row) + 1 - self._shown.size
         if new_rows > 0:  # it did not wait in the last slot, but its reward may arrive before the next
             self._shown = np.pad(self._shown, (0, new_rows))
 
@@ -204,8 +202,8 @@ class Scheduler:
         after = self.check_classes(job_classes, server_classes)
         self._learn()
         self._state = after.policy.adapt(self._state, after.instances)
-        self._jobs.arrange([self._roster.jobs.get(name) for name in after.jobs])
-        self._roster, self._shown = after, self._jobs.waiting()
+        self._jobs.rows.arrange([self._roster.jobs.get(name) for name in after.jobs])
+        self._roster, self._shown = after, self._jobs.rows.waiting()
         self._idle_servers = np.zeros(len(after.servers))
         self._expected = np.zeros((self._shown.size, len(after.servers)))
 
@@ -237,14 +235,9 @@ class Scheduler:
         self.set_classes(self.job_classes, [one for one in self.server_classes if one.name != name])
 
     def update_settings(
-        self,
-        *,
-        target_wait: float | None = None,
-        V: float | None = None,
-        work_conserving: bool | None = None,
-        exploration: Exploration | None = None,
-        gamma: float | None = None,
-    ) -> None:
+        self, *, target_wait: float | None = None, V: float | None = None, work_conserving: bool | None = None,
+        exploration: Exploration | None = None, gamma: float | None = None,
+    ) -> None:  # fmt: skip
         """Change some settings of the policy, where it has them. `target_wait` and `V` replace each other."""
         self._roster = self._roster.updated(
             target_wait=target_wait, V=V, work_conserving=work_conserving, exploration=exploration, gamma=gamma
@@ -363,7 +356,6 @@ class Scheduler:
         return self
 
     def _resume(self, kept: dict[str, Any]) -> None:
-        """Take over the contents of a snapshot."""
         self._state = decode(kept["state"], self._state)
         self.policy.check(self._state)
         self._slot, self._next = count("slot", kept["slot"], 0), count("next", kept["next"])
@@ -384,7 +376,6 @@ class Scheduler:
         return found
 
     def _take(self, picks: IntArray, servers: Sequence[Sequence[Hashable]]) -> list[Assignment]:
-        """Return the picked jobs, each with a server."""
         free, tasks = [iter(some) for some in servers], []
         for row, column in zip(*(axis.tolist() for axis in np.nonzero(picks)), strict=True):
             name = self.server_classes[column].name
@@ -394,7 +385,6 @@ class Scheduler:
         return tasks
 
     def _learn(self) -> None:
-        """Learn from the rewards since the last slot."""
         if not self._slot and not self._seen:
             return
         shape = (1, self._shown.size, len(self.server_classes))
@@ -404,7 +394,7 @@ class Scheduler:
         number = np.bincount(pairs, minlength=size).reshape(shape)
         total, squares = (np.bincount(pairs, one, size).astype(float).reshape(shape) for one in (value, value * value))
         left = np.zeros(shape[:2], np.bool_)
-        left[0, [row for row in self._jobs.gone() if row < shape[1]]] = True
+        left[0, [row for row in self._jobs.rows.gone() if row < shape[1]]] = True
         outcome = Outcome(self._slot, number, total, squares, left, self._shown[None], self._idle_servers[None])
         self._state, self._seen = self.policy.learn(self._state, outcome), []
 

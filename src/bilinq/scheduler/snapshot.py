@@ -1,7 +1,5 @@
 """Snapshots of a scheduler, and random numbers that continue after a restore."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

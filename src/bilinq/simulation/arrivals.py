@@ -1,7 +1,5 @@
 """Arrival laws, service laws, and how many servers are up in each slot."""
 
-from __future__ import annotations
-
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,7 +13,7 @@ from bilinq.arrays import Array, IntArray, as_floats, non_negative, require, sca
 from bilinq.errors import BadInput
 from bilinq.problem.instances import Instances
 
-Rngs: TypeAlias = "Sequence[np.random.Generator]"
+Rngs: TypeAlias = Sequence[np.random.Generator]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,7 +42,6 @@ class Bernoulli(Arrivals):
     """At most one job in a slot, with probability lambda; its class is i with probability lambda_i / lambda."""
 
     def blocks(self, instances: Instances, slots: int, rngs: Rngs) -> Iterator[Block]:
-        """Yield blocks."""
         rate = instances.arrival_rate
         require("arrival_rate summed over classes", rate.sum(axis=1), lambda x: x <= 1.0 + 1e-12,
                 "at most one per slot for Bernoulli arrivals (use Poisson)")  # fmt: skip
@@ -65,7 +62,6 @@ class Poisson(Arrivals):
     """Independent Poisson numbers of jobs of each class in each slot."""
 
     def blocks(self, instances: Instances, slots: int, rngs: Rngs) -> Iterator[Block]:
-        """Yield blocks."""
         rate = instances.arrival_rate
         while True:
             yield _from_counts([rng.poisson(rate[r], (slots, rate.shape[1])) for r, rng in enumerate(rngs)])
@@ -102,7 +98,6 @@ class MarkovModulated(Arrivals):
         return np.asarray(np.linalg.lstsq(equations, np.append(np.zeros(size), 1.0), rcond=None)[0])
 
     def blocks(self, instances: Instances, slots: int, rngs: Rngs) -> Iterator[Block]:
-        """Yield blocks."""
         share = self.stationary()
         factor = as_floats("factor", self.factor) / (as_floats("factor", self.factor) @ share)
         upper = np.cumsum(as_floats("transition", self.transition), axis=1)
@@ -129,7 +124,6 @@ class Sized(Arrivals):
     law: Arrivals
 
     def blocks(self, instances: Instances, slots: int, rngs: Rngs) -> Iterator[Block]:
-        """Yield blocks."""
         for block in self.law.blocks(instances, slots, rngs):
             units = np.ones_like(block.job_class)
             for r, rng in enumerate(rngs):
@@ -157,8 +151,7 @@ class Recorded(Arrivals):
             raise BadInput(f"jobs must be rows of (slot, job class, units); got shape {table.shape}")
         require("jobs", table, lambda x: (x == np.floor(x)) & (x >= 0.0), "whole and non-negative")
         require("jobs units", table[:, 2], lambda x: x >= 1.0, "at least one")
-        ordered = table[np.argsort(table[:, 0], kind="stable")].astype(np.int64)
-        object.__setattr__(self, "jobs", ordered)
+        object.__setattr__(self, "jobs", table[np.argsort(table[:, 0], kind="stable")].astype(np.int64))
 
     def blocks(self, instances: Instances, slots: int, rngs: Rngs) -> Iterator[Block]:
         """Yield blocks; after the last job they are empty."""
@@ -192,7 +185,7 @@ class Capacity(ABC):
     """A law of how many servers of each class are up."""
 
     @abstractmethod
-    def blocks(self, instances: Instances, slots: int, rngs: Sequence[np.random.Generator]) -> Iterator[Array]:
+    def blocks(self, instances: Instances, slots: int, rngs: Rngs) -> Iterator[Array]:
         """Yield the servers that are up (R, slots, J) in blocks of slots, without end."""
 
 
@@ -200,8 +193,7 @@ class Capacity(ABC):
 class AllUp(Capacity):
     """All servers, always."""
 
-    def blocks(self, instances: Instances, slots: int, rngs: Sequence[np.random.Generator]) -> Iterator[Array]:
-        """Yield the problem's servers."""
+    def blocks(self, instances: Instances, slots: int, rngs: Rngs) -> Iterator[Array]:
         yield from itertools.repeat(np.repeat(instances.servers[:, None, :], slots, axis=1))
 
 
@@ -212,14 +204,12 @@ class Schedule(Capacity):
     table: Array
 
     def __init__(self, table: ArrayLike) -> None:
-        given = non_negative("table", table)
-        require("table", given, lambda x: x == np.floor(x), "whole numbers")
+        given = require("table", non_negative("table", table), lambda x: x == np.floor(x), "whole numbers")
         if given.ndim != 2 or not given.size:
             raise BadInput(f"table must have shape (slots, server classes); got {given.shape}")
         object.__setattr__(self, "table", given)
 
-    def blocks(self, instances: Instances, slots: int, rngs: Sequence[np.random.Generator]) -> Iterator[Array]:
-        """Yield the table's rows."""
+    def blocks(self, instances: Instances, slots: int, rngs: Rngs) -> Iterator[Array]:
         if self.table.shape[1] != instances.servers.shape[1]:
             raise BadInput(f"table must have {instances.servers.shape[1]} columns, one for each server class; "
                            f"got {self.table.shape[1]}")  # fmt: skip
@@ -240,11 +230,11 @@ class Breakdowns(Capacity):
 
     def __post_init__(self) -> None:
         for name in ("fail", "repair"):
-            scalar(name, getattr(self, name), non_negative)
-            require(name, as_floats(name, getattr(self, name)), lambda x: x <= 1.0, "at most one")
+            require(
+                name, np.asarray(scalar(name, getattr(self, name), non_negative)), lambda x: x <= 1.0, "at most one"
+            )
 
-    def blocks(self, instances: Instances, slots: int, rngs: Sequence[np.random.Generator]) -> Iterator[Array]:
-        """Yield the servers that are up."""
+    def blocks(self, instances: Instances, slots: int, rngs: Rngs) -> Iterator[Array]:
         servers = instances.servers.astype(np.int64)
         now = servers.copy()
         while True:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bilinq.arrays import Array, BoolArray, IntArray, non_negative, shaped
+from bilinq.arrays import Array, IntArray, non_negative, shaped
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +131,7 @@ class Runs:
 
 def interval(values: Array) -> Interval:
     """Return mean and 95 % interval of values (R,), without those that are NaN."""
-    kept: BoolArray = ~np.isnan(values)
-    values = values[kept]
+    values = values[~np.isnan(values)]
     if not values.size:
         return Interval(np.nan, np.nan, np.nan)
     mean = float(values.mean())

@@ -1,7 +1,5 @@
 """The simulator: slotted time exactly as in the paper, a batch of replications at once."""
 
-from __future__ import annotations
-
 import platform
 import time
 from collections.abc import Callable, Sequence
@@ -10,7 +8,6 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bilinq.arrays import Array, count, one_of, short
 from bilinq.assignment import METHODS
@@ -22,11 +19,9 @@ from bilinq.problem.oracle import oracle_values
 from bilinq.simulation.arrivals import SERVICES, AllUp, Arrivals, Bernoulli, Block, Capacity
 from bilinq.simulation.records import Jobs, Runs
 
-BLOCK = 256
-"""Slots of arrivals and capacities drawn at a time."""
+BLOCK = 256  # slots of arrivals and capacities drawn at a time
 
-Progress = Callable[[int, int], None]
-"""Called as progress(slots done, all slots), about ten times a second."""
+Progress = Callable[[int, int], None]  # called as progress(slots done, all slots), about ten times a second
 
 
 def simulate(
@@ -148,9 +143,7 @@ class _Run:
         R, I, J = instances.mean_reward.shape
         self.queue = np.empty((R, slots, I), np.int32)
         self.reward, self.observed = np.empty((R, slots)), np.empty((R, slots))
-        self.allocation: NDArray[np.float32] | None = None
-        if record_allocation:
-            self.allocation = np.empty((R, slots, I, J), np.float32)
+        self.allocation = np.empty((R, slots, I, J), np.float32) if record_allocation else None
         self.settings: dict[str, Any] = {
             "policy": repr(policy), "slots": slots, "replications": R, "seed": seed, "arrivals": repr(arrivals),
             "service": service, "capacity": repr(capacity), "python": platform.python_version(),
@@ -191,7 +184,6 @@ class _Run:
         self.state = self.policy.learn(self.state, outcome)
 
     def _by_class(self, y: Array) -> Array:
-        """Return y summed over the jobs of each class."""
         if not self.by_job:
             return y
         kinds = self.world.job[0][:, :, None] == np.arange(self.world.classes)
@@ -201,8 +193,7 @@ class _Run:
         """Return the record of the first `done` slots."""
         return Runs(
             queue=self.queue[:, :done], reward=self.reward[:, :done], observed=self.observed[:, :done],
-            oracle=_oracle(self.instances),
-            holding_costs=self.instances.holding_cost, jobs=self._jobs(done),
+            oracle=_oracle(self.instances), holding_costs=self.instances.holding_cost, jobs=self._jobs(done),
             allocation=None if self.allocation is None else self.allocation[:, :done],
             settings=self.settings, seconds=seconds, complete=done == self.slots,
         )  # fmt: skip

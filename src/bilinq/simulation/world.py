@@ -1,8 +1,5 @@
 """The simulated system: queues, jobs and random numbers of a batch of replications, slot by slot."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -13,7 +10,7 @@ from bilinq.errors import BadInput
 from bilinq.learning import Outcome
 from bilinq.problem.instances import Instances
 from bilinq.simulation import kernels
-from bilinq.simulation.arrivals import Block
+from bilinq.simulation.arrivals import Block, Rngs
 
 T = TypeVar("T", bound=np.generic)
 
@@ -21,7 +18,7 @@ T = TypeVar("T", bound=np.generic)
 class Tape:
     """Random numbers of each replication in one array: drawn in blocks, used in order; the block size does not matter."""
 
-    def __init__(self, rngs: Sequence[np.random.Generator], normal: bool) -> None:
+    def __init__(self, rngs: Rngs, normal: bool) -> None:
         self._draws = [rng.standard_normal if normal else rng.random for rng in rngs]
         self.numbers = np.array([draw(1024) for draw in self._draws])
         self.cursor: IntArray = np.zeros(len(rngs), np.int64)
@@ -44,21 +41,13 @@ class World:
     """The changing parts of R replications. Rows of allocations are classes, or places of jobs with `by_job`."""
 
     def __init__(
-        self,
-        instances: Instances,
-        by_job: bool,
-        distinct: bool,
-        geometric: bool,
-        keep_log: bool,
-        service: Sequence[np.random.Generator],
-        reward: Sequence[np.random.Generator],
-    ) -> None:
+        self, instances: Instances, by_job: bool, distinct: bool, geometric: bool, keep_log: bool, service: Rngs,
+        reward: Rngs,
+    ) -> None:  # fmt: skip
         count, self.classes = instances.arrival_rate.shape
         self.by_job, self.distinct, self.geometric = by_job, distinct, geometric
-        self.mean = np.ascontiguousarray(instances.mean_reward)
-        self.noise = np.ascontiguousarray(instances.noise)
-        self.rate = np.ascontiguousarray(instances.service_rate)
-        self.columns = instances.servers.shape[1]
+        arrays = instances.mean_reward, instances.noise, instances.service_rate
+        self.mean, self.noise, self.rate = (np.ascontiguousarray(array) for array in arrays)
         self.queue: IntArray = np.zeros((count, self.classes), np.int64)
         self.job: IntArray = np.zeros((5, count, 0), np.int64)
         self.member: IntArray = np.zeros((count, self.classes, 0), np.int64)
@@ -118,12 +107,10 @@ class World:
         from bilinq.assignment.kernels import draw_distinct, draw_independent
 
         tape, picks = self._uniform, np.empty(y.shape, np.int64)
+        draw, limit = (draw_distinct, waiting) if self.distinct else (draw_independent, capacity)
         while True:
             cursor = tape.cursor.copy()
-            if self.distinct:
-                at = draw_distinct(y, waiting, tape.numbers, cursor, picks)
-            else:
-                at = draw_independent(y, capacity, tape.numbers, cursor, picks)
+            at = draw(y, limit, tape.numbers, cursor, picks)
             if at >= 0:
                 tape.cursor[:] = cursor
                 self._furthest[0] = at
@@ -142,9 +129,7 @@ class World:
             fresh = np.arange(size - 1, places - 1, -1)
             for r, free in enumerate(self.n_spare):
                 self.spare[r, fresh.size : fresh.size + free] = self.spare[r, :free].copy()
-                self.spare[r, : fresh.size] = (
-                    fresh  # at the bottom: the order of use must not depend on other replications
-                )
+                self.spare[r, : fresh.size] = fresh  # at the bottom: use must not depend on other replications
             self.n_spare += fresh.size
             if self.log.shape[2]:
                 self.log = _wider(self.log, self.log.shape[2] + size + 1)

@@ -1,7 +1,5 @@
 """The digest of a cluster trace: its classes of machines and jobs, found in its tables."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from os import PathLike
@@ -12,13 +10,11 @@ from bilinq.arrays import Array, IntArray, count, one_of, positive, scalar
 from bilinq.errors import BadInput
 from bilinq.traces import passes
 from bilinq.traces.digest import CollectionPoint, Digest, LeftOut, MachineClass, Pair, Progress, TraceJobClass, Units
-from bilinq.traces.passes import CELLS, Labels, Moments, QueuedCollections, Requests, TraceRows, rows
+from bilinq.traces.passes import CELLS, Labels, Moments, TraceRows, rows
 from bilinq.traces.shards import find_tables
 
-RESTARTS = 100
-"""Starts of k-means, of which the best result is kept."""
-STEPS = 30
-"""Steps of each start; on the shipped extract it converges after about twenty."""
+RESTARTS = 100  # starts of k-means, of which the best result is kept
+STEPS = 30  # steps of each start; on the shipped extract it converges after about twenty
 
 
 def machine_classes(capacity: Array) -> tuple[Array, IntArray]:
@@ -67,68 +63,56 @@ def _k_means(points: Array, k: int, seed: int) -> IntArray:
 
 
 MICROSECONDS = 1_000_000
-LATEST = 2**63 // MICROSECONDS - 1
-"""The last second of which the trace can have times."""
+LATEST = 2**63 // MICROSECONDS - 1  # the last second of which the trace can have times
 
 
 class TraceTables:
     """The tables of a folder, to be read once each; counts the rows that are left out."""
 
     def __init__(self, path: str | PathLike[str], cell: str | None, progress: Progress | None) -> None:
-        self._folder, self._cell, self._progress = find_tables(path), cell, progress
-        self._done = 0
-        self.left_out: Counter[str] = Counter({"files that belong to no table": self._folder.others})
+        self._files, others = find_tables(path)
+        self._cell, self._progress, self._done = cell, progress, 0
+        self.left_out: Counter[str] = Counter({"files that belong to no table": others})
 
     def rows(self, table: str) -> Iterator[TraceRows]:
         """Yield the rows of a table."""
         cells: set[int] = set()
-        for file in self._folder.files[table]:
+        for file in self._files[table]:
             yield from rows(file, table, self.left_out, self._cell, cells)
             self._done += 1
             if self._progress is not None:
-                self._progress(self._done, self._folder.count)
+                self._progress(self._done, sum(map(len, self._files.values())))
 
 
-def aggregate(
-    path: str | PathLike[str],
-    *,
-    until: float,
-    classes: int,
-    units: Units,
-    seed: int,
-    cell: str | None,
-    source: str,
-    licence: str,
-    progress: Progress | None,
-) -> Digest:
+def aggregate(path: str | PathLike[str], *, until: float, classes: int, units: Units, seed: int, cell: str | None,
+              source: str, licence: str, progress: Progress | None) -> Digest:  # fmt: skip
     """Return the digest of the trace in a folder; see `Digest.of`."""
     _check(classes, units, seed, cell)
     end = int(min(scalar("until", until, positive), LATEST) * MICROSECONDS)
     tables = TraceTables(path, cell, progress)
-    machines = passes.machines(tables.rows("machine_events"), tables.left_out)
-    if not machines.ids.size:
+    machines, capacity = passes.machines(tables.rows("machine_events"), tables.left_out)
+    if not machines.size:
         raise BadInput(f"{path}: machine_events must add a machine with a capacity at time 0; got none")
-    queued = passes.queued(tables.rows("collection_events"), end, tables.left_out)
-    if not queued.ids.size:
+    queued, times = passes.queued(tables.rows("collection_events"), end, tables.left_out)
+    if not queued.size:
         raise BadInput(f"until must be late enough for a collection to be queued in {path}; got {until:g}")
-    requests = passes.requests(tables.rows("instance_events"), queued.ids, end, units == "instances")
-    queued, requests = _with_instances(queued, requests, tables.left_out)
-    kinds, machine_class = machine_classes(machines.capacity)
-    job_class = job_classes(requests.mean, requests.units.astype(np.float64), classes, seed)
-    jobs, servers = Labels(queued.ids, job_class), Labels(machines.ids, machine_class)
+    number, request = passes.requests(tables.rows("instance_events"), queued, end, units == "instances")
+    kept = number > 0
+    tables.left_out["queued collections without instances"] += int(kept.size - np.count_nonzero(kept))
+    if not kept.any():
+        raise BadInput(f"instance_events must have instances of queued collections; got none of {kept.size}")
+    queued, times, number, request = queued[kept], times[kept], number[kept], request[kept]
+    kinds, machine_class = machine_classes(capacity)
+    job_class = job_classes(request, number.astype(np.float64), classes, seed)
+    jobs, servers = Labels(queued, job_class), Labels(machines, machine_class)
     grid = passes.rewards(tables.rows("instance_usage"), jobs, servers, (classes, len(kinds)), end)
     return Digest(
-        source=source if cell is None else f"{source}, cell {cell}",
-        licence=licence,
-        until=float(until),
-        units=units,
-        seed=seed,
-        machine_classes=_machine_classes(kinds, machine_class),
-        job_classes=_job_classes(job_class, requests),
-        collections=_points(queued, requests, job_class),
-        pairs=_pairs(grid, len(kinds)),
-        left_out=tuple(LeftOut(what, number) for what, number in tables.left_out.items() if number),
-    )
+        source=source if cell is None else f"{source}, cell {cell}", licence=licence, until=float(until), units=units,
+        seed=seed, machine_classes=tuple(map(MachineClass, *kinds.T.tolist(), np.bincount(machine_class).tolist())),
+        job_classes=_job_classes(job_class, number, request),
+        collections=_points(queued, times, job_class, number, request), pairs=_pairs(grid, len(kinds)),
+        left_out=tuple(LeftOut(what, n) for what, n in tables.left_out.items() if n),
+    )  # fmt: skip
 
 
 def _check(classes: int, units: str, seed: int, cell: str | None) -> None:
@@ -139,50 +123,20 @@ def _check(classes: int, units: str, seed: int, cell: str | None) -> None:
         one_of("cell", cell, tuple(CELLS))
 
 
-def _with_instances(
-    queued: QueuedCollections, requests: Requests, left_out: Counter[str]
-) -> tuple[QueuedCollections, Requests]:
-    """Return the collections that have instances."""
-    kept = requests.units > 0
-    left_out["queued collections without instances"] += int(kept.size - np.count_nonzero(kept))
-    if not kept.any():
-        raise BadInput(f"instance_events must have instances of queued collections; got none of {kept.size}")
-    left = QueuedCollections(queued.ids[kept], queued.time[kept])
-    return left, Requests(requests.units[kept], requests.mean[kept])
-
-
-def _machine_classes(kinds: Array, label: IntArray) -> tuple[MachineClass, ...]:
-    number = np.bincount(label).tolist()
-    return tuple(MachineClass(cpus, memory, n) for (cpus, memory), n in zip(kinds.tolist(), number, strict=True))
-
-
-def _job_classes(label: IntArray, requests: Requests) -> tuple[TraceJobClass, ...]:
+def _job_classes(label: IntArray, number: IntArray, request: Array) -> tuple[TraceJobClass, ...]:
     """Return the classes, their requests averaged over units, not over collections."""
-    units = np.bincount(label, requests.units)
-    means = np.column_stack([np.bincount(label, requests.units * column) / units for column in requests.mean.T])
-    rows = zip(means.tolist(), np.bincount(label).tolist(), units.astype(np.int64).tolist(), strict=True)
-    return tuple(TraceJobClass(cpus, memory, number, total) for (cpus, memory), number, total in rows)
+    units = np.bincount(label, number)
+    means = [(np.bincount(label, number * column) / units).tolist() for column in request.T]
+    return tuple(map(TraceJobClass, *means, np.bincount(label).tolist(), units.astype(np.int64).tolist()))
 
 
-def _points(queued: QueuedCollections, requests: Requests, label: IntArray) -> tuple[CollectionPoint, ...]:
+def _points(ids: IntArray, times: IntArray, label: IntArray, number: IntArray,
+            request: Array) -> tuple[CollectionPoint, ...]:  # fmt: skip
     """Return the collections in order of arrival."""
-    order = np.lexsort((queued.ids, queued.time))
-    seconds, units, means = queued.time // MICROSECONDS, requests.units, requests.mean
-    return tuple(
-        CollectionPoint(int(seconds[k]), int(label[k]), int(units[k]), float(means[k, 0]), float(means[k, 1]))
-        for k in order
-    )
+    columns, order = (times // MICROSECONDS, label, number, *request.T), np.lexsort((ids, times))
+    return tuple(map(CollectionPoint, *(column[order].tolist() for column in columns)))
 
 
 def _pairs(grid: Moments, width: int) -> tuple[Pair, ...]:
-    variance = grid.variance
-    return tuple(
-        Pair(
-            job_class=int(k) // width,
-            machine_class=int(k) % width,
-            count=int(grid.count[k]),
-            mean=float(grid.mean[k]),
-            variance=float(variance[k]) if grid.count[k] > 1 else None,
-        )
-        for k in np.flatnonzero(grid.count)
-    )
+    figures = enumerate(zip(grid.count.tolist(), grid.mean.tolist(), grid.variance.tolist(), strict=True))
+    return tuple(Pair(*divmod(k, width), n, mean, var if n > 1 else None) for k, (n, mean, var) in figures if n)

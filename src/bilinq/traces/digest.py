@@ -1,22 +1,25 @@
 """The digest of a trace: the aggregate figures that the trace experiment needs, without raw rows."""
 
-from __future__ import annotations
-
+import json
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from importlib import resources
 from os import PathLike
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from types import NoneType
+from typing import Any, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
 
+import msgspec
+import numpy as np
 from numpy.typing import ArrayLike
 
-from bilinq.arrays import count, non_negative, one_of, positive, scalar
+from bilinq.arrays import count, non_negative, one_of, positive, scalar, shaped, short
 from bilinq.errors import BadInput
-
-if TYPE_CHECKING:
-    from bilinq.problem import Problem
-    from bilinq.simulation import Recorded
-    from bilinq.traces.experiment import BilinearFit
+from bilinq.jsonable import plain
+from bilinq.problem import Problem
+from bilinq.simulation.arrivals import Recorded
+from bilinq.traces import experiment
 
 
 @dataclass(frozen=True)
@@ -195,7 +198,7 @@ class Digest:
         source: str = SOURCE,
         licence: str = LICENCE,
         progress: Progress | None = None,
-    ) -> Digest:
+    ) -> "Digest":
         """Read a trace, whatever its format and size, and return its digest.
 
         Parameters
@@ -223,30 +226,23 @@ class Digest:
                          licence=licence, progress=progress)  # fmt: skip
 
     @classmethod
-    def shipped(cls) -> Digest:
+    def shipped(cls) -> Self:
         """Return the digest that comes with bilinq: cell a, first 5,500 s, the slice that the paper uses."""
-        from bilinq.traces.digest_file import parse
-
-        return parse(resources.files("bilinq.traces").joinpath("data", SHIPPED).read_text(encoding="utf-8"), SHIPPED)
+        text = resources.files("bilinq.traces").joinpath("data", SHIPPED).read_text(encoding="utf-8")
+        return parse(cls, text, SHIPPED)
 
     @classmethod
-    def load(cls, path: str | PathLike[str]) -> Digest:
+    def load(cls, path: str | PathLike[str]) -> Self:
         """Read a digest from a file that `save` wrote."""
-        from bilinq.traces.digest_file import load
-
-        return load(path)
+        return load(cls, path)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the digest to a JSON file that `load` reads back without loss."""
-        from bilinq.traces.digest_file import save
-
         save(self, path)
 
     def slots(self, slot: float = 5.0) -> int:
         """Return the number of slots of `slot` seconds in the window: 1,100 for the paper's."""
-        from bilinq.traces import experiment
-
-        return experiment.slots(self, slot)
+        return math.ceil(self.until / experiment.slot_seconds(slot))
 
     def problem(
         self,
@@ -277,26 +273,134 @@ class Digest:
         holding_cost : float or (I,) array, optional
             Default: 7/4, 7/4, 1/4, 1/4, 1 as in the paper, or 1 where there are not five classes.
         """
-        from bilinq.traces import experiment
-
-        return experiment.problem(self, features, unseen, rewards, slot, service_rate, holding_cost)
+        u, v = experiment.features(self, one_of("features", features, ("raw", "normalised")) == "normalised")
+        mean, noise = experiment.rewards(self, one_of("unseen", unseen, experiment.UNSEEN))
+        scale = float(mean.max()) if one_of("rewards", rewards, ("raw", "scaled")) == "scaled" else 1.0
+        if not scale:
+            raise BadInput("rewards must not be 'scaled' where no pair was seen; got 'scaled'")
+        rate = 1.0 / np.median([point.units for point in self.collections]) if service_rate is None else service_rate
+        i, j = experiment.kept(self, unseen)
+        jobs, servers = self.job_classes, self.machine_classes
+        return Problem(
+            arrival_rate=np.array([kind.collections for kind in jobs])[i] / self.slots(slot),
+            servers=np.array([kind.machines for kind in servers])[j], job_features=u[i], server_features=v[j],
+            mean_reward=mean[np.ix_(i, j)] / scale, noise=noise[np.ix_(i, j)] / scale,
+            service_rate=shaped("service_rate", positive("service_rate", rate), (len(jobs),))[i],
+            holding_cost=experiment.holding_costs(holding_cost, len(jobs))[i],
+            job_names=[f"class {k + 1} ({jobs[k].collections} collections)" for k in i],
+            server_names=[f"class {k + 1} ({servers[k].cpus:.3g} cpus, {servers[k].memory:.3g} memory)" for k in j],
+        )  # fmt: skip
 
     def arrivals(self, *, slot: float = 5.0, unseen: Unseen = "zero") -> Recorded:
         """Return the collections as recorded arrivals; with "left out" those of the classes that such a problem has."""
-        from bilinq.traces import experiment
+        classes, _ = experiment.kept(self, one_of("unseen", unseen, experiment.UNSEEN))
+        number = {int(kind): k for k, kind in enumerate(classes)}
+        seconds, last = experiment.slot_seconds(slot), self.slots(slot) - 1
+        points = [point for point in self.collections if point.job_class in number]
+        return Recorded([(min(int(p.second // seconds), last), number[p.job_class], p.units) for p in points])
 
-        return experiment.arrivals(self, slot, unseen)
-
-    def bilinear_fit(self, *, unseen: Literal["zero", "left out"] = "left out") -> BilinearFit:
+    def bilinear_fit(self, *, unseen: Literal["zero", "left out"] = "left out") -> experiment.BilinearFit:
         """Return the least-squares bilinear fit to the mean rewards of pairs, each with the same weight.
 
         The pairs are those that were seen, or all of them with zero for those that were not.
         """
-        from bilinq.traces import experiment
-
         return experiment.bilinear_fit(self, unseen)
 
 
 def _below(name: str, value: int, bound: int) -> None:
     if value >= bound:
         raise BadInput(f"{name} must be below {bound}; got {value}")
+
+
+T = TypeVar("T")
+
+SCHEMA = 1  # version of the file's layout; files of other versions are refused
+
+
+def load(kind: type[T], path: str | PathLike[str]) -> T:
+    """Read a digest; any fault is a `BadInput` that names the file and the key."""
+    file = Path(path)
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"{file}: cannot be read; {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{file}: is not UTF-8 text; {error.reason} at byte {error.start}") from None
+    return parse(kind, text, str(file))
+
+
+def save(digest: object, path: str | PathLike[str]) -> None:
+    """Write a digest that `load` reads back exactly."""
+    file = Path(path)
+    try:
+        file.write_text(text(digest), encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"{file}: cannot be written; {error.strerror}") from None
+
+
+def document(digest: object) -> dict[str, Any]:
+    """Return the digest as plain values, with the version of their layout."""
+    return {"schema": SCHEMA, **plain(digest)}
+
+
+def text(digest: object) -> str:
+    """Return the digest as JSON text, one record a line."""
+    lines = []
+    for key, value in document(digest).items():
+        shown = json.dumps(value, ensure_ascii=False)
+        if isinstance(value, list) and value:
+            shown = "[\n    " + ",\n    ".join(json.dumps(entry, ensure_ascii=False) for entry in value) + "\n  ]"
+        lines.append(f"  {json.dumps(key)}: {shown}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def parse(kind: type[T], text: str, name: str) -> T:
+    """Return the digest in a JSON text; `name` is the file's, for errors."""
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{name}: is not valid JSON; {error}") from None
+    if not isinstance(values, dict) or values.get("schema") != SCHEMA:
+        found = values.get("schema") if isinstance(values, dict) else short(values)
+        raise BadInput(f"{name}: schema must be {SCHEMA}, the version of a digest that is known here; got {found}")
+    del values["schema"]
+    try:
+        digest: T = _record(kind, values, "")
+    except BadInput as error:
+        raise BadInput(f"{name}: {error}") from None
+    return digest
+
+
+def _value(kind: Any, value: Any, where: str) -> Any:
+    """Return `value` as an instance of `kind`; raise an error that names what is at `where` instead."""
+    if is_dataclass(kind):
+        return _record(kind, value, where)
+    if get_origin(kind) is tuple:
+        if not isinstance(value, list):
+            raise BadInput(f"{where} must be a list; got {short(value)}")
+        return tuple(_value(get_args(kind)[0], entry, f"{where}[{k}]") for k, entry in enumerate(value))
+    if NoneType in get_args(kind):
+        return None if value is None else _value(get_args(kind)[0], value, where)
+    try:
+        return msgspec.convert(value, kind if kind in (int, float) else str)
+    except msgspec.ValidationError:
+        wanted = {int: "a whole number", float: "a number"}.get(kind, "text")
+        raise BadInput(f"{where} must be {wanted}; got {short(value)}") from None
+
+
+def _record(kind: Any, value: Any, where: str) -> Any:
+    prefix = f"{where}." if where else ""
+    if not isinstance(value, dict):
+        raise BadInput(f"{where} must be an object; got {short(value)}")
+    types = get_type_hints(kind)
+    for key in value:
+        if key not in types:
+            raise BadInput(f"unknown key {prefix + key!r}; known are {', '.join(types)}")
+    for key in types:
+        if key not in value:
+            raise BadInput(f"missing key {prefix + key!r}")
+    values = {key: _value(types[key], value[key], prefix + key) for key in types}
+    try:
+        return kind(**values)
+    except BadInput as error:
+        raise BadInput(f"{where}: {error}" if where else str(error)) from None

@@ -1,7 +1,5 @@
 """CSV and Parquet files as Arrow batches with the columns of a table; errors name the file and the row."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import itertools
@@ -17,12 +15,9 @@ import pyarrow.parquet as pq
 from bilinq.errors import BadInput
 from bilinq.traces.tables import GZIP, Column, Source, locate
 
-BLOCK = 1 << 22
-"""Bytes of text that are parsed at a time."""
-PARQUET_ROWS = 1 << 17
-"""Rows of a batch of a Parquet file."""
-CHECKED_ROWS = 4096
-"""Rows checked together in the search for a bad one."""
+BLOCK = 1 << 22  # bytes of text that are parsed at a time
+PARQUET_ROWS = 1 << 17  # rows of a batch of a Parquet file
+CHECKED_ROWS = 4096  # rows checked together in the search for a bad one
 NULLS = frozenset(arrow_csv.ConvertOptions().null_values or ())
 
 # CSV: BigQuery's exports with dotted headers, the joined sample with dictionaries as text, small extracts.
@@ -55,17 +50,11 @@ def header(file: Path) -> list[str]:
 
 
 def _open_csv(file: Path, wanted: Collection[Column], sources: Mapping[str, Source]) -> Any:
-    types = {
-        sources[column.name].column: arrow_type(column) if sources[column.name].key is None else pa.string()
-        for column in wanted
-        if column.name in sources
-    }
-    return arrow_csv.open_csv(
-        open_bytes(file),
-        read_options=arrow_csv.ReadOptions(block_size=BLOCK),
-        parse_options=arrow_csv.ParseOptions(newlines_in_values=True),
-        convert_options=arrow_csv.ConvertOptions(include_columns=list(types), column_types=types),
-    )
+    found = [(column, sources[column.name]) for column in wanted if column.name in sources]
+    types = {source.column: arrow_type(column) if source.key is None else pa.string() for column, source in found}
+    read, parse = arrow_csv.ReadOptions(block_size=BLOCK), arrow_csv.ParseOptions(newlines_in_values=True)
+    convert = arrow_csv.ConvertOptions(include_columns=list(types), column_types=types)
+    return arrow_csv.open_csv(open_bytes(file), read, parse, convert)
 
 
 def _first_fault(file: Path, wanted: Collection[Column], sources: Mapping[str, Source], error: Exception) -> BadInput:
@@ -85,9 +74,8 @@ def _first_fault(file: Path, wanted: Collection[Column], sources: Mapping[str, S
     return BadInput(f"{file}: cannot be read; {error}")
 
 
-def _chunk_fault(
-    chunk: list[list[str]], names: list[str], wanted: Collection[Column], sources: Mapping[str, Source], file: Path
-) -> tuple[int, str] | None:
+def _chunk_fault(chunk: list[list[str]], names: list[str], wanted: Collection[Column], sources: Mapping[str, Source],
+                 file: Path) -> tuple[int, str] | None:  # fmt: skip
     """Return the first bad row of a chunk, counted from zero, and what is wrong with it."""
     good = list(itertools.takewhile(lambda row: not _shape_fault(row, names), chunk))
     taken = {source.column: names.index(source.column) for source in sources.values()}
@@ -127,11 +115,9 @@ def read_parquet(file: Path, wanted: Collection[Column]) -> Iterator[pa.RecordBa
 
 def _leaves(sources: dict[str, Source], schema: pa.Schema) -> list[str]:
     """Return the columns to read; of a record only the wanted entries."""
+    structs = {field.name for field in schema if pa.types.is_struct(field.type)}
     return [
-        f"{source.column}.{source.key}"
-        if source.key is not None and pa.types.is_struct(schema.field(source.column).type)
-        else source.column
-        for source in sources.values()
+        ".".join(filter(None, source)) if source.column in structs else source.column for source in sources.values()
     ]
 
 
@@ -149,10 +135,7 @@ def canonical(raw: Any, wanted: Collection[Column], sources: Mapping[str, Source
 
 
 def first_bad(raw: Any, wanted: Collection[Column], sources: Mapping[str, Source], file: Path) -> tuple[int, BadValue]:
-    """Return the first row without a canonical form, counted from zero, and what is wrong with it.
-
-    The number of rows is returned where all are good.
-    """
+    """Return the first row without a canonical form, counted from zero, or the number of rows, and what is wrong with it."""
     good, bad, fault = 0, raw.num_rows + 1, BadValue("")
     while bad - good > 1:  # the first `good` rows are good together, the first `bad` are not
         half = (good + bad) // 2
@@ -172,9 +155,7 @@ def arrow_type(column: Column) -> Any:
 def _column(raw: Any, column: Column, source: Source | None, file: Path) -> Any:
     if source is None:
         return pa.nulls(raw.num_rows, arrow_type(column))
-    values = raw.column(source.column)
-    if source.key is not None:
-        values = _field(values, source.key)
+    values = raw.column(source.column) if source.key is None else _field(raw.column(source.column), source.key)
     if column.whole and pa.types.is_floating(values.type):
         raise BadInput(f"{file}: {column.name} must be whole numbers, since floats lose digits; got {values.type}")
     try:

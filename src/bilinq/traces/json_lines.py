@@ -1,9 +1,8 @@
 """JSON-lines shards: one object a line, whole numbers often as text, nulls left out."""
 
-from __future__ import annotations
-
 import io
 import json
+from collections import defaultdict
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
@@ -38,10 +37,9 @@ def _blocks(file: Path) -> Iterator[tuple[int, bytes]]:
     try:
         with open_bytes(file) as stream:
             while fresh := stream.read(BLOCK):
-                first = line == 1 and not rest
-                text, newline, rest = (rest + (fresh.removeprefix(BYTE_ORDER_MARK) if first else fresh)).rpartition(
-                    b"\n"
-                )
+                if line == 1 and not rest:
+                    fresh = fresh.removeprefix(BYTE_ORDER_MARK)
+                text, newline, rest = (rest + fresh).rpartition(b"\n")
                 if newline:
                     yield line, text + newline
                     line += text.count(b"\n") + 1
@@ -68,15 +66,11 @@ def _parsed(block: bytes, wanted: Collection[Column], types: list[Any]) -> list[
 def _schema(wanted: Collection[Column], whole: Any) -> Any:
     """Return the schema of the wanted keys in all their spellings, whole numbers with the type `whole`."""
     flat: dict[str, Any] = {}
-    records: dict[str, dict[str, Any]] = {}
+    records: defaultdict[str, dict[str, Any]] = defaultdict(dict)
     for column in wanted:
-        kind = whole if column.whole else pa.float64()
         for spelling in column.spellings:
-            record, dot, key = spelling.partition(".")
-            if dot:
-                records.setdefault(record, {})[key] = kind
-            else:
-                flat[spelling] = kind
+            record, dot, key = spelling.rpartition(".")
+            (records[record] if dot else flat)[key] = whole if column.whole else pa.float64()
     nested = {name: pa.struct(list(fields.items())) for name, fields in records.items()}
     return pa.schema(list((flat | nested).items()))
 

@@ -1,7 +1,5 @@
 """One pass over each table of a trace: machines, queued collections, requests and rewards, with running statistics."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -18,12 +16,6 @@ from bilinq.traces.shards import read
 
 class Moments:
     """Count, mean and sum of squared deviations of each of K groups, merged pairwise as Chan, Golub and LeVeque do.
-
-    Attributes
-    ----------
-    count : (K,) int array
-    mean, deviation : (K,) arrays
-        Zero in groups without numbers.
 
     Examples
     --------
@@ -57,10 +49,8 @@ class Moments:
         return np.where(self.count > 1, self.deviation / np.maximum(self.count - 1, 1), np.nan)
 
 
-MISSING = -(2**63)
-"""Marks a missing whole number."""
-CELLS = "abcdefgh"
-"""The cells of cluster-data-2019; the joined sample numbers them from one."""
+MISSING = -(2**63)  # marks a missing whole number
+CELLS = "abcdefgh"  # the cells of cluster-data-2019; the joined sample numbers them from one
 
 
 class TraceRows:
@@ -104,41 +94,15 @@ def rows(file: Path, table: str, left_out: Counter[str], cell: str | None, cells
         part = TraceRows(file, batch, left_out)
         if "cluster" in batch.schema.names and not part.lacks("cluster"):
             cells |= set(np.unique(part.whole("cluster")).tolist())
-            _keep_cell(part, cell, cells)
+            if cell is not None:
+                part.keep(part.whole("cluster") == CELLS.index(cell) + 1, "rows of other cells")
+            elif len(cells) > 1:
+                named = ", ".join(CELLS[k - 1] if 0 < k <= len(CELLS) else str(k) for k in sorted(cells))
+                raise BadInput(f"cell must be given where a file contains several; {file} contains {named}")
         yield part
 
 
-def _keep_cell(part: TraceRows, cell: str | None, cells: set[int]) -> None:
-    if cell is not None:
-        part.keep(part.whole("cluster") == CELLS.index(cell) + 1, "rows of other cells")
-    elif len(cells) > 1:
-        named = ", ".join(CELLS[k - 1] if 0 < k <= len(CELLS) else str(k) for k in sorted(cells))
-        raise BadInput(f"cell must be given where a file contains several; {part.file} contains {named}")
-
-
-ADD, QUEUE, SUBMIT = 1, 1, 0
-"""Event types: a machine is added; a collection is queued; an instance is submitted."""
-
-
-class Machines(NamedTuple):
-    """Machines present when the trace began: sorted ids (M,), CPU and memory (M, 2)."""
-
-    ids: IntArray
-    capacity: Array
-
-
-class QueuedCollections(NamedTuple):
-    """Collections that were queued in the window: sorted ids (C,), and their times in microseconds (C,)."""
-
-    ids: IntArray
-    time: IntArray
-
-
-class Requests(NamedTuple):
-    """Requests of the instances of each collection: their number (C,), mean CPU and memory (C, 2)."""
-
-    units: IntArray
-    mean: Array
+ADD, QUEUE, SUBMIT = 1, 1, 0  # event types: a machine is added; a collection is queued; an instance is submitted
 
 
 class Labels(NamedTuple):
@@ -155,8 +119,11 @@ class Labels(NamedTuple):
         return np.where(self.ids[place] == ids, self.label[place], -1)
 
 
-def machines(parts: Iterable[TraceRows], left_out: Counter[str]) -> Machines:
-    """Return the machines added before the trace began; files without event types contain no others."""
+def machines(parts: Iterable[TraceRows], left_out: Counter[str]) -> tuple[IntArray, Array]:
+    """Return sorted ids (M,), and CPU and memory (M, 2), of the machines added before the trace began.
+
+    Files without event types contain no others.
+    """
     ids, sizes = [np.zeros(0, np.int64)], [np.zeros((0, 2))]
     for part in parts:
         part.keep_known("time", "machine_id", noun="machine events")
@@ -167,11 +134,11 @@ def machines(parts: Iterable[TraceRows], left_out: Counter[str]) -> Machines:
         sizes.append(_sizes(part))
     unique, first = np.unique(np.concatenate(ids), return_index=True)
     left_out["machine events that repeat a machine"] += sum(map(len, ids)) - unique.size
-    return Machines(unique, np.concatenate(sizes)[first])
+    return unique, np.concatenate(sizes)[first]
 
 
-def queued(parts: Iterable[TraceRows], end: int, left_out: Counter[str]) -> QueuedCollections:
-    """Return the collections queued after the trace began and up to `end`, with the first time of each."""
+def queued(parts: Iterable[TraceRows], end: int, left_out: Counter[str]) -> tuple[IntArray, IntArray]:
+    """Return sorted ids (C,) of the collections queued after the trace began and up to `end`, and their first times (C,)."""
     ids, times = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for part in parts:
         part.keep_known("time", "type", "collection_id", noun="collection events")
@@ -183,11 +150,14 @@ def queued(parts: Iterable[TraceRows], end: int, left_out: Counter[str]) -> Queu
     order = np.argsort(when, kind="stable")
     unique, first = np.unique(every[order], return_index=True)
     left_out["collection events that repeat a collection"] += every.size - unique.size
-    return QueuedCollections(unique, when[order][first])
+    return unique, when[order][first]
 
 
-def requests(parts: Iterable[TraceRows], known: IntArray, end: int, distinct: bool) -> Requests:
-    """Return units and mean requests of the `known` collections (C,); with `distinct` each instance counts once."""
+def requests(parts: Iterable[TraceRows], known: IntArray, end: int, distinct: bool) -> tuple[IntArray, Array]:
+    """Return the units (C,) and the mean CPU and memory requests (C, 2) of the `known` collections (C,).
+
+    With `distinct` each instance counts once.
+    """
     cpus, memory, seen = Moments(known.size), Moments(known.size), set[tuple[int, int]]()
     place = Labels(known, np.arange(known.size))
     for part in parts:
@@ -203,7 +173,7 @@ def requests(parts: Iterable[TraceRows], known: IntArray, end: int, distinct: bo
         group = place.of(part.whole("collection_id"))
         cpus.add(group, part.number("cpus"))
         memory.add(group, part.number("memory"))
-    return Requests(cpus.count, np.column_stack([cpus.mean, memory.mean]))
+    return cpus.count, np.column_stack([cpus.mean, memory.mean])
 
 
 def rewards(parts: Iterable[TraceRows], jobs: Labels, servers: Labels, shape: tuple[int, int], end: int) -> Moments:
@@ -224,7 +194,6 @@ def rewards(parts: Iterable[TraceRows], jobs: Labels, servers: Labels, shape: tu
 
 
 def _keep_distinct(part: TraceRows, seen: set[tuple[int, int]]) -> None:
-    """Keep the first submit event of every instance and remember the instances."""
     part.keep_known("type", "instance_index", noun="instance events")
     part.keep(part.whole("type") == SUBMIT, "instance events other than submit")
     fresh = np.zeros(len(part), np.bool_)

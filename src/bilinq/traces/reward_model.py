@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -43,21 +43,8 @@ def scaled_features(raw: ArrayLike) -> Array:
 def fill_unseen(mean: Array, count: IntArray, u: Array, v: Array, names: Sequence[Sequence[str]]) -> Array:
     """Return the means (I, J) with the pairs that were not observed predicted, Eq. (1).
 
-    Parameters
-    ----------
-    mean : (I, J) array
-        Mean rewards of the observed pairs; other entries are ignored.
-    count : (I, J) int array
-        Observations of each pair: least squares weighs means by them.
-    u, v : (I, d1) and (J, d2) arrays
-        Features of the job classes and of the server classes.
-    names : two sequences of str
-        Of the job classes and of the server classes, for errors.
-
-    Raises
-    ------
-    BadInput
-        Naming a pair whose features are no combination of those of observed pairs.
+    Least squares weighs the means by the `count` (I, J) of their observations; u (I, d1) and v (J, d2) are the features. A
+    pair whose features are no combination of those of observed pairs is a `BadInput` that names it, by `names` of classes.
     """
     seen, products = count > 0, np.einsum("ia,jb->ijab", u, v).reshape(*count.shape, -1)
     root = np.sqrt(count[seen])
@@ -77,20 +64,7 @@ def _row_space(rows: Array) -> Array:
     return np.asarray(basis[size > SPANNED * size[0]])
 
 
-PerClass = float | Mapping[str, float]
-"""One number for all classes, or one for each by name."""
-
-
-class Terms(NamedTuple):
-    """What a problem needs in addition to observations; the arguments of `reward_table` of the same names."""
-
-    servers: int | Mapping[str, int]
-    arrival_rate: PerClass | None
-    slot: float | None
-    service_rate: PerClass
-    holding_cost: PerClass
-    noise: float | None
-    unseen: str
+PerClass = float | Mapping[str, float]  # one number for all classes, or one for each by name
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,31 +115,26 @@ class RewardTable:
     left_out: dict[str, int]
 
 
-def build(tally: Tally, file: Path, terms: Terms) -> RewardTable:
-    """Return the problem with its arrivals."""
+def build(tally: Tally, file: Path, *, servers: int | Mapping[str, int], arrival_rate: PerClass | None,
+          slot: float | None, service_rate: PerClass, holding_cost: PerClass, noise: float | None,
+          unseen: str) -> RewardTable:  # fmt: skip
+    """Return the problem with its arrivals; the arguments by keyword are those of `reward_table`."""
     counts, mean, spread = tally.tables()
-    jobs, servers = list(tally.job.number), list(tally.server.number)
-    scale, (rates, arrivals) = _scale(tally), _arrivals(tally, terms)
+    job_names, server_names = list(tally.job.number), list(tally.server.number)
+    scale, (rates, arrivals) = _scale(tally), _arrivals(tally, arrival_rate, slot)
     if not counts.all():
-        mean = _filled(tally, file, counts, mean, terms.unseen)
-    number = _each("servers", terms.servers, servers)
+        mean = _filled(tally, file, counts, mean, unseen)
     problem = Problem(
-        arrival_rate=rates,
-        servers=np.broadcast_to(number, len(servers)),
-        job_features=_features(tally.job),
-        server_features=_features(tally.server),
-        mean_reward=scale.to_problem(mean),
-        service_rate=_each("service_rate", terms.service_rate, jobs),
-        noise=_noise(file, counts, spread, terms.noise) / (scale.high - scale.low),
-        holding_cost=_each("holding_cost", terms.holding_cost, jobs),
-        job_names=jobs,
-        server_names=servers,
-    )
+        arrival_rate=rates, servers=np.broadcast_to(_each("servers", servers, server_names), len(server_names)),
+        job_features=_features(tally.job), server_features=_features(tally.server), mean_reward=scale.to_problem(mean),
+        service_rate=_each("service_rate", service_rate, job_names),
+        noise=_noise(file, counts, spread, noise) / (scale.high - scale.low),
+        holding_cost=_each("holding_cost", holding_cost, job_names), job_names=job_names, server_names=server_names,
+    )  # fmt: skip
     return RewardTable(problem, arrivals, counts, scale, tally.left_out())
 
 
 def _scale(tally: Tally) -> Scale:
-    """Return the scale of the given range, or of the observed rewards."""
     if tally.bounds is not None:
         return Scale(*tally.bounds)
     if tally.low >= -1.0 and tally.high <= 1.0:
@@ -213,13 +182,12 @@ def _each(name: str, value: PerClass | Mapping[str, int], classes: Sequence[str]
     return np.array([scalar(f"{name}[{key!r}]", value[key]) for key in classes])
 
 
-def _arrivals(tally: Tally, terms: Terms) -> tuple[Array, Arrivals]:
-    """Return the arrival rates (I,) and the arrival process."""
+def _arrivals(tally: Tally, arrival_rate: PerClass | None, slot: float | None) -> tuple[Array, Arrivals]:
     classes = list(tally.job.number)
-    if terms.arrival_rate is not None:
-        given = _each("arrival_rate", terms.arrival_rate, classes)
+    if arrival_rate is not None:
+        given = _each("arrival_rate", arrival_rate, classes)
         return (given if given.ndim else np.full(len(classes), given / len(classes))), Poisson()
     times, jobs = np.concatenate(tally.times), np.concatenate(tally.jobs)
-    slots = np.floor((times - times.min()) / terms.slot).astype(np.int64)
+    slots = np.floor((times - times.min()) / slot).astype(np.int64)
     rates = np.bincount(jobs, minlength=len(classes)) / (slots.max() + 1)
     return rates, Recorded(np.stack([slots, jobs, np.ones_like(jobs)], axis=1))

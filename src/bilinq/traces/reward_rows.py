@@ -1,7 +1,5 @@
 """Rows of a reward table: read in chunks, checked and counted."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -12,31 +10,22 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
+import pyarrow.csv as arrow_csv
+import pyarrow.parquet as pq
 
 from bilinq.arrays import Array, IntArray, short
 from bilinq.errors import BadInput
 from bilinq.traces.passes import Moments
 from bilinq.traces.tables import GZIP, PARQUET
 
-BLOCK = 2**20
-"""Bytes of a CSV file, or rows of a Parquet file times sixteen, that are read at a time."""
+BLOCK = 2**20  # bytes of a CSV file, or rows of a Parquet file times sixteen, that are read at a time
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowChunk:
-    """Some rows of a file.
+    """Some rows of a file, which begin with number `row`; rows count from 1, the header of a CSV file not among them.
 
-    Attributes
-    ----------
-    file : Path
-    row : int
-        Number of the first row; a file's rows count from 1, the header of a CSV file not among them.
-    text : dict of (names, (rows,) int array)
-        Of each text column its distinct names, and which of them each row has.
-    numbers : dict of (rows,) arrays
-        The columns of numbers, all finite.
+    `text` has the distinct names of each text column, and which of them each row has; `numbers` are all finite.
     """
 
     file: Path
@@ -57,12 +46,13 @@ def chunks(file: Path, text: Sequence[str], numbers: Sequence[str]) -> Iterator[
     row = 1
     with _readable(file):
         for batch in _open(file, list(dict.fromkeys((*text, *numbers)))):
-            yield _chunk(file, row, batch, text, numbers)
+            names = {column: _names(file, row, column, batch.column(column)) for column in text}
+            values = {column: _numbers(file, row, column, batch.column(column)) for column in numbers}
+            yield RowChunk(file, row, names, values)
             row += batch.num_rows
 
 
 def _open(file: Path, columns: list[str]) -> Iterator[Any]:
-    """Return the batches with the given columns."""
     with file.open("rb") as stream:
         head = stream.read(4096)
     if head.startswith(PARQUET) or file.suffix == ".parquet":
@@ -75,22 +65,18 @@ def _open(file: Path, columns: list[str]) -> Iterator[Any]:
 
 
 def _parquet(file: Path, columns: list[str]) -> Iterator[Any]:
-    source = pyarrow.parquet.ParquetFile(file)
+    source = pq.ParquetFile(file)
     _check_columns(file, columns, source.schema_arrow.names)
     return iter(source.iter_batches(batch_size=BLOCK // 16, columns=columns))
 
 
 def _csv(file: Path, columns: list[str]) -> Iterator[Any]:
     """Return batches in which every column is text as it stands in the file: "007" is not 7, "NA" is a name."""
-    names = _csv_reader(file, pyarrow.csv.ConvertOptions()).schema.names
-    _check_columns(file, columns, names)
-    as_text = dict.fromkeys(columns, pa.string())
-    return iter(_csv_reader(file, pyarrow.csv.ConvertOptions(include_columns=columns, column_types=as_text)))
-
-
-def _csv_reader(file: Path, convert: pyarrow.csv.ConvertOptions) -> pyarrow.csv.CSVStreamingReader:
-    read = pyarrow.csv.ReadOptions(use_threads=False, block_size=BLOCK)
-    return pyarrow.csv.open_csv(file, read, pyarrow.csv.ParseOptions(newlines_in_values=True), convert)
+    read = arrow_csv.ReadOptions(use_threads=False, block_size=BLOCK)
+    parse = arrow_csv.ParseOptions(newlines_in_values=True)
+    _check_columns(file, columns, arrow_csv.open_csv(file, read, parse).schema.names)
+    as_text = arrow_csv.ConvertOptions(include_columns=columns, column_types=dict.fromkeys(columns, pa.string()))
+    return iter(arrow_csv.open_csv(file, read, parse, as_text))
 
 
 def _check_columns(file: Path, columns: list[str], found: list[str]) -> None:
@@ -98,14 +84,6 @@ def _check_columns(file: Path, columns: list[str], found: list[str]) -> None:
         if found.count(column) != 1:
             many = "twice" if column in found else f"only {short(', '.join(found), 200)}"
             raise BadInput(f"{file}: must have one column {column!r}; got {many}")
-
-
-def _chunk(file: Path, row: int, batch: Any, text: Sequence[str], numbers: Sequence[str]) -> RowChunk:
-    return RowChunk(
-        file, row,
-        {column: _names(file, row, column, batch.column(column)) for column in text},
-        {column: _numbers(file, row, column, batch.column(column)) for column in numbers},
-    )  # fmt: skip
 
 
 def _names(file: Path, row: int, column: str, values: Any) -> tuple[list[str], IntArray]:
@@ -126,7 +104,6 @@ def _names(file: Path, row: int, column: str, values: Any) -> tuple[list[str], I
 
 
 def _numbers(file: Path, row: int, column: str, values: Any) -> Array:
-    """Return a column of finite numbers."""
     if pa.types.is_boolean(values.type) or pa.types.is_nested(values.type):
         raise BadInput(f"{file}: {column} must contain numbers; got {values.type}")
     try:
@@ -153,7 +130,6 @@ def _fault(file: Path, row: int, message: str) -> BadInput:
 
 @contextmanager
 def _readable(file: Path) -> Iterator[None]:
-    """Turn errors of the file system and of PyArrow into one clear error."""
     try:
         yield
     except UnicodeDecodeError as error:
@@ -177,22 +153,11 @@ def _reason(error: Exception) -> str:
 
 @dataclass(eq=False)
 class FileClasses:
-    """The job classes, or the server classes, of a file.
+    """The job classes, or the server classes, of a file: `column` has their names, `features` names their columns.
 
-    Attributes
-    ----------
-    column : str
-        The column with their names.
-    features : sequence of str
-        The columns with their features, constant within a class.
-    only : sequence of str, optional
-        The classes to use, in this order; default: all, in order of appearance.
-    number : dict
-        Number of each class by name.
-    vectors : (classes, features) array
-        The features of each class, NaN before its first row.
-    left_out : Counter
-        Number of rows of classes that are not used, by name.
+    If `only` is given, these classes are used in this order; default: all, in order of appearance. `number` has the number
+    of each class by name, `vectors` the features of each (NaN before its first row), and `left_out` the number of rows of
+    each class that is not used.
     """
 
     column: str
@@ -242,16 +207,8 @@ class FileClasses:
 class Tally:
     """The observations of a file, counted by pair.
 
-    Attributes
-    ----------
-    pairs : dict
-        By numbers of job class and server class the pair's place in `moments`.
-    moments : Moments
-        Of the rewards of each pair.
-    low, high : float
-        The smallest and the largest reward.
-    times : list of (rows,) arrays
-        Times of the rows of each chunk, if they are wanted; `jobs` has their classes.
+    `pairs` has the place of each pair of job class and server class in `moments`, which are those of its rewards; `times`
+    those of the rows of each chunk, if they are wanted, and `jobs` their classes.
     """
 
     job: FileClasses
@@ -293,7 +250,8 @@ class Tally:
         codes, of = np.unique(i * width + j, return_inverse=True)
         places = [self.pairs.setdefault(divmod(code, width), len(self.pairs)) for code in codes.tolist()]
         if len(self.pairs) > self.moments.count.size:
-            self.moments = _enlarged(self.moments, 2 * len(self.pairs))
+            for name in ("count", "mean", "deviation"):
+                getattr(self.moments, name).resize(2 * len(self.pairs), refcheck=False)
         self.moments.add(np.array(places)[of], rewards)
 
     def left_out(self) -> dict[str, int]:
@@ -319,12 +277,3 @@ class Tally:
             for name, k in side.number.items():
                 if k not in seen:
                     raise BadInput(f"{file}: must contain a row of {side.column} {name!r}; got none")
-
-
-def _enlarged(moments: Moments, groups: int) -> Moments:
-    """Return the same with room for more groups."""
-    wide = Moments(groups)
-    for name in ("count", "mean", "deviation"):
-        known = getattr(moments, name)
-        getattr(wide, name)[: known.size] = known
-    return wide

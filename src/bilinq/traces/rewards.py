@@ -1,13 +1,11 @@
 """Tables of rewards as problems: observations in a file (`reward_table`), and measured speeds of GPUs (`gpu_table`)."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,7 +13,7 @@ from numpy.typing import ArrayLike
 from bilinq.arrays import finite, non_negative, one_of, positive, scalar, short
 from bilinq.errors import BadInput
 from bilinq.problem import Problem
-from bilinq.traces.reward_model import PerClass, RewardTable, Terms, build, scaled_features
+from bilinq.traces.reward_model import PerClass, RewardTable, build, scaled_features
 
 
 def reward_table(
@@ -97,15 +95,11 @@ def reward_table(
     for chunk in chunks(file, (job, server), numbers):
         tally.add(chunk)
     tally.check_seen(file)
-    terms = Terms(
-        servers=servers, arrival_rate=arrival_rate, slot=slot, service_rate=service_rate, holding_cost=holding_cost,
-        noise=noise, unseen=unseen,
-    )  # fmt: skip
-    return build(tally, file, terms)
+    return build(tally, file, servers=servers, arrival_rate=arrival_rate, slot=slot, service_rate=service_rate,
+                 holding_cost=holding_cost, noise=noise, unseen=unseen)  # fmt: skip
 
 
 def _check_clock(arrival_rate: PerClass | None, time: str | None, slot: float | None) -> None:
-    """Raise unless either the rate is given or both the column of times and the length of a slot."""
     if (arrival_rate is None) == (time is None) or (time is None) != (slot is None):
         given = f"arrival_rate = {short(arrival_rate)}, time = {time!r}, slot = {slot!r}"
         raise BadInput(f"either arrival_rate or time and slot must be given; got {given}")
@@ -114,7 +108,6 @@ def _check_clock(arrival_rate: PerClass | None, time: str | None, slot: float | 
 
 
 def _columns(name: str, value: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the names of feature columns."""
     if value is None:
         return ()
     if isinstance(value, str) or not value or not all(isinstance(column, str) for column in value):
@@ -123,7 +116,6 @@ def _columns(name: str, value: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def _named(value: object) -> list[str] | None:
-    """Return the classes that a mapping names, or None for all."""
     return [str(name) for name in value] if isinstance(value, Mapping) else None
 
 
@@ -171,23 +163,11 @@ def gpu_table(
     ('Recommendation (512)', array([0.67, 1.  , 0.48]))
     """
     one_of("features", features, ("known", "one-hot"))
-    data, number, rate = (
-        _measurements(),
-        non_negative("servers", servers),
-        scalar("service_rate", service_rate, positive),
-    )
+    data = json.loads((files("bilinq.traces") / "data" / "gavel.json").read_text(encoding="utf-8"))
+    number, rate = non_negative("servers", servers), scalar("service_rate", service_rate, positive)
     jobs, total = data["jobs"], scalar("load", load, positive) * number.sum() * rate
     return Problem(
-        arrival_rate=np.full(len(jobs), total / len(jobs)),
-        servers=number,
-        mean_reward=[job["relative"] for job in jobs],
+        arrival_rate=np.full(len(jobs), total / len(jobs)), servers=number, service_rate=rate, noise=noise,
+        mean_reward=[job["relative"] for job in jobs], job_names=[job["name"] for job in jobs], server_names=data["gpus"],
         job_features=scaled_features([job["features"] for job in jobs]) if features == "known" else None,
-        service_rate=rate,
-        noise=noise,
-        job_names=[job["name"] for job in jobs],
-        server_names=data["gpus"],
-    )
-
-
-def _measurements() -> Any:
-    return json.loads((files("bilinq.traces") / "data" / "gavel.json").read_text(encoding="utf-8"))
+    )  # fmt: skip

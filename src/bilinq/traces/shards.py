@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import glob
+import itertools
 import zlib
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -18,14 +18,8 @@ if TYPE_CHECKING:
 
 Format = Literal["csv", "json", "parquet"]
 
-HEAD = 1 << 16
-"""Bytes at the start of a file that show its format."""
-EXTRACT = {
-    "machine": "machine_events",
-    "collection": "collection_events",
-    "instance": "instance_events",
-    "cpi": "instance_usage",
-}
+HEAD = 1 << 16  # bytes at the start of a file that show its format
+EXTRACT = dict(zip(("machine", "collection", "instance", "cpi"), TABLES, strict=True))
 """Names of the files of a small extract, without what follows the dot."""
 
 
@@ -100,10 +94,16 @@ def check_distinct(files: Collection[Path]) -> None:
 
 def format_of(file: Path) -> Format:
     """Return the format of a file by its first bytes."""
-    head = _head(file)
-    packed = head.startswith(GZIP)
-    if packed:
-        head = _unpacked(head, file)
+    try:
+        with file.open("rb") as stream:
+            head = stream.read(HEAD)
+        packed = head.startswith(GZIP)
+        if packed:
+            head = zlib.decompressobj(wbits=31).decompress(head, HEAD)
+    except OSError as error:
+        raise BadInput(f"{file}: cannot be read; {error.strerror}") from None
+    except zlib.error as error:
+        raise BadInput(f"{file}: is damaged gzip before its first row; {error}") from None
     if not head.strip():
         raise BadInput(f"{file}: must contain rows; it is empty")
     if head.startswith(PARQUET):
@@ -115,40 +115,13 @@ def format_of(file: Path) -> Format:
     return "json" if head.removeprefix(BYTE_ORDER_MARK).lstrip().startswith(b"{") else "csv"
 
 
-def _head(file: Path) -> bytes:
-    try:
-        with file.open("rb") as stream:
-            return stream.read(HEAD)
-    except OSError as error:
-        raise BadInput(f"{file}: cannot be read; {error.strerror}") from None
-
-
-def _unpacked(head: bytes, file: Path) -> bytes:
-    try:
-        return zlib.decompressobj(wbits=31).decompress(head, HEAD)
-    except zlib.error as error:
-        raise BadInput(f"{file}: is damaged gzip before its first row; {error}") from None
-
-
 # A folder with a trace.
 
 
-@dataclass(frozen=True)
-class TraceFolder:
-    """The files of each table, and how many files belong to none."""
+def find_tables(path: str | PathLike[str]) -> tuple[dict[str, list[Path]], int]:
+    """Return the files of the four tables in a folder, and how many files belong to none.
 
-    files: dict[str, list[Path]]
-    others: int
-
-    @property
-    def count(self) -> int:
-        """Number of shards to read; a joined file is read once for each of its tables."""
-        return sum(map(len, self.files.values()))
-
-
-def find_tables(path: str | PathLike[str]) -> TraceFolder:
-    """Return the files of the four tables in a folder, by the names of files or of the folders they are in.
-
+    The names of files, or of the folders they are in, show to which table they belong:
     `machine_events-000000000000.json.gz` and `instance_usage/part-7.parquet` are the trace as Google publishes it;
     `machine.csv`, `collection.csv`, `instance.csv` and `cpi.csv` a small extract. A CSV file with another name is used for
     all tables but the machines if its header shows that their rows are joined in it.
@@ -163,20 +136,20 @@ def find_tables(path: str | PathLike[str]) -> TraceFolder:
         for table in tables:
             files[table].append(file)
         others += not tables
+    listed = ", ".join(f"{len(found)} of {table}" for table, found in files.items())
     for table, found in files.items():
         if not found:
-            raise BadInput(f"{root}: must contain a file of {table}; got {_listed(files)}")
+            raise BadInput(f"{root}: must contain a file of {table}; got {listed}")
         check_distinct(found)
-    return TraceFolder(files, others)
+    return files, others
 
 
 def tables_of(file: Path, root: Path) -> tuple[str, ...]:
     """Return the tables whose rows a file below `root` contains."""
     names = [file.name, *(parent.name for parent in file.relative_to(root).parents)] if file != root else [file.name]
-    for name in names:
-        for table in TABLES:
-            if name.startswith(table):
-                return (table,)
+    for name, table in itertools.product(names, TABLES):
+        if name.startswith(table):
+            return (table,)
     stem = file.name.split(".")[0]
     if stem in EXTRACT:
         return (EXTRACT[stem],)
@@ -189,7 +162,3 @@ def _joined(file: Path) -> bool:
     from bilinq.traces.formats import header
 
     return set(JOINED) <= set(header(file))
-
-
-def _listed(files: dict[str, list[Path]]) -> str:
-    return ", ".join(f"{len(found)} of {table}" for table, found in files.items())

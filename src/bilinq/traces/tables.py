@@ -1,7 +1,5 @@
 """The tables of cluster-data-2019: their columns, and how files spell them."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -35,46 +33,28 @@ def _whole(name: str, *spellings: str, required: bool = True) -> Column:
     return Column(name, True, spellings or (name,), required)
 
 
-def _size(name: str, record: str) -> Column:
-    return Column(name, False, (f"{record}.{name}", name))
+def _sizes(record: str) -> tuple[Column, ...]:
+    return tuple(Column(name, False, (f"{record}.{name}", name)) for name in ("cpus", "memory"))
 
 
-GZIP, PARQUET, BYTE_ORDER_MARK = b"\x1f\x8b", b"PAR1", b"\xef\xbb\xbf"
-"""The first bytes of files."""
+GZIP, PARQUET, BYTE_ORDER_MARK = b"\x1f\x8b", b"PAR1", b"\xef\xbb\xbf"  # the first bytes of files
 
-CLUSTER = _whole("cluster", required=False)
-"""The cell, counted from one; only the joined sample has it."""
+TIME, COLLECTION, MACHINE = _whole("time"), _whole("collection_id"), _whole("machine_id")
+CLUSTER = _whole("cluster", required=False)  # the cell, counted from one; only the joined sample has it
+CPI = Column("cycles_per_instruction", False, ("cycles_per_instruction", "CPI"))
 
 TABLES: dict[str, tuple[Column, ...]] = {
-    "machine_events": (
-        _whole("time"),
-        _whole("machine_id"),
-        _whole("type", required=False),
-        _size("cpus", "capacity"),
-        _size("memory", "capacity"),
-    ),
-    "collection_events": (
-        _whole("time"),
-        _whole("type", "type", "collections_events_type"),
-        _whole("collection_id"),
-        CLUSTER,
-    ),
+    "machine_events": (TIME, MACHINE, _whole("type", required=False), *_sizes("capacity")),
+    "collection_events": (TIME, _whole("type", "type", "collections_events_type"), COLLECTION, CLUSTER),
     "instance_events": (
-        _whole("time"),
+        TIME,
         _whole("type", "type", "instance_events_type", required=False),
-        _whole("collection_id"),
+        COLLECTION,
         _whole("instance_index", required=False),
-        _size("cpus", "resource_request"),
-        _size("memory", "resource_request"),
+        *_sizes("resource_request"),
         CLUSTER,
     ),
-    "instance_usage": (
-        _whole("start_time", required=False),
-        _whole("collection_id"),
-        _whole("machine_id"),
-        Column("cycles_per_instruction", False, ("cycles_per_instruction", "CPI")),
-        CLUSTER,
-    ),
+    "instance_usage": (_whole("start_time", required=False), COLLECTION, MACHINE, CPI, CLUSTER),
 }
 """The columns of each table in the order in which `batches` yields them."""
 
@@ -90,10 +70,7 @@ def columns(table: str) -> tuple[Column, ...]:
 def locate(wanted: Collection[Column], names: Collection[str], file: object) -> dict[str, Source]:
     """Return where a file with columns `names` keeps each of the `wanted` columns that it has.
 
-    Raises
-    ------
-    BadInput
-        If a required column is missing, or a wanted column is there twice.
+    A required column that is missing, or a wanted one that is there twice, is a `BadInput`.
     """
     found = {}
     for column in wanted:

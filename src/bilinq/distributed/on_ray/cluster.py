@@ -1,12 +1,9 @@
 """A Ray cluster to work on: one that is running already, or a private one that starts and ends with the work."""
 
-from __future__ import annotations
-
 import ipaddress
 import logging
 import os
 import secrets
-import shutil
 import signal
 import socket
 import subprocess
@@ -15,15 +12,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from bilinq.errors import BadInput, BilinqError, Unreachable
 
-CONNECT_SECONDS = 4
-"""Seconds that an address may take to accept a connection, and then to answer as Ray does."""
+CONNECT_SECONDS = 4  # seconds that an address may take to accept a connection, and then to answer as Ray does
 JOIN_SECONDS = 30.0
 """Seconds that a cluster which answers may take to accept a new process; Ray itself tries for minutes."""
 OTHER_TOKEN = "the Ray cluster there expects another token; set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH"
@@ -33,8 +29,7 @@ REFUSALS = {
     "AuthenticationError": OTHER_TOKEN,
 }
 """What Ray writes while it tries in vain to join, and what that means."""
-OBJECT_STORE_BYTES = 2**28
-"""Bytes of shared memory for the objects of a private Ray."""
+OBJECT_STORE_BYTES = 2**28  # bytes of shared memory for the objects of a private Ray
 LONGEST_FOLDER = 30
 """The longest name of a temporary folder that leaves room for Ray's sockets, whose names have at most 107 bytes."""
 JOIN_SCRIPT = "import ray, sys; ray.init(address=sys.argv[1], log_to_driver=False, configure_logging=False)"
@@ -85,25 +80,21 @@ def imported() -> Any:
 def _started(ray: Any, cpus: int | None) -> Iterator[None]:
     """Start a private Ray, reachable from this machine only, with its own token."""
     parent = None if len(tempfile.gettempdir()) < LONGEST_FOLDER else "/tmp"
-    folder = Path(tempfile.mkdtemp(prefix="bilinq-", dir=parent))
-    token = folder / "token"
-    token.touch(mode=0o600)
-    token.write_text(secrets.token_hex(32))
-    source = str(Path(__file__).parents[3])
-    path = os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH"))))
-    settings = {"RAY_AUTH_TOKEN_PATH": str(token), "RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": path}
-    try:
+    with tempfile.TemporaryDirectory(prefix="bilinq-", dir=parent, ignore_cleanup_errors=True) as folder:
+        token = Path(folder, "token")
+        token.touch(mode=0o600)
+        token.write_text(secrets.token_hex(32))
+        path = os.pathsep.join(filter(None, (str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH"))))
+        settings = {"RAY_AUTH_TOKEN_PATH": str(token), "RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": path}
         with _credentials(), _environment(settings), _loopback(wanted=True), _ended(ray):
             try:
                 ray.init(
                     address="local", num_cpus=cpus, object_store_memory=OBJECT_STORE_BYTES, include_dashboard=False,
-                    log_to_driver=False, configure_logging=False, _temp_dir=str(folder / "ray"),
+                    log_to_driver=False, configure_logging=False, _temp_dir=str(Path(folder, "ray")),
                 )  # fmt: skip
             except (RuntimeError, OSError) as error:
                 raise BilinqError(f"Ray does not start on this machine: {error}") from None
             yield
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 # A running cluster is tried out first: `ray.init` on a wrong address takes minutes, cannot be stopped and prints.
@@ -111,9 +102,7 @@ def _started(ray: Any, cpus: int | None) -> Iterator[None]:
 
 @contextmanager
 def _connected(ray: Any, address: str) -> Iterator[None]:
-    """Join a running cluster."""
-    local = probe(address)
-    with _loopback(wanted=local), _ended(ray):
+    with _loopback(wanted=probe(address)), _ended(ray):
         try:
             ray.init(address=address, log_to_driver=False, configure_logging=False)
         except (RuntimeError, OSError) as error:
@@ -122,14 +111,10 @@ def _connected(ray: Any, address: str) -> Iterator[None]:
 
 
 def probe(address: str) -> bool:
-    """Raise `Unreachable` unless a cluster can be joined; return whether the address is on this machine's loopback.
-
-    Another process tries to join, and is stopped as soon as Ray writes why it cannot.
-    """
+    """Let another process try to join; raise `Unreachable` if it cannot, else return whether the address is on loopback."""
     local = _listens(*_parts(address), address)
     environment = {"RAY_gcs_rpc_server_connect_timeout_s": str(CONNECT_SECONDS)} | os.environ
-    if local:
-        environment[LOOPBACK] = "0"
+    environment |= {LOOPBACK: "0"} if local else {}
     with tempfile.TemporaryFile() as output:
         command = [sys.executable, "-c", JOIN_SCRIPT, address]
         attempt = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
@@ -173,7 +158,6 @@ def _listens(host: str, port: int, address: str) -> bool:
 
 
 def _read(descriptor: int) -> str:
-    """Return what was written to a file so far, up to 64 KiB."""
     return os.pread(descriptor, 2**16, 0).decode(errors="replace")
 
 
@@ -191,13 +175,11 @@ def _last_line(written: str) -> str:
 # Ray changes this process: environment, credentials, log level, signal handlers. Each is set back afterwards.
 
 
-@contextmanager
-def _ended(ray: Any) -> Iterator[None]:
+def _ended(ray: Any) -> ExitStack:
     """Disconnect at the end of the block, also if joining was interrupted; this ends a private Ray."""
-    try:
-        yield
-    finally:
-        ray.shutdown()
+    stack = ExitStack()
+    stack.callback(ray.shutdown)
+    return stack
 
 
 @contextmanager
@@ -215,7 +197,6 @@ def _environment(settings: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _replaced(module: str, name: str, value: Any) -> Iterator[None]:
-    """Replace a name of a module within the block."""
     found = import_module(module)
     before = getattr(found, name)
     setattr(found, name, value)
@@ -227,9 +208,7 @@ def _replaced(module: str, name: str, value: Any) -> Iterator[None]:
 
 def _loopback(wanted: bool) -> AbstractContextManager[None]:
     """Use the loopback address if `wanted`; Ray reads the environment variable for this only at import."""
-    if not wanted:
-        return nullcontext()
-    return _replaced("ray._private.ray_constants", "ENABLE_RAY_CLUSTER", False)
+    return _replaced("ray._private.ray_constants", "ENABLE_RAY_CLUSTER", False) if wanted else nullcontext()
 
 
 @contextmanager

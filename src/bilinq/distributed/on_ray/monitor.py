@@ -1,11 +1,8 @@
 """Monitoring of the shards by the process that started them: their reports, replaced shards, and shards that are gone."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, Literal, NamedTuple
 
@@ -15,12 +12,10 @@ from bilinq.arrays import Array
 from bilinq.distributed.on_ray.shards import JobReport, Report
 from bilinq.errors import BilinqError
 
-PERIOD = 0.1
-"""Seconds between two polls of the shards."""
+PERIOD = 0.1  # seconds between two polls of the shards
 GATHER_SECONDS = 5.0
 """Seconds that collecting the rates of all job shards may take; otherwise that is tried again later."""
-START_SECONDS = 120.0
-"""Seconds that shards may take to start; Ray starts a process for each."""
+START_SECONDS = 120.0  # seconds that shards may take to start; Ray starts a process for each
 
 
 class ShardName(NamedTuple):
@@ -33,28 +28,11 @@ class ShardName(NamedTuple):
         return f"{self.nodes} shard {self.number}"
 
 
-@dataclass(frozen=True)
-class ShardTotals:
-    """Local iterations, answered messages and their bytes over all job shards, replaced ones included."""
-
-    iterations: int
-    answers: int
-    bytes: int
-
-
 class Monitor:
     """Asks every shard for a report, again as soon as it has answered, and never waits for a particular one.
 
-    Parameters
-    ----------
-    ray : module
-        Connected.
-    hosts : dict of actors
-        By the name of their shard.
-    contents : dict of tuples
-        The class and the arguments of each shard, for `Host.begin`.
-    patience : float
-        Seconds without an answer after which a shard counts as gone.
+    `hosts` are the actors of the shards, `contents` the class and the arguments of each for `Host.begin`; `patience` is
+    the number of seconds without an answer after which a shard counts as gone.
     """
 
     def __init__(
@@ -71,19 +49,11 @@ class Monitor:
         self.restarts: Counter[str] = Counter()
 
     def start(self) -> None:
-        """Wait until all shards have reported once.
-
-        Raises
-        ------
-        BilinqError
-            If one cannot start, or runs another version of bilinq.
-        """
-        deadline = time.monotonic() + START_SECONDS
+        """Wait until all shards have reported once; raise `BilinqError` if one cannot start or runs another bilinq."""
+        deadline, limit = time.monotonic() + START_SECONDS, f"{START_SECONDS:g} s"
         while missing := self._hosts.keys() - self.reports.keys():
             if time.monotonic() > deadline:
-                raise BilinqError(
-                    f"{min(missing)} has not started within {START_SECONDS:g} s; are there nodes that can run it?"
-                )
+                raise BilinqError(f"{min(missing)} has not started within {limit}; are there nodes that can run it?")
             self._collect(PERIOD, starting=True)
         for name, report in self.reports.items():
             if report.bilinq != version("bilinq"):
@@ -97,21 +67,19 @@ class Monitor:
         self._drop_silent()
         time.sleep(max(until - time.monotonic(), 0.0))
 
-    def present(self, nodes: Literal["job", "server"]) -> list[int]:
+    def present(self, nodes: Literal["job", "server"]) -> list[ShardName]:
         """Return the shards of one kind that take part, in order."""
-        return sorted(name.number for name in self._hosts.keys() - self.gone if name.nodes == nodes)
+        return sorted(name for name in self._hosts.keys() - self.gone if name.nodes == nodes)
 
     def gap(self) -> float:
         """Return the sum of the job shards' parts in the bound, Eq. (45); infinite until all know which shards are gone."""
-        jobs = [ShardName("job", k) for k in self.present("job")]
-        return sum(r.gap if name in self._current else np.inf for name, r in self._job_reports(jobs))
+        reports = self._job_reports(self.present("job"))
+        return sum(report.gap if name in self._current else np.inf for name, report in reports)
 
-    def totals(self) -> ShardTotals:
-        """Return the work of the job shards so far."""
+    def totals(self) -> tuple[int, int, int]:
+        """Return the local iterations, answered messages and bytes of all job shards, replaced ones included."""
         reports = [*self._replaced, *(report for _, report in self._job_reports(self.reports))]
-        return ShardTotals(
-            sum(r.iterations for r in reports), sum(r.answers for r in reports), sum(r.bytes for r in reports)
-        )
+        return sum(r.iterations for r in reports), sum(r.answers for r in reports), sum(r.bytes for r in reports)
 
     def round_trips(self) -> Array:
         """Return the median round trips in seconds, (job shards, server shards)."""
@@ -119,7 +87,7 @@ class Monitor:
 
     def rates(self) -> list[Array] | None:
         """Return the rates of the job shards that take part, or None if one does not answer now."""
-        calls = [self._hosts[ShardName("job", k)].ask.remote("rates") for k in self.present("job")]
+        calls = [self._hosts[name].ask.remote("rates") for name in self.present("job")]
         try:
             found = list(self._ray.get(calls, timeout=min(self._patience, GATHER_SECONDS)))
             return None if any(rates is None for rates in found) else found
@@ -171,8 +139,7 @@ class Monitor:
         """Count as gone what has been silent for too long: to us, or (a server shard) to a job shard that answers us."""
         now = time.monotonic()
         silent = {name for name in self._hosts.keys() - self.gone if now - self._heard[name] > self._patience}
-        jobs = [ShardName("job", k) for k in self.present("job")]
-        for _, report in self._job_reports(name for name in jobs if name not in silent):
+        for _, report in self._job_reports(name for name in self.present("job") if name not in silent):
             silent |= {ShardName("server", k) for k in np.flatnonzero(report.silence > self._patience).tolist()}
         if silent - self.gone:
             self.gone |= silent

@@ -1,13 +1,10 @@
 """An allocation computed by shards on Ray, and its cost beside the same in one process."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -148,7 +145,6 @@ def solve(
 
 
 def _partition(system: System, shards: int | Sequence[int]) -> tuple[list[slice], list[slice]]:
-    """Return the rows of every job shard and the columns of every server shard."""
     if isinstance(shards, int | np.integer):
         total = count("shards", int(shards), 2)
         servers = min(max(1, total // 4), system.shape[1])
@@ -164,8 +160,7 @@ def _partition(system: System, shards: int | Sequence[int]) -> tuple[list[slice]
 
 
 def _split(size: int, parts: int) -> list[slice]:
-    edges = [size * k // parts for k in range(parts + 1)]
-    return [slice(a, b) for a, b in pairwise(edges)]
+    return [slice(size * k // parts, size * (k + 1) // parts) for k in range(parts)]
 
 
 @contextmanager
@@ -208,7 +203,7 @@ class _Solver:
             self._history.append((now, gap))
             if progress:
                 pids = {str(name): report.pid for name, report in self._monitor.reports.items()}
-                progress(RunProgress(now, gap, 2 * self._monitor.totals().answers, pids))
+                progress(RunProgress(now, gap, 2 * self._monitor.totals()[1], pids))
             if gap <= tolerance and (run := self._gathered()) is not None and run.gap <= tolerance:
                 return run
             if now > seconds:
@@ -241,29 +236,30 @@ class _Solver:
         rates = monitor.rates()
         if rates is None:
             return None
-        expected, system, totals = np.zeros(self._system.shape), self._remaining(), monitor.totals()
-        for k, part in zip(present, rates, strict=True):
-            expected[self._rows[k]] = part
+        expected, system, (iterations, answers, sent) = (
+            np.zeros(self._system.shape),
+            self._remaining(),
+            monitor.totals(),
+        )
+        for name, part in zip(present, rates, strict=True):
+            expected[self._rows[name.number]] = part
         return RayRun(
             system=system, expected=expected, gap=float(gap_bound(system, expected)),
             seconds=time.monotonic() - self._began, start_seconds=self._start_seconds,
-            iterations=totals.iterations, messages=2 * totals.answers, bytes=totals.bytes,
-            round_trip=monitor.round_trips(), restarts=dict(monitor.restarts),
-            absent=tuple(map(self._described, sorted(monitor.gone))), history=np.array(self._history),
+            iterations=iterations, messages=2 * answers, bytes=sent, round_trip=monitor.round_trips(),
+            restarts=dict(monitor.restarts), absent=tuple(map(self._described, sorted(monitor.gone))),
+            history=np.array(self._history),
         )  # fmt: skip
 
     def _described(self, name: ShardName) -> str:
-        """Return the name of a shard with its classes."""
         part = (self._rows if name.nodes == "job" else self._columns)[name.number]
         return f"{name} (classes {part.start} to {part.stop - 1})"
 
 
 # What the same allocation takes in one process and as a convex program, for comparison.
 
-CHECK_EVERY = 10
-"""Rounds between two computations of the gap."""
-MOST_ROUNDS = 50_000
-"""Rounds after which the nodes in one process give up."""
+CHECK_EVERY = 10  # rounds between two computations of the gap
+MOST_ROUNDS = 50_000  # rounds after which the nodes in one process give up
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,5 @@
 """Shards of job nodes and server nodes as Ray actors: what they exchange, and the rates that each computes."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import time
@@ -21,22 +19,18 @@ from bilinq.distributed.system import gain_within, row_gaps
 
 BY_SHARE = 0.5
 """Part of the weights of Eq. (46) that follows a shard's share of a load; the rest is equal for all shards."""
-LOCAL = 0.5
-"""Part of what Eq. (40) allows without delay that a local iteration uses."""
+LOCAL = 0.5  # part of what Eq. (40) allows without delay that a local iteration uses.
 FILLED = np.linspace(0.04, 2.0, 50)
 """Loads, in parts of the capacity, at which the stiffness of a penalty without a known bound is evaluated."""
-KEPT = 16
-"""Number of the latest round trips that are kept."""
-PAUSE = 0.05
-"""Seconds that a job shard waits before it asks a server shard again that is unavailable or not ready."""
+KEPT = 16  # number of the latest round trips that are kept
+PAUSE = 0.05  # seconds that a job shard waits before it asks a server shard again that is unavailable or not ready
 
 
 @dataclass(frozen=True)
 class ShardRows:
-    """The rows of a job shard.
+    """The rows of a job shard: a (I,), c (I, J), n (J,), rates (I, J) to start from, and the number of job shards.
 
-    a (I,), c (I, J), n (J,), rates (I, J) to start from, the penalty, the part of its capacity that every server class
-    leaves idle (for the barrier), and the number of job shards.
+    `spare` is the part of its capacity that every server class leaves idle (for the barrier).
     """
 
     a: Array
@@ -87,8 +81,8 @@ class ShardRates:
         self._live = (rows.a > 0.0)[:, None] & (rows.n > 0.0)
         self.iterations = 0
         self._y = np.ascontiguousarray(np.where(self._live, rows.start, 0.0))[None]
-        self._a, self._n = np.where(rows.a > 0.0, rows.a, np.inf)[None], np.where(rows.n > 0.0, rows.n, 1.0)
         self._c = np.ascontiguousarray(rows.c)[None]
+        self._a, self._n = np.where(rows.a > 0.0, rows.a, np.inf)[None], np.where(rows.n > 0.0, rows.n, 1.0)
         self._stiff = stiffness_bound(rows.penalty, rows.c, self._n, rows.spare) - 1.0
         useful = np.where(self._live, rows.a[:, None] / rows.c, np.inf).min(initial=np.inf)
         self._low = np.array([SEED * (useful if np.isfinite(useful) else 1.0)])
@@ -140,8 +134,7 @@ class ShardRates:
 
     def gap(self) -> float:
         """Return the part of these rows in the bound on the gap, Eq. (45), at the last prices; infinite before."""
-        used = self._live.any(axis=0)
-        if not self._known[used].all():
+        if not self._known[self._live.any(axis=0)].all():
             return float("inf")
         return float(row_gaps(self._y[0], self._rows.a, self._rows.c, self._price, self._live).sum())
 
@@ -238,21 +231,8 @@ class JobShard:
     """Job nodes of some rows, which exchange messages with every server shard independently.
 
     With each server shard one message is in transit at a time. Its answer is used at once, in `iterations` local
-    iterations; then that server shard is asked again.
-
-    Parameters
-    ----------
-    number : int
-        Which job shard it is.
-    rows : ShardRows
-    columns : list of slices
-        The server classes of each server shard.
-    servers : list of actors
-        `Host`s of the server shards.
-    iterations : int
-        For each answer.
-    fraction : float
-        Part of what Eq. (40) allows.
+    iterations with a `fraction` of what Eq. (40) allows; then that server shard is asked again. `columns` are the server
+    classes of each server shard, and `servers` their `Host`s.
     """
 
     def __init__(self, number: int, rows: ShardRows, columns: Sequence[slice], servers: Sequence[Any], iterations: int,
@@ -293,10 +273,8 @@ class JobShard:
         self._rates.close(self._columns[k])
 
     async def _exchange(self, k: int) -> NoReturn:
-        """Ask one server shard again and again, and use its answers."""
         columns, pace = self._columns[k], self._paces[k]
-        asked = await self._call(k, "recall")
-        if asked is not None:
+        if (asked := await self._call(k, "recall")) is not None:
             self._rates.resume(columns, asked)
         while True:
             sums, sent = self._rates.sums[columns], time.perf_counter()
@@ -326,8 +304,7 @@ class Host:
     have to replace.
     """
 
-    def __init__(self) -> None:
-        self._shard: JobShard | ServerShard | None = None
+    _shard: JobShard | ServerShard | None = None
 
     async def begin(self, gone: Collection[int], shard: type[JobShard] | type[ServerShard], *values: Any) -> Report:
         """Create the shard from these values, unless there is one already; return its report."""

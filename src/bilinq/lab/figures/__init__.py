@@ -21,22 +21,10 @@ from bilinq.lab.figures.weights import WeightsFigure
 from bilinq.lab.figures.workload import WorkloadFigure
 
 FIGURES: tuple[type[Figure], ...] = (
-    ComparisonFigure,
-    WeightsFigure,
-    ScalingFigure,
-    LoadFigure,
-    TradeoffFigure,
-    BoundsFigure,
-    RadiusFigure,
-    BaselineFigure,
-    AssignmentFigure,
-    NodesFigure,
-    TraceComparisonFigure,
-    TraceWeightsFigure,
-    WorkloadFigure,
-    FeaturesFigure,
-    GpuFigure,
-)
+    ComparisonFigure, WeightsFigure, ScalingFigure, LoadFigure, TradeoffFigure, BoundsFigure, RadiusFigure,
+    BaselineFigure, AssignmentFigure, NodesFigure, TraceComparisonFigure, TraceWeightsFigure, WorkloadFigure,
+    FeaturesFigure, GpuFigure,
+)  # fmt: skip
 """All figures, in the order of the report."""
 
 

@@ -1,46 +1,33 @@
 """Independent and distinct assignment compared: what it costs if servers may pick the same job."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Literal
 
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import NullLocator
 
 from bilinq.experiments import PlannedRun, Record, Synthetic
 from bilinq.lab import effects, style
-from bilinq.lab.claims import Claim, Finding, above, between
+from bilinq.lab.claims import Claim, above, between, judged
 from bilinq.lab.effects import number
 from bilinq.lab.figure import Figure, Records, Table
 from bilinq.lab.presets import published
-from bilinq.lab.style import Look
+from bilinq.lab.style import Drawing, Look
 
 SETTING = Synthetic()
-SLOTS = 500
-STEPS = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
-"""Multiples of the public code's V."""
+STEPS = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)  # multiples of the public code's V
 MARGIN = 0.02
 """Observed rewards within this share of the expected ones count as consistent: what 100 replications can resolve."""
 
 PAPER, CAPPED, SCALED, BEST = (
     "independent, no cap (the paper)", "independent, at most the queue", "distinct, no cap", "distinct, at most the queue",
 )  # fmt: skip
-KINDS: dict[str, tuple[str, Literal["none", "queue"]]] = {
-    PAPER: ("independent", "none"),
-    CAPPED: ("independent", "queue"),
-    SCALED: ("distinct", "none"),
-    BEST: ("distinct", "queue"),
+KINDS: dict[str, tuple[str, Literal["none", "queue"], Look]] = {
+    PAPER: ("independent", "none", Look(style.BLUE, marker="o")),
+    CAPPED: ("independent", "queue", Look(style.SKY, thin=True, marker="o")),
+    SCALED: ("distinct", "none", Look(style.AMBER, thin=True, marker="s")),
+    BEST: ("distinct", "queue", Look(style.GREEN, marker="s")),
 }
-"""Ways to assign: `assignment` and `limit` of a policy."""
-LOOKS = {
-    PAPER: Look(style.BLUE, marker="o"),
-    CAPPED: Look(style.SKY, thin=True, marker="o"),
-    SCALED: Look(style.AMBER, thin=True, marker="s"),
-    BEST: Look(style.GREEN, marker="s"),
-}
+"""Ways to assign: `assignment` and `limit` of a policy, and the look of its curve."""
 MEASURES = {
     "regret": "(a) Regret",
     "paid": "(b) Reward paid for a job",
@@ -55,35 +42,35 @@ class AssignmentFigure(Figure):
     name = "assignment"
     title = "Two servers, one job"
     where = "Section 3.1"
+    horizon = 500, 125
 
     def runs(self) -> dict[str, PlannedRun]:
-        """Return SABR with every kind of assignment at every V."""
         runs = {}
-        for kind, (assignment, limit) in KINDS.items():
+        for kind, (assignment, limit, _) in KINDS.items():
             for step, V in self._values().items():
                 policy = replace(self.options.shown.sabr(V), assignment=assignment, limit=limit)
-                runs[f"{kind} x{step}"] = self.options.run(SETTING, policy, self._slots())
+                runs[f"{kind} x{step}"] = self.options.run(SETTING, policy, self.slots)
         return runs
 
     def table(self, records: Records) -> Table:
-        """Return all measures over V, and what the oracle earns for a job."""
         rows = [
-            {"assignment": kind, "measure": measure, "V": V, **_measured(_of(records, kind, step), measure).row()}
+            {"assignment": kind, "measure": measure, "V": V, **_measured(records[f"{kind} x{step}"], measure).row()}
             for kind in KINDS
             for measure in MEASURES
             for step, V in self._values().items()
         ]
-        paper = _of(records, PAPER, 1.0)
+        paper = records[f"{PAPER} x1.0"]
         oracle = effects.mean((paper.samples["regret"] + paper.samples["reward"]) / _jobs(paper))
         return Table([*rows, {"assignment": "oracle", "measure": "paid", **oracle.row()}])
 
     def draw(self, table: Table) -> Drawing:
-        """Draw a panel for each measure."""
         figure, panels = style.panels(2, 2, height=2.7)
         for axes, (measure, title) in zip(panels, MEASURES.items(), strict=True):
-            for kind, look in LOOKS.items():
+            for kind, (_, _, look) in KINDS.items():
                 style.curve(axes, table.where(assignment=kind, measure=measure), look, kind, x="V")
-            _log_axis(axes, list(self._values().values()))
+            axes.set_xscale("log")
+            axes.set_xticks(list(self._values().values()), [number(round(V, 1)) for V in self._values().values()])
+            axes.xaxis.set_minor_locator(NullLocator())
             style.label(axes, title, x="V")
         panels[0].axhline(0.0, color=style.GREY, lw=1.2, ls=style.DASHED)
         oracle = table.where(assignment="oracle").last()
@@ -94,12 +81,10 @@ class AssignmentFigure(Figure):
         return figure
 
     def caption(self, table: Table) -> str:
-        """Return what is paid twice, at small V and at the public code's."""
-
         def end(kind: str, measure: str, place: int) -> str:
             return number(table.where(assignment=kind, measure=measure).rows[place]["mean"])
 
-        low, high = (number(V) for V in (min(self._values().values()), self._V()))
+        low, *_, high = map(number, self._values().values())
         return (
             f"At V = {low} the paper's assignment has regret {end(PAPER, 'regret', 0)} and pays {end(PAPER, 'paid', 0)} "
             f"for a job, where the oracle earns {number(table.where(assignment='oracle').last())}: several servers draw "
@@ -111,71 +96,43 @@ class AssignmentFigure(Figure):
         )
 
     def claims(self, records: Records) -> list[Claim]:
-        """Judge whether draws agree with the expected allocation, and whether regret is a loss."""
-        return [self._allocation_claim(records), self._oracle_claim(records)]
-
-    def _allocation_claim(self, records: Records) -> Claim:
-        findings = []
-        for kind, step, V in self._ends(KINDS):
-            samples = _of(records, kind, step).samples
-            ratio = effects.ratio(samples["observed"], samples["reward"], "times the expected")
-            findings.append(Finding(f"{kind}; V = {number(V)}", ratio, between(1.0 - MARGIN, 1.0 + MARGIN)))
-        return Claim(
-            "assignment-keeps-allocation", "Section 3.1",
-            statement="Jobs are assigned at random so that the allocation is met in expectation.",
-            test=f"Observed reward over the expected reward of the allocation, {self._slots()} slots; consistent "
-            f"means within {MARGIN:.0%}, our choice.", findings=tuple(findings),
-            note="If a row of the allocation has more services than the class has jobs, distinct draws cannot meet "
-            "it, so they need the cap. The paper's draws meet it by paying several servers for one job.",
-        )  # fmt: skip
-
-    def _oracle_claim(self, records: Records) -> Claim:
-        findings = [
-            Finding(
-                f"{kind}; V = {number(V)}",
-                effects.mean(_of(records, kind, step).samples["regret"], "regret"),
-                above(0.0),
-            )
-            for kind, step, V in self._ends((PAPER, BEST))
-        ]
-        return Claim(
-            "oracle-is-best", "Section 2.2",
-            statement="The oracle's split of the load is optimal, so regret is what a policy loses.",
-            test=f"Regret after {self._slots()} slots of one-unit jobs; positive if the oracle earns more.",
-            findings=tuple(findings),
-            note="The oracle serves every job once. A policy that serves a job twice earns more, but its queue is not "
-            "shorter.",
-        )  # fmt: skip
-
-    def _ends(self, kinds: Iterable[str]) -> list[tuple[str, float, float]]:
-        """Return each kind of assignment with the smallest and the largest V."""
         values = list(self._values().items())
-        return [(kind, *end) for kind in kinds for end in (values[0], values[-1])]
-
-    def _slots(self) -> int:
-        return self.options.pick(SLOTS, quick=SLOTS // 4)
-
-    def _V(self) -> float:
-        return published(SETTING.example, SLOTS)
+        ends = {
+            f"{kind}; V = {number(V)}": records[f"{kind} x{step}"].samples
+            for kind in KINDS
+            for step, V in (values[0], values[-1])
+        }
+        met = {text: effects.ratio(x["observed"], x["reward"], "times the expected") for text, x in ends.items()}
+        regret = {
+            text: effects.mean(x["regret"], "regret") for text, x in ends.items() if text.startswith((PAPER, BEST))
+        }
+        return [
+            Claim(
+                "assignment-keeps-allocation", "Section 3.1",
+                "Jobs are assigned at random so that the allocation is met in expectation.",
+                test=f"Observed reward over the expected reward of the allocation, {self.slots} slots; consistent "
+                f"means within {MARGIN:.0%}, our choice.", findings=judged(met, between(1.0 - MARGIN, 1.0 + MARGIN)),
+                note="If a row of the allocation has more services than the class has jobs, distinct draws cannot meet "
+                "it, so they need the cap. The paper's draws meet it by paying several servers for one job.",
+            ),
+            Claim(
+                "oracle-is-best", "Section 2.2",
+                "The oracle's split of the load is optimal, so regret is what a policy loses.",
+                test=f"Regret after {self.slots} slots of one-unit jobs; positive if the oracle earns more.",
+                findings=judged(regret, above(0.0)),
+                note="The oracle serves every job once. A policy that serves a job twice earns more, but its queue is not "
+                "shorter.",
+            ),
+        ]  # fmt: skip
 
     def _values(self) -> dict[float, float]:
-        return {step: step * self._V() for step in self.options.pick(STEPS, quick=STEPS[::5])}
+        V = published(SETTING.example, self.slots)
+        return {step: step * V for step in self.options.pick(STEPS, quick=STEPS[::5])}
 
 
 def _jobs(record: Record) -> float:
-    """Return the jobs expected to arrive in a run."""
     return float(SETTING.example.arrival_rate.sum() * record.slot[-1])
 
 
 def _measured(record: Record, measure: str) -> effects.Effect:
     return effects.mean(record.samples["observed"] / _jobs(record) if measure == "paid" else record.samples[measure])
-
-
-def _of(records: Records, kind: str, step: float) -> Record:
-    return records[f"{kind} x{step}"]
-
-
-def _log_axis(axes: Axes, values: list[float]) -> None:
-    axes.set_xscale("log")
-    axes.set_xticks(values, [number(round(V, 1)) for V in values])
-    axes.xaxis.set_minor_locator(NullLocator())

@@ -1,38 +1,32 @@
 """SABR compared with UGDA-OL per job, as released and per class pair: where sharing a bilinear parameter pays."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure as Drawing
-
 from bilinq.experiments import PlannedRun, Record, Setting, SizedJobs, Synthetic, Unstructured
 from bilinq.lab import effects, style
-from bilinq.lab.claims import Claim, Finding, below
+from bilinq.lab.claims import Claim, below, judged
 from bilinq.lab.effects import number, price, price_gap
 from bilinq.lab.figure import Figure, Records, Table
 from bilinq.lab.presets import published
+from bilinq.lab.style import Axes, Drawing
 from bilinq.policies import KnownRewards, Policy, Sabr, UgdaOl
 
 BLIND, JOB, RELEASED, PAIR = "no learning", "UGDA-OL, per job", "UGDA-OL, as released", "UGDA-OL, per class pair"
 CODE, THOMPSON, ONE_HOT = "SABR, public code radius", "SABR, Thompson sampling", "Thompson sampling, no features"
 KNOWN = "rewards known"
 
-POLICIES: dict[str, Callable[[float], Policy]] = {
-    BLIND: lambda V: Sabr(V=V, radius="calibrated", noise=1e6),  # with so much assumed noise every index stays 1
-    JOB: lambda V: UgdaOl(learning="job", V=V),
-    RELEASED: lambda V: UgdaOl(learning="published", V=V),
-    PAIR: lambda V: UgdaOl(learning="class", V=V),
-    CODE: lambda V: Sabr(V=V, radius="published"),
-    THOMPSON: lambda V: Sabr(V=V),
-    ONE_HOT: lambda V: Sabr(V=V),
+POLICIES: dict[str, tuple[Callable[[float], Policy], str, str]] = {
+    # with so much assumed noise every index stays 1
+    BLIND: (lambda V: Sabr(V=V, radius="calibrated", noise=1e6), style.GREY, "X"),
+    JOB: (lambda V: UgdaOl(learning="job", V=V), style.AMBER, "s"),
+    RELEASED: (lambda V: UgdaOl(learning="published", V=V), style.PINK, "D"),
+    PAIR: (lambda V: UgdaOl(learning="class", V=V), style.ORANGE, "o"),
+    CODE: (lambda V: Sabr(V=V, radius="published"), style.BLUE, "o"),
+    THOMPSON: (lambda V: Sabr(V=V), style.SKY, "^"),
+    ONE_HOT: (lambda V: Sabr(V=V), style.GREEN, "v"),
 }
-LOOKS = {
-    BLIND: (style.GREY, "X"), JOB: (style.AMBER, "s"), RELEASED: (style.PINK, "D"), PAIR: (style.ORANGE, "o"),
-    CODE: (style.BLUE, "o"), THOMPSON: (style.SKY, "^"), ONE_HOT: (style.GREEN, "v"),
-}  # fmt: skip
+"""A policy for each V, with its colour and marker."""
 COMPARISONS = ((CODE, RELEASED), (CODE, PAIR), (THOMPSON, PAIR), (THOMPSON, ONE_HOT))
 """Pairs of a policy that shares one parameter and a policy that does not."""
 ONE_UNIT = (JOB, PAIR, CODE, THOMPSON, ONE_HOT)
@@ -72,10 +66,9 @@ class BaselineFigure(Figure):
     where = "Section 5.2, Section 3.2"
 
     def runs(self) -> dict[str, PlannedRun]:
-        """Return all policies at one V, and known rewards at several, in every case."""
         runs: dict[str, PlannedRun] = {}
         for text, case in CASES.items():
-            mine = {name: POLICIES[name](case.V) for name in case.policies}
+            mine = {name: POLICIES[name][0](case.V) for name in case.policies}
             mine |= {f"{KNOWN} x{step}": KnownRewards(V=step * case.V) for step in case.steps}
             for name, policy in mine.items():
                 setting = Unstructured(case.setting) if name == ONE_HOT else case.setting
@@ -84,7 +77,6 @@ class BaselineFigure(Figure):
         return runs
 
     def table(self, records: Records) -> Table:
-        """Return queue, regret and price of every run."""
         rows = []
         for text, case in CASES.items():
             known = _known(records, text)
@@ -97,7 +89,6 @@ class BaselineFigure(Figure):
         return Table(rows)
 
     def draw(self, table: Table) -> Drawing:
-        """Draw a panel for each case."""
         figure, panels = style.panels(1, len(CASES), height=4.0)
         for axes, text in zip(panels, CASES, strict=True):
             _draw_case(axes, table.where(case=text), text)
@@ -106,11 +97,10 @@ class BaselineFigure(Figure):
         return figure
 
     def caption(self, table: Table) -> str:
-        """Return how far from the frontier the policies are in each case."""
         parts = []
         for text in CASES:
-            found = [number(table.where(case=text, policy=p).last("price")) for p in (PAIR, CODE, THOMPSON)]
-            parts.append(f"{found[0]}, {found[1]} and {found[2]} ({text})")
+            paid = (number(table.where(case=text, policy=p).last("price")) for p in (PAIR, CODE, THOMPSON))
+            parts.append("{}, {} and {} ({})".format(*paid, text))
         return (
             "All policies of a panel run at one V; the dashed line shows known rewards at other V. The height of a point "
             "above it is its price of learning, Eq. (32), drawn with its interval: for UGDA-OL per class pair, SABR "
@@ -120,28 +110,24 @@ class BaselineFigure(Figure):
         )
 
     def claims(self, records: Records) -> list[Claim]:
-        """Judge "more sample-efficient than an unstructured model"."""
-        findings = [
-            Finding(f"{one}, against {other}; {text}", self._gap(records, text, one, other), below(0.0))
-            for text, case in CASES.items()
-            for one, other in COMPARISONS
-            if other in case.policies
-        ]
+        gaps = {}
+        for text, case in CASES.items():
+            for one, other in COMPARISONS:
+                if other in case.policies:
+                    a, b = ([records[f"{text}: {name}"]] for name in (one, other))
+                    gaps[f"{one}, against {other}; {text}"] = price_gap(a, b, _known(records, text))
         return [
             Claim(
                 "sharing-beats-unstructured", "Section 1, Section 3.2",
-                statement="Sharing one bilinear parameter over all pairs learns from fewer samples than treating "
+                "Sharing one bilinear parameter over all pairs learns from fewer samples than treating "
                 "pairs as unrelated.",
                 test="Price of learning of the policy that shares, less that of the one that does not, each at its "
                 "own queue, all at the public code's V. Without features, Thompson sampling has a parameter for each "
-                "pair.", findings=tuple(findings),
+                "pair.", findings=judged(gaps, below(0.0)),
                 note="UGDA-OL's bonus is made for noise of scale one, ten times the experiment's: SABR's gain over it "
                 "is due to the smaller bonus as well. Only the comparison without features isolates sharing.",
             )
         ]  # fmt: skip
-
-    def _gap(self, records: Records, text: str, one: str, other: str) -> effects.Effect:
-        return price_gap([records[f"{text}: {one}"]], [records[f"{text}: {other}"]], _known(records, text))
 
 
 def _known(records: Records, text: str) -> list[Record]:
@@ -149,18 +135,15 @@ def _known(records: Records, text: str) -> list[Record]:
 
 
 def _place(record: Record) -> dict[str, float]:
-    """Return queue and regret with the interval of the regret."""
     queue = float(record.samples["queue"].mean())
     return {"queue": queue, **effects.mean(record.samples["regret"], "regret").row()}
 
 
 def _draw_case(axes: Axes, table: Table, title: str) -> None:
-    """Draw the frontier of known rewards and a point for each policy."""
     frontier = table.where(policy=KNOWN)
-    axes.plot(
-        frontier.numbers("queue"), frontier.numbers("mean"), color=style.GREY, lw=1.2, ls=style.DASHED, label=KNOWN
-    )
-    for name, (colour, marker) in LOOKS.items():
+    at, mean = frontier.numbers("queue"), frontier.numbers("mean")
+    axes.plot(at, mean, color=style.GREY, lw=1.2, ls=style.DASHED, label=KNOWN)
+    for name, (_, colour, marker) in POLICIES.items():
         for row in table.where(policy=name).rows:
             ends = [row["mean"] - row["price"] + row[end] for end in ("price_low", "price_high")]
             axes.plot([row["queue"]] * 2, ends, color=colour, lw=1.6, alpha=0.6)

@@ -1,31 +1,24 @@
 """The bounds of the theorems compared with what is measured: over V, over time, and over the spare capacity."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure as Drawing
 from numpy.typing import NDArray
 
 from bilinq import theory
 from bilinq.arrays import Array, IntArray
 from bilinq.experiments import PlannedRun, Record, Synthetic
 from bilinq.lab import effects, style
-from bilinq.lab.claims import Claim, Finding, below
+from bilinq.lab.claims import Claim, below, judged
 from bilinq.lab.effects import Effect, number
 from bilinq.lab.figure import Figure, Records, Table, curves
-from bilinq.lab.presets import PRESETS, least_bound, order, published
-from bilinq.lab.style import Look, log_axis
+from bilinq.lab.presets import COSTS, PRESETS, least_bound, order, published
+from bilinq.lab.style import Axes, Drawing, Look, log_axis
 
-COSTS = (7 / 4,) * 5 + (1 / 4,) * 5
-"""Holding costs of the paper."""
 SETTING = Synthetic(holding_cost=COSTS)
 SLOTS = 500
 RULE = "V = sqrt(I T)"
-STEPS = (1 / 4, 2.0)
-"""Multiples of sqrt(I T) that are run in addition to the rules for V."""
+STEPS = (1 / 4, 2.0)  # multiples of sqrt(I T) that are run in addition to the rules for V
 LONG = 4000
 SLACKS = (1.0, 0.5, 0.25, 0.125)
 FLAT, NEAR = 1.1, 10.0
@@ -39,15 +32,13 @@ LOOKS = {
     "Thompson sampling": Look(style.BLUE, marker="o"),
     MATCHED: Look(style.PINK, marker="o"),
     "bound": Look(style.ORANGE, dashed=True),
-}
-TITLES = {"queue": "(a) Highest mean queue", "holding cost": "(b) Holding cost", "regret": "(c) Regret"}
-OTHERS = {
     "large V": Look(style.BLUE, marker="o"),
     "small V": Look(style.SKY, marker="o"),
     "queue": Look(style.INK, marker="o"),
     "holding cost": Look(style.INK, marker="s"),
     "regret": Look(style.INK, marker="^"),
 }
+TITLES = {"queue": "(a) Highest mean queue", "holding cost": "(b) Holding cost", "regret": "(c) Regret"}
 
 
 class BoundsFigure(Figure):
@@ -58,7 +49,6 @@ class BoundsFigure(Figure):
     where = "Theorems 3.1, 3.4 and 3.5"
 
     def runs(self) -> dict[str, PlannedRun]:
-        """Return SABR at every V, with weights that match costs too, long runs, and runs at several slacks."""
         runs: dict[str, PlannedRun] = {}
         for name, V in self._grid().items():
             runs |= {f"{line}, {name}": self.options.run(SETTING, p.sabr(V), SLOTS) for line, p in SABR.items()}
@@ -67,13 +57,11 @@ class BoundsFigure(Figure):
         runs |= {f"{line}, long": self.options.run(SETTING, p.sabr(V), self._long()) for line, p in SABR.items()}
         for name, V in slack_grid().items():
             policy = PRESETS["calibrated"].sabr(V)
-            runs |= {
-                f"{name}, slack {slack}": self.options.run(narrow(slack), policy, SLOTS) for slack in self._slacks()
-            }
+            for slack in self._slacks():
+                runs[f"{name}, slack {slack}"] = self.options.run(narrow(slack), policy, SLOTS)
         return runs
 
     def table(self, records: Records) -> Table:
-        """Return bounds, measurements and their ratio over V, both over the slack, and the queue over time."""
         rows: list[dict[str, object]] = []
         for measure in TITLES:
             for name, V in self._grid().items():
@@ -93,7 +81,6 @@ class BoundsFigure(Figure):
         return Table([*rows, *({**row, "measure": "path"} for row in paths.rows)])
 
     def draw(self, table: Table) -> Drawing:
-        """Draw three measures over V above; the queue over time and over the slack, and the ratios below."""
         figure, panels = style.panels(2, 3, height=3.0)
         for axes, (measure, title) in zip(panels, TITLES.items(), strict=False):
             _draw_over_V(axes, table.where(measure=measure), title)
@@ -104,7 +91,6 @@ class BoundsFigure(Figure):
         return figure
 
     def caption(self, table: Table) -> str:
-        """Return how far apart bounds and measurements are."""
         V = published(SETTING.example, LONG)
         ratio = {x: number(table.where(measure="ratio", line=x, V=grid()[RULE]).last()) for x in TITLES}
         return (
@@ -117,30 +103,27 @@ class BoundsFigure(Figure):
         )
 
     def claims(self, records: Records) -> list[Claim]:
-        """Judge whether bounds hold, are uniform in time, have the right order in the slack, and are near."""
-        return [*self._claims_on_bounds(records), _slack_claim(records), _weights_claim(records), _near_claim(records)]
-
-    def _claims_on_bounds(self, records: Records) -> list[Claim]:
         grid = self._grid()
         over_V = {line: {V: records[f"{line}, {name}"] for name, V in grid.items()} for line in SABR}
+        highest = {f"{x}, {line}": worst(over_V[line], x) for x in TITLES for line in SABR}
+        growing = {line: still_growing(records[f"{line}, long"]) for line in SABR}
         return [
             Claim(
-                "bounds-hold", "Theorems 3.1, 3.4 and 3.5",
-                statement="Queue, holding cost and regret stay below their bounds.",
+                "bounds-hold", "Theorems 3.1, 3.4 and 3.5", "Queue, holding cost and regret stay below their bounds.",
                 test=f"The largest ratio of measurement to bound at {len(grid)} values of V from "
                 f"{number(min(grid.values()))} to {number(max(grid.values()))}, T = {SLOTS}: of the highest mean "
-                "queue, the highest running average of the holding cost, and regret.",
-                findings=tuple(Finding(f"{x}, {line}", worst(over_V[line], x), below(1.0)) for x in TITLES for line in SABR),
+                "queue, the highest running average of the holding cost, and regret.", findings=judged(highest, below(1.0)),
                 note="The theorem on regret omits constants and logarithms; here they are set to one.",
             ),
             Claim(
-                "queue-uniform-in-time", "Theorem 3.4", statement="The bound on the mean queue is uniform in time.",
+                "queue-uniform-in-time", "Theorem 3.4", "The bound on the mean queue is uniform in time.",
                 test=f"Highest mean queue in {self._long():,} slots over the highest in the first half of them, V = "
                 f"{number(published(SETTING.example, LONG))}; below {FLAT:g} counts as flat, our choice.",
-                findings=tuple(Finding(line, still_growing(records[f"{line}, long"]), below(FLAT)) for line in SABR),
+                findings=judged(growing, below(FLAT)),
                 note="With the printed radius the queue still grows, as confidence bounds shrink, towards that of "
                 "known rewards, which is close to that of Thompson sampling.",
             ),
+            _slack_claim(records), _weights_claim(records), _near_claim(records),
         ]  # fmt: skip
 
     def _grid(self) -> dict[str, float]:
@@ -155,16 +138,14 @@ class BoundsFigure(Figure):
 
 
 def _slack_claim(records: Records) -> Claim:
-    found = {
-        V: slack_slope({slack: records[key] for slack in SLACKS if (key := f"{name}, slack {slack}") in records})
+    slopes = {
+        f"V = {number(V)}": slack_slope({x: records[key] for x in SLACKS if (key := f"{name}, slack {x}") in records})
         for name, V in slack_grid().items()
     }
     return Claim(
-        "queue-inverse-in-slack", "Theorem 3.4",
-        statement="The queue grows at most like the inverse of the spare capacity.",
+        "queue-inverse-in-slack", "Theorem 3.4", "The queue grows at most like the inverse of the spare capacity.",
         test=f"Slope of log highest mean queue over log 1 / slack, slack from {SLACKS[0]:g} down to {SLACKS[-1]:g}, "
-        f"two servers, jobs of two units, T = {SLOTS}, Thompson sampling.",
-        findings=tuple(Finding(f"V = {number(V)}", slope, below(1.0)) for V, slope in found.items()),
+        f"two servers, jobs of two units, T = {SLOTS}, Thompson sampling.", findings=judged(slopes, below(1.0)),
         note="Near capacity an empty system takes long to fill, so longer runs would give a higher slope at small V.",
     )  # fmt: skip
 
@@ -176,14 +157,11 @@ def _weights_claim(records: Records) -> Claim:
     ratios = {"the bounds": effects.exact(shrunk, "times"), "measured": effects.ratio(matched, equal, "times")}
     return Claim(
         "matched-weights-remove-mismatch", "Theorem 3.5",
-        statement="Weights equal to the costs remove the mismatch factor, here 7/4.",
+        "Weights equal to the costs remove the mismatch factor, here 7/4.",
         test=f"Holding cost with matched weights over that with equal weights at V = {number(V)}: of the bounds, and "
         "of time averages with Thompson sampling. The factor is removed at 4/7 or less; below 1 is a gain.",
-        findings=tuple(
-            Finding(f"{text}, {gain}", effect, below(limit))
-            for gain, limit in (("factor removed", 4 / 7), ("any gain", 1.0))
-            for text, effect in ratios.items()
-        ),
+        findings=judged({f"{text}, factor removed": ratio for text, ratio in ratios.items()}, below(4 / 7))
+        + judged({f"{text}, any gain": ratio for text, ratio in ratios.items()}, below(1.0)),
         note="The factor disappears from the term with V. At this V the other term is larger, and it contains the "
         "largest ratio of weight to traffic, which matched weights raise by the same 7/4.",
     )  # fmt: skip
@@ -191,16 +169,11 @@ def _weights_claim(records: Records) -> Claim:
 
 def _near_claim(records: Records) -> Claim:
     V = grid()[RULE]
-    findings = [
-        Finding(f"{x}, {line}", tightness(records[f"{line}, {RULE}"], x, V), below(NEAR))
-        for x in TITLES
-        for line in SABR
-    ]
+    ratios = {f"{x}, {line}": tightness(records[f"{line}, {RULE}"], x, V) for x in TITLES for line in SABR}
     return Claim(
-        "bounds-near", "Section 5",
-        statement="The experiments validate the theory: bounds and measurements have the same size.",
+        "bounds-near", "Section 5", "The experiments validate the theory: bounds and measurements have the same size.",
         test=f"The bound over the measured value at V = sqrt(I T), T = {SLOTS}; the same size means below {NEAR:g}, "
-        "our choice.", findings=tuple(findings),
+        "our choice.", findings=judged(ratios, below(NEAR)),
         note="This is our reading of the word validate: the paper does not claim that bounds are tight. Bounds "
         "describe scaling; the rule of thumb of Eq. (21) predicts the size of the queue.",
     )  # fmt: skip
@@ -225,11 +198,10 @@ def _draw_over_time(axes: Axes, table: Table) -> None:
 def _draw_over_slack(axes: Axes, table: Table) -> None:
     measured, bound = table.where(measure="slack"), table.where(measure="slack bound")
     for name, V in slack_grid().items():
-        style.curve(axes, measured.where(line=name), OTHERS[name], x="inverse")
+        style.curve(axes, measured.where(line=name), LOOKS[name], x="inverse")
         style.curve(axes, bound.where(line=name), LOOKS["bound"], x="inverse")
-        _name_curve(
-            axes, f"V = {number(V)}", SLACKS[-1] ** -1, measured.where(line=name).last(), (-1, -15), OTHERS[name]
-        )
+        end = measured.where(line=name).last()
+        _name_curve(axes, f"V = {number(V)}", SLACKS[-1] ** -1, end, (-1, -15), LOOKS[name])
     log_axis(axes, "x", measured.numbers("inverse"))
     log_axis(axes, "y", np.concatenate([measured.numbers("mean"), bound.numbers("mean")]), room=1.5)
     style.label(axes, "(e) Queue over 1 / slack", x="1 / slack")
@@ -239,9 +211,9 @@ def _draw_ratios(axes: Axes, table: Table) -> None:
     shown = Table([row for row in table.rows if row["mean"] > 0])
     for line in TITLES:
         mine = shown.where(line=line)
-        style.curve(axes, mine, OTHERS[line], x="V")
+        style.curve(axes, mine, LOOKS[line], x="V")
         for row in mine.rows[:1]:
-            _name_curve(axes, line.split()[-1], row["V"], row["mean"], (0, 6), OTHERS[line])
+            _name_curve(axes, line.split()[-1], row["V"], row["mean"], (0, 6), LOOKS[line])
     log_axis(axes, "x", table.numbers("V"))
     log_axis(axes, "y", np.append(shown.numbers("mean"), 1.0), room=2.0)
     style.label(axes, "(f) Bound over measured", x="V")
@@ -273,7 +245,6 @@ def narrow(slack: float) -> Synthetic:
 
 
 def _top(path: NDArray[np.float32], keep: IntArray) -> float:
-    """Return the highest mean queue over time of some replications."""
     return float(path[keep].mean(axis=0, dtype=np.float64).max())
 
 

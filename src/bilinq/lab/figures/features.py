@@ -1,27 +1,21 @@
 """The trace's features: collections in five classes, machines in twelve, and how bilinear their rewards are."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure as Drawing
 
-from bilinq.experiments import PlannedRun
 from bilinq.lab import effects, style
-from bilinq.lab.claims import Claim, Finding, above
+from bilinq.lab.claims import Claim, above, judged
 from bilinq.lab.effects import number
 from bilinq.lab.figure import Figure, Records, Table
+from bilinq.lab.style import Axes, Drawing
 from bilinq.lab.trace import Trace
 from bilinq.traces import Digest
 
-MOST = 0.5
-"""Share of the variance that a bilinear model must explain to count as an approximation."""
+MOST = 0.5  # share of the variance that a bilinear model must explain to count as an approximation
 COLOURS = (style.BLUE, style.ORANGE, style.GREEN, style.PINK, style.SKY, style.AMBER)
 MARKERS = "osD^vP"
-NEAR = 0.08
-"""Distance in CPU capacity below which two labels would overlap."""
+NEAR = 0.08  # distance in CPU capacity below which two labels would overlap
 
 
 class FeaturesFigure(Figure):
@@ -31,12 +25,7 @@ class FeaturesFigure(Figure):
     title = "The trace: classes and features"
     where = "Appendix, feature vectors for collections and machines"
 
-    def runs(self) -> dict[str, PlannedRun]:
-        """Return no runs: all numbers are in the digest of the trace."""
-        return {}
-
     def table(self, records: Records) -> Table:
-        """Return requests of collections and capacities of machine classes."""
         digest = Trace().digest
         collections = [
             {"kind": "collection", "class": point.job_class + 1, "cpus": point.cpus, "memory": point.memory, "count": 1}
@@ -49,7 +38,6 @@ class FeaturesFigure(Figure):
         return Table([*collections, *machines])
 
     def draw(self, table: Table) -> Drawing:
-        """Draw collections on the left, machines on the right."""
         figure, (left, right) = style.panels(height=3.9)
         _draw_collections(left, table.where(kind="collection"))
         _draw_machines(right, table.where(kind="machines"))
@@ -57,7 +45,6 @@ class FeaturesFigure(Figure):
         return figure
 
     def caption(self, table: Table) -> str:
-        """Return what a point is, and how much the trace shows about rewards."""
         digest = Trace().digest
         fit = digest.bilinear_fit()
         most = max(digest.pairs, key=lambda pair: pair.count)
@@ -72,7 +59,6 @@ class FeaturesFigure(Figure):
         )
 
     def claims(self, records: Records) -> list[Claim]:
-        """Judge how closely inverse CPI is bilinear in these features."""
         digest = Trace().digest
         fit, filled = digest.bilinear_fit(), digest.bilinear_fit(unseen="zero")
         adjusted = 1.0 - (1.0 - fit.explained) * (fit.pairs - 1) / (fit.pairs - fit.rank)
@@ -87,11 +73,10 @@ class FeaturesFigure(Figure):
         return [
             Claim(
                 "trace-bilinear", "Appendix, connection to the cluster trace",
-                statement="Inverse CPI depends on collection and machine in a way that bilinear feature interactions "
-                "approximate.",
+                "Inverse CPI depends on collection and machine in a way that bilinear feature interactions approximate.",
                 test="Share of the variance of the pairs' mean 1/CPI that the bilinear model explains, least squares, "
                 f"every pair with the same weight; at least {MOST:.0%}, our choice. Exact numbers, no interval.",
-                findings=tuple(Finding(text, effects.exact(r, "of the variance"), above(MOST)) for text, r in found.items()),
+                findings=judged({text: effects.exact(r, "of the variance") for text, r in found.items()}, above(MOST)),
                 note="The four classes that were seen have four features, so the model gives each class its own "
                 "coefficients: only the class with more pairs than features tests the model, and nothing tests "
                 "whether classes share a parameter.",
@@ -130,9 +115,8 @@ def _draw_machines(axes: Axes, table: Table) -> None:
     axes.scatter(table.numbers("cpus"), table.numbers("memory"), s=1200 * count / count.max() + 12, color=style.BLUE,
                  alpha=0.35, lw=0)  # fmt: skip
     for row in table.rows:
-        crowded = any(
-            row["memory"] == other["memory"] and 0.0 < other["cpus"] - row["cpus"] < NEAR for other in table.rows
-        )
+        level = table.where(memory=row["memory"]).numbers("cpus") - row["cpus"]
+        crowded = ((level > 0.0) & (level < NEAR)).any()
         axes.annotate(f"{row['count']:,}", (row["cpus"], row["memory"]), xytext=(-8 if crowded else 0, 0), fontsize=8.5,
                       textcoords="offset points", ha="right" if crowded else "center", va="center")  # fmt: skip
     axes.margins(0.12)

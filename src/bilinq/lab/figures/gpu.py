@@ -1,13 +1,9 @@
 """Training jobs on three kinds of GPU, with measured speeds: the gain of learning over first come, first served."""
 
-from __future__ import annotations
-
 import math
 from typing import Literal
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure as Drawing
 
 from bilinq.experiments import Fixed, PlannedRun, Record, Setting, SizedJobs
 from bilinq.lab import effects, style
@@ -15,20 +11,17 @@ from bilinq.lab.claims import Claim, Finding, above, between
 from bilinq.lab.effects import Effect, number
 from bilinq.lab.figure import Figure, Records, Table
 from bilinq.lab.presets import serve_once
-from bilinq.lab.style import Look
+from bilinq.lab.style import Axes, Drawing, Look
 from bilinq.policies import FirstCome, Greedy, KnownRewards, Policy, Random, Sabr
 from bilinq.traces import gpu_table
 
 LOADS = (0.5, 0.7, 0.9)
-SLOTS, EARLY = 1000, 100
-MOST = 10
-"""Replications at most; all share the problem."""
+EARLY = 100  # rounds after which features are judged first
+MOST = 10  # replications at most; all share the problem
 BUSY = 1.0 / (Sabr().gamma + 1.0)
 """Up to this V, SABR with one server per job keeps no server idle while a job waits, as rewards are at least -1."""
-STEPS = (1, 4, 8)
-"""Multiples of that V."""
-MARGIN = 1.02
-"""Times in the system whose ratio is within this factor count as equal."""
+STEPS = (1, 4, 8)  # multiples of that V
+MARGIN = 1.02  # times in the system whose ratio is within this factor count as equal
 SABR, KNOWN, TABLE, GREEDY, FIRST, NEWEST, RANDOM = (
     "SABR", "rewards known", "SABR, no features", "greedy", "first come", "first come, newest GPU", "random",
 )  # fmt: skip
@@ -46,9 +39,9 @@ class GpuFigure(Figure):
     name = "gpu"
     title = "Training jobs on three kinds of GPU"
     where = "beyond the paper: Gavel's measurements"
+    horizon = 1000, 100
 
     def runs(self) -> dict[str, PlannedRun]:
-        """Return SABR and known rewards at several V, the others once, at every load."""
         runs: dict[str, PlannedRun] = {}
         for load in self._loads():
             setting = _setting(load)
@@ -61,19 +54,17 @@ class GpuFigure(Figure):
         return runs
 
     def table(self, records: Records) -> Table:
-        """Return time in the system and speed of every run."""
         rows = []
         for load in self._loads():
             names = {f"{name} x{step}": (name, step * BUSY) for name in CURVES for step in self._steps()}
             names |= {name: (name, BUSY if name == TABLE else math.nan) for name in POINTS}
             first = records[f"{load} {FIRST}"]
             for key, (name, V) in names.items():
-                place = _place(records[f"{load} {key}"], first, load, self._slots())
+                place = _place(records[f"{load} {key}"], first, load, self.slots)
                 rows.append({"load": load, "policy": name, "V": V, **place})
         return Table(rows)
 
     def draw(self, table: Table) -> Drawing:
-        """Draw a panel for each load."""
         figure, panels = style.panels(1, len(self._loads()), height=3.7)
         for axes, load in zip(panels, self._loads(), strict=True):
             _draw_load(axes, table.where(load=load), f"Load {load:g}")
@@ -85,7 +76,6 @@ class GpuFigure(Figure):
         return figure
 
     def caption(self, table: Table) -> str:
-        """Return what learning gains where jobs do not wait longer."""
         gains = {
             name: ", ".join(f"{_first(table, load, name) - 1.0:.0%}" for load in self._loads())
             for name in (SABR, GREEDY, NEWEST)
@@ -100,29 +90,26 @@ class GpuFigure(Figure):
             f"gains {gains[SABR]}, greedy service with the same learner {gains[GREEDY]}, and taking the newest free GPU "
             f"without learning {gains[NEWEST]}. A larger V waits for better GPUs; work left at the end counts as lost. "
             f"Moving a job between rounds is free here. {min(self.options.count, self._most())} replications of "
-            f"{self._slots():,} rounds from an empty system."
+            f"{self.slots:,} rounds from an empty system."
         )
 
     def claims(self, records: Records) -> list[Claim]:
-        """Judge the gain of learning at an equal time in the system, and the worth of features."""
         gains, features = [], []
         for load in self._loads():
-            sabr = records[f"{load} {SABR} x1"]
+            sabr, plain = records[f"{load} {SABR} x1"], records[f"{load} {TABLE}"]
             for base in (FIRST, NEWEST):
-                other = records[f"{load} {base}"].samples
-                speed = effects.ratio(sabr.samples["reward"], other["reward"], "times its speed")
-                stay = effects.ratio(sabr.samples["queue"], other["queue"], "times its time")
-                gains += [
-                    Finding(f"speed against {base}, load {load:g}", speed, above(1.0)),
-                    Finding(f"time in the system against {base}, load {load:g}", stay, between(1.0 / MARGIN, MARGIN)),
-                ]
-            for slot in (EARLY, self._slots()):
-                ratio = _speed_until(slot, sabr, records[f"{load} {TABLE}"])
+                mine, other, where = sabr.samples, records[f"{load} {base}"].samples, f"against {base}, load {load:g}"
+                speed = effects.ratio(mine["reward"], other["reward"], "times its speed")
+                stay = effects.ratio(mine["queue"], other["queue"], "times its time")
+                gains.append(Finding(f"speed {where}", speed, above(1.0)))
+                gains.append(Finding(f"time in the system {where}", stay, between(1.0 / MARGIN, MARGIN)))
+            for slot in (EARLY, self.slots):
+                ratio = _speed_until(slot, sabr, plain)
                 features.append(Finding(f"load {load:g}, first {slot:,} rounds", ratio, above(1.0)))
         return [
             Claim(
                 "gpu-learning-gains", "Section 1",
-                statement="Learning which job suits which server earns more while queues stay short.",
+                "Learning which job suits which server earns more while queues stay short.",
                 test="SABR (Thompson sampling, a V at which no GPU is idle while a job waits, one GPU per job) over "
                 "first come, first served, on the same jobs: reward collected, and time in the system, equal if "
                 f"within {MARGIN - 1.0:.0%}.", findings=tuple(gains),
@@ -130,26 +117,21 @@ class GpuFigure(Figure):
                 "newer GPUs are faster for most jobs, and learns nothing.",
             ),
             Claim(
-                "gpu-features-help", "Section 1",
-                statement="Features shared by related jobs make learning need fewer samples.",
+                "gpu-features-help", "Section 1", "Features shared by related jobs make learning need fewer samples.",
                 test="Reward collected by SABR with the features of jobs (model family, batch size) over that of SABR "
                 "with one-hot features, which learns each pair of job and GPU separately.", findings=tuple(features),
-                note="The features describe these speeds only roughly; later a table without features is more "
-                "accurate.",
+                note="The features describe these speeds only roughly; later a table without features is more accurate.",
             ),
         ]  # fmt: skip
 
     def _run(self, setting: Setting, policy: Policy) -> PlannedRun:
-        return self.options.run(setting, policy, self._slots(), most=self._most())
+        return self.options.run(setting, policy, self.slots, most=self._most())
 
     def _steps(self) -> tuple[int, ...]:
         return self.options.pick(STEPS, quick=STEPS[::2])
 
     def _loads(self) -> tuple[float, ...]:
         return self.options.pick(LOADS, quick=LOADS[1:2])
-
-    def _slots(self) -> int:
-        return self.options.pick(SLOTS, quick=100)
 
     def _most(self) -> int:
         return self.options.pick(MOST, quick=4)
@@ -174,7 +156,6 @@ def _place(record: Record, first: Record, load: float, slots: int) -> dict[str, 
 
 
 def _speed_until(slot: int, one: Record, other: Record) -> Effect:
-    """Return the ratio of rewards collected in the first slots."""
     place = int(np.searchsorted(one.slot, slot))
     first, second = (record.paths["reward"][:, place].astype(np.float64) for record in (one, other))
     return effects.ratio(first, second, "times without features")

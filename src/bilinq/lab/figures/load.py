@@ -1,48 +1,35 @@
 """Regret and queue over the load: SABR, known rewards, UGDA-OL, and simple rules that never let a job wait."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np
-from matplotlib.figure import Figure as Drawing
 
 from bilinq.experiments import PlannedRun, Record, Synthetic
 from bilinq.lab import effects, style
-from bilinq.lab.claims import Claim, Finding, below
+from bilinq.lab.claims import Claim, below, judged
 from bilinq.lab.effects import Effect, number
 from bilinq.lab.figure import Figure, Records, Table
 from bilinq.lab.presets import PRESETS, order, serve_once
-from bilinq.lab.style import Look, log_axis
+from bilinq.lab.style import Drawing, Look, log_axis
 from bilinq.policies import Greedy, KnownRewards, MaxWeight, Policy, Random, UgdaOl
 
 SERVERS = 4
 LOADS = (0.1, 0.25, 0.5, 0.75, 0.95)
-SLOTS = 400
-SHARE = 0.1
-"""The smaller V, as a share of sqrt(I T)."""
+SHARE = 0.1  # the smaller V, as a share of sqrt(I T)
 STEADY = 1.1
 """Ratio of the queue in the last quarter of the slots to that in the third; below it a queue counts as bounded."""
 
-SMALL = "SABR, V / 10"
-POLICIES: dict[str, Callable[[float], Policy]] = {
-    "SABR": lambda V: serve_once(PRESETS["calibrated"].sabr(V)),
-    SMALL: lambda V: serve_once(PRESETS["calibrated"].sabr(SHARE * V)),
-    "rewards known": lambda V: serve_once(KnownRewards(V=V)),
-    "UGDA-OL, per class pair": lambda V: serve_once(UgdaOl(learning="class", V=V)),
-    "greedy": lambda V: Greedy(),
-    "MaxWeight": lambda V: MaxWeight(),
-    "random": lambda V: Random(),
+SMALL, UGDA = "SABR, V / 10", "UGDA-OL, per class pair"
+POLICIES: dict[str, tuple[Callable[[float], Policy], Look]] = {
+    "SABR": (lambda V: serve_once(PRESETS["calibrated"].sabr(V)), Look(style.BLUE, marker="o")),
+    SMALL: (lambda V: serve_once(PRESETS["calibrated"].sabr(SHARE * V)), Look(style.SKY, marker="o")),
+    "rewards known": (lambda V: serve_once(KnownRewards(V=V)), Look(style.GREY, dashed=True)),
+    UGDA: (lambda V: serve_once(UgdaOl(learning="class", V=V)), Look(style.AMBER, marker="^")),
+    "greedy": (lambda V: Greedy(), Look(style.GREEN, marker="s")),
+    "MaxWeight": (lambda V: MaxWeight(), Look(style.PINK, marker="s")),
+    "random": (lambda V: Random(), Look(style.INK, thin=True)),
 }
-LOOKS = {
-    "SABR": Look(style.BLUE, marker="o"),
-    SMALL: Look(style.SKY, marker="o"),
-    "rewards known": Look(style.GREY, dashed=True),
-    "UGDA-OL, per class pair": Look(style.AMBER, marker="^"),
-    "greedy": Look(style.GREEN, marker="s"),
-    "MaxWeight": Look(style.PINK, marker="s"),
-    "random": Look(style.INK, thin=True),
-}
+"""A policy for each V, and the look of its curve."""
 
 
 class LoadFigure(Figure):
@@ -51,21 +38,20 @@ class LoadFigure(Figure):
     name = "load"
     title = "From light to heavy load"
     where = "Theorem 3.4, Section 1"
+    horizon = 400, 66
 
     def runs(self) -> dict[str, PlannedRun]:
-        """Return every policy at every load, and SABR with the paper's draws and other radii at the highest."""
         V = order(Synthetic().example, self.slots)
         runs = {
             f"{name} {load}": self.options.run(_setting(load), make(V), self.slots)
             for load in self._loads()
-            for name, make in POLICIES.items()
+            for name, (make, _) in POLICIES.items()
         }
         for name in ("paper", "published"):
             runs[name] = self.options.run(_setting(self._loads()[-1]), PRESETS[name].sabr(V), self.slots)
         return runs
 
     def table(self, records: Records) -> Table:
-        """Return regret, queue and the gain over greedy of every policy at every load."""
         rows = []
         for name in POLICIES:
             for load in self._loads():
@@ -79,24 +65,21 @@ class LoadFigure(Figure):
         return Table(rows)
 
     def draw(self, table: Table) -> Drawing:
-        """Draw regret, the queue and the gain over load."""
         figure, (regret, queue, gain) = style.panels(1, 3, height=3.7)
-        for policy, look in LOOKS.items():
+        for policy, (_, look) in POLICIES.items():
             mine = table.where(policy=policy)
             style.curve(regret, mine.where(measure="regret"), look, policy, x="load")
             style.curve(queue, mine.where(measure="queue"), look, x="load")
             style.curve(gain, mine.where(measure="gain"), look, x="load")
-        style.label(regret, f"(a) Regret, T = {self.slots}", x="load")
-        style.label(queue, "(b) Time-average queue", x="load")
-        style.label(gain, "(c) Gain over greedy per slot", x="load")
-        for axes in (regret, queue, gain):
+        titles = f"(a) Regret, T = {self.slots}", "(b) Time-average queue", "(c) Gain over greedy per slot"
+        for axes, title in zip((regret, queue, gain), titles, strict=True):
+            style.label(axes, title, x="load")
             axes.set_xticks(self._loads(), [f"{load:g}" for load in self._loads()])
         log_axis(queue, "y", table.where(measure="queue").numbers("mean"))
         style.legend(figure, regret, columns=4)
         return figure
 
     def caption(self, table: Table) -> str:
-        """Return where waiting pays."""
         heavy = self._loads()[-2]
 
         def at(policy: str, measure: str, load: float = heavy) -> str:
@@ -114,7 +97,6 @@ class LoadFigure(Figure):
         )
 
     def claims(self, records: Records) -> list[Claim]:
-        """Judge stability, and the gain over UGDA-OL and over greedy service."""
         return [self._stable(records), self._against_ugda(records), self._against_greedy(records)]
 
     def _stable(self, records: Records) -> Claim:
@@ -122,44 +104,40 @@ class LoadFigure(Figure):
         for name in ("published", "paper"):
             found[f"{PRESETS[name].text}, load {self._loads()[-1]:g}"] = _growth(records[name])
         return Claim(
-            "stable-at-any-load", "Theorem 3.4, Section 1",
-            statement="The queue stays bounded at every load below capacity.",
+            "stable-at-any-load", "Theorem 3.4, Section 1", "The queue stays bounded at every load below capacity.",
             test=f"Mean queue in the last quarter of {self.slots} slots over that in the third quarter, SABR at V = "
             f"sqrt(I T); bounded means below {STEADY:g}, our choice (a queue that grows steadily has 1.4).",
-            findings=tuple(Finding(condition, effect, below(STEADY)) for condition, effect in found.items()),
+            findings=judged(found, below(STEADY)),
             note="Poisson arrivals, so that the load can exceed 0.25 with jobs of one unit; the theorem assumes at "
             "most one arrival per slot.",
         )  # fmt: skip
 
     def _against_ugda(self, records: Records) -> Claim:
-        other = "UGDA-OL, per class pair"
-        findings = []
+        found = {}
         for load in self._loads():
-            same = _difference(records, "SABR", other, load)
-            findings += [
-                Finding(f"load {load:g}, at the same V", same, below(0.0)),
-                Finding(f"load {load:g}, at an equal queue", _at_equal_queue(records, other, load), below(0.0)),
-            ]
+            found[f"load {load:g}, at the same V"] = _difference(records, "SABR", UGDA, load)
+            sabr = [records[f"{name} {load}"] for name in (SMALL, "SABR")]
+            equal = effects.gap_at_equal_queue(sabr, records[f"{UGDA} {load}"], "regret")
+            found[f"load {load:g}, at an equal queue"] = equal
         return Claim(
-            "gain-over-ugda", "Section 1.1",
-            statement="SABR performs better than UGDA-OL, the best algorithm known before.",
+            "gain-over-ugda", "Section 1.1", "SABR performs better than UGDA-OL, the best algorithm known before.",
             test=f"SABR's regret less that of UGDA-OL with an index per class pair after {self.slots} slots, both at "
             "V = sqrt(I T), and at the V between V / 10 and V at which SABR has UGDA-OL's queue.",
-            findings=tuple(findings),
+            findings=judged(found, below(0.0)),
             note="The index of UGDA-OL stays too high for a long time, so it serves faster and has a shorter queue at "
             "the same V; at high load that is worth more than what it fails to learn.",
         )  # fmt: skip
 
     def _against_greedy(self, records: Records) -> Claim:
-        findings = [
-            Finding(f"load {load:g}, {text}", _difference(records, policy, "greedy", load), below(0.0))
+        found = {
+            f"load {load:g}, {text}": _difference(records, policy, "greedy", load)
             for policy, text in (("SABR", "V = sqrt(I T)"), (SMALL, "V a tenth of that"))
             for load in self._loads()
-        ]
+        }
         return Claim(
-            "waiting-pays", "Section 1", statement="Letting jobs wait for better servers raises the reward.",
+            "waiting-pays", "Section 1", "Letting jobs wait for better servers raises the reward.",
             test=f"SABR's regret less that of greedy service after {self.slots} slots; greedy learns in the same way "
-            "and keeps no server idle while a job waits.", findings=tuple(findings),
+            "and keeps no server idle while a job waits.", findings=judged(found, below(0.0)),
             note="Implied by the paper, not stated: it is the purpose of a queue. Jobs that wait at the end have "
             "earned nothing yet, a loss of order V; the gain is of order T, so a longer horizon favours waiting at "
             "the same V.",
@@ -167,11 +145,6 @@ class LoadFigure(Figure):
 
     def _loads(self) -> tuple[float, ...]:
         return self.options.pick(LOADS, quick=(0.25, 0.95))
-
-    @property
-    def slots(self) -> int:
-        """The number of slots, T."""
-        return self.options.pick(SLOTS, quick=SLOTS // 6)
 
 
 def _setting(load: float) -> Synthetic:
@@ -189,9 +162,3 @@ def _growth(record: Record) -> Effect:
 def _difference(records: Records, one: str, other: str, load: float) -> Effect:
     a, b = (records[f"{name} {load}"].samples["regret"] for name in (one, other))
     return effects.difference(a, b, "regret")
-
-
-def _at_equal_queue(records: Records, other: str, load: float) -> Effect:
-    """Return SABR's regret less that of another policy, at the V that gives SABR the other's queue."""
-    sabr = [records[f"{name} {load}"] for name in (SMALL, "SABR")]
-    return effects.gap_at_equal_queue(sabr, records[f"{other} {load}"], "regret")

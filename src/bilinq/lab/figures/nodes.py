@@ -1,45 +1,35 @@
 """Allocation computed by nodes inside the scheduler: regret and queue over rounds and delays, Section 4."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure as Drawing
 
 from bilinq.arrays import Array, IntArray
 from bilinq.distributed import Power, System, growth_rate
 from bilinq.distributed.system import Rule, Time
 from bilinq.experiments import PlannedRun, Synthetic
 from bilinq.lab import effects, style
-from bilinq.lab.claims import Claim, Finding, above, below, between
+from bilinq.lab.claims import Claim, above, below, between, judged
 from bilinq.lab.effects import Effect, number
 from bilinq.lab.figure import Figure, Records, Table
 from bilinq.lab.presets import published, serve_once
-from bilinq.lab.style import Look, log_axis
+from bilinq.lab.style import Axes, Drawing, Look, log_axis
 from bilinq.policies import Allocator, Exact, FixedPoint, Rounds
 
 LOST, LONGER, ALIKE = 10.0, 1.1, 0.05
 """Our limits: extra regret and queue ratio at which nodes still replace the exact program, and for similar queues."""
 
-PART = 0.9
-"""The fraction of the theorem's gains at which stability is judged."""
+PART = 0.9  # the fraction of the theorem's gains at which stability is judged
 
-Condition: TypeAlias = tuple[str, str, str]
-"""A text, the run it is about and the run to compare with."""
+Condition: TypeAlias = tuple[str, str, str]  # a text, the run it is about and the run to compare with
 
 SETTING, BUSY = Synthetic(), Synthetic(traffic=3.2, law="poisson")
 """The paper's load of 0.25, and a load of 0.8 on the same servers."""
-SLOTS = 500
-FEW, MANY, LATE = 1, 10, 5
-"""Rounds in a slot of the curves over delay, and the delay each way of a curve over rounds."""
-MILD = Power(2.0)
-"""A softer penalty than the default power 8."""
-MOST = 50
-"""Replications at most, since rounds are slow."""
+FEW, MANY, LATE = 1, 10, 5  # rounds in a slot of the curves over delay, and the delay each way of a curve over rounds
+MILD = Power(2.0)  # a softer penalty than the default power 8
+MOST = 50  # replications at most, since rounds are slow
 
 EXACT, SOFT, BENT = "exact program", "endless rounds", "power 2, no delay"
 REFERENCES = {EXACT: style.GREY, SOFT: style.GREEN, BENT: style.AMBER}
@@ -49,10 +39,7 @@ OVER_ROUNDS = {
     f"round trip {2 * LATE}": Look(style.ORANGE, marker="s"),
     CAUTIOUS: Look(style.ORANGE, thin=True, marker="s"),
 }
-OVER_DELAY = {
-    f"{MANY} rounds a slot": Look(style.SKY, marker="o"),
-    f"{FEW} round a slot": Look(style.PINK, marker="s"),
-}
+OVER_DELAY = {f"{MANY} rounds a slot": Look(style.SKY, marker="o"), f"{FEW} round a slot": Look(style.PINK, marker="s")}
 MEASURES = {"regret": "Regret", "queue": "Jobs in the system"}
 
 
@@ -62,17 +49,16 @@ class NodesFigure(Figure):
     name = "nodes"
     title = "Allocation by the nodes inside the scheduler"
     where = "Section 4"
+    horizon = 500, 31
 
     def runs(self) -> dict[str, PlannedRun]:
-        """Return SABR with every allocator, and with three of them at load 0.8."""
-        shown = self.options.shown.sabr(published(SETTING.example, SLOTS))
+        shown = self.options.shown.sabr(published(SETTING.example, self.slots))
         runs = {name: (SETTING, replace(shown, allocation=one)) for name, one in self._allocators().items()}
         for name, one in {EXACT: Exact(), "steep": Rounds(MANY), "mild": Rounds(MANY, MILD)}.items():
             runs[f"busy {name}"] = BUSY, replace(serve_once(shown), allocation=one)
         return {name: self.options.run(*what, self.slots, most=MOST) for name, what in runs.items()}
 
     def table(self, records: Records) -> Table:
-        """Return regret and queue of every curve and reference."""
         rows = []
         for curve, points in self._curves().items():
             for name, at in points.items():
@@ -82,7 +68,6 @@ class NodesFigure(Figure):
         return Table(rows)
 
     def draw(self, table: Table) -> Drawing:
-        """Draw both measures over rounds above, over delay below."""
         figure, panels = style.panels(2, 2, height=2.9)
         for axes, letter, (measure, title) in zip(panels[:2], "ab", MEASURES.items(), strict=True):
             _draw(axes, table.where(measure=measure), OVER_ROUNDS, "rounds")
@@ -97,8 +82,6 @@ class NodesFigure(Figure):
         return figure
 
     def caption(self, table: Table) -> str:
-        """Return what the penalty, unfinished rounds and delays cost."""
-
         def ends(curve: str, measure: str) -> tuple[str, str]:
             rows = table.where(curve=curve, measure=measure).rows
             return number(rows[0]["mean"]), number(rows[-1]["mean"])
@@ -108,9 +91,10 @@ class NodesFigure(Figure):
         cautious, _ = ends(CAUTIOUS, "queue")
         (_, some), (_, one) = (ends(curve, "queue") for curve in OVER_DELAY)
         longest, most = number(2 * self._delays()[-1]), self._rounds()[-1]
+        V = number(published(SETTING.example, self.slots))
         return (
             f"Nodes run some rounds in every slot, from the last slot's rates; {min(self.options.count, MOST)} instances "
-            f"at V = {number(published(SETTING.example, SLOTS))} and half of the gain that is proved stable at the price "
+            f"at V = {V} and half of the gain that is proved stable at the price "
             f"they receive. Dashed: the exact program with hard capacities (queue {exact}), the fixed point that endless "
             f"rounds would reach with prices of power 8 (queue {soft}), and {most} rounds with prices of power 2 (queue "
             f"{bent}). The gap between the first two is due to the penalty, the gap above the second to unfinished rounds. "
@@ -121,7 +105,6 @@ class NodesFigure(Figure):
         )
 
     def claims(self, records: Records) -> list[Claim]:
-        """Judge the statements of Section 4 about nodes in place of the exact program."""
         most = self._rounds()[-1]
         penalties = {
             f"load 0.25, {most} rounds a slot": (_name(most), BENT, EXACT),
@@ -150,7 +133,6 @@ class NodesFigure(Figure):
         return [*found, (f"{_rounds(MANY)} a slot, no delay, load 0.8", "busy steep", f"busy {EXACT}")]
 
     def _allocators(self) -> dict[str, Allocator]:
-        """Return all allocators that run at the paper's load."""
         found: dict[str, Allocator] = {EXACT: Exact(), SOFT: FixedPoint(), BENT: Rounds(self._rounds()[-1], MILD)}
         pairs = [(k, d) for k in self._rounds() for d in (0, LATE)]
         pairs += [(k, d) for k in (FEW, MANY) for d in self._delays()]
@@ -176,41 +158,28 @@ class NodesFigure(Figure):
     def _delays(self) -> tuple[int, ...]:
         return self.options.pick((0, LATE, 20), quick=(0, LATE))
 
-    @property
-    def slots(self) -> int:
-        """The number of slots, T."""
-        return self.options.pick(SLOTS, quick=SLOTS // 16)
-
 
 def reward(records: Records, conditions: Sequence[Condition], slots: int) -> Claim:
     """Judge whether nodes earn what the exact program earns."""
-    findings = [
-        Finding(text, effects.difference(*_pair(records, one, other, "regret"), "regret"), below(LOST))
-        for text, one, other in conditions
-    ]
+    lost = _compared(records, conditions, effects.difference, "regret", "regret")
     return Claim(
         "nodes-keep-the-reward", "Section 4",
-        statement="Nodes that iterate with delayed messages can compute the allocation of each time step: the reward "
-        "is kept.",
+        "Nodes that iterate with delayed messages can compute the allocation of each time step: the reward is kept.",
         test=f"SABR's regret with nodes less that with the exact program after {slots} slots; kept means less than "
-        f"{LOST:g} more, our choice.", findings=tuple(findings),
-        note="The paper keeps jobs and indices fixed while nodes iterate, and does not run nodes inside the "
-        "scheduler.",
+        f"{LOST:g} more, our choice.", findings=judged(lost, below(LOST)),
+        note="The paper keeps jobs and indices fixed while nodes iterate, and does not run nodes inside the scheduler.",
     )  # fmt: skip
 
 
 def queue(records: Records, conditions: Sequence[Condition], slots: int) -> Claim:
     """Judge whether nodes keep the queue."""
-    findings = [
-        Finding(text, effects.ratio(*_pair(records, one, other, "queue"), "times the exact"), below(LONGER))
-        for text, one, other in conditions
-    ]
+    longer = _compared(records, conditions, effects.ratio, "queue", "times the exact")
     return Claim(
         "nodes-keep-the-queue", "Section 4",
-        statement="Nodes that iterate with delayed messages can compute the allocation of each time step: the queue "
+        "Nodes that iterate with delayed messages can compute the allocation of each time step: the queue "
         "stays as short.",
         test=f"SABR's time-average queue with nodes over that with the exact program, {slots} slots; as short means "
-        f"at most {LONGER - 1:.0%} longer, our choice.", findings=tuple(findings),
+        f"at most {LONGER - 1:.0%} longer, our choice.", findings=judged(longer, below(LONGER)),
         note="The paper assumes that rounds are fast compared with arrivals; they are not if a message and its answer "
         "take several slots. A soft price also keeps jobs from free servers, more so at a higher load.",
     )  # fmt: skip
@@ -220,28 +189,21 @@ def steep(records: Records, cases: Mapping[str, tuple[str, str, str]]) -> Claim:
     """Judge the role of the penalty's power; cases name the runs with power 8, power 2 and the exact program."""
     return Claim(
         "steep-penalties-are-hard", "Section 4.3",
-        statement="The larger the power of the penalty, the closer it is to a hard capacity.",
+        "The larger the power of the penalty, the closer it is to a hard capacity.",
         test="Distance of the mean queue from the exact program's with power 2, less the distance with power 8; no "
-        "delay.", findings=tuple(Finding(text, _closer(records, *names), above(0.0)) for text, names in cases.items()),
+        "delay.", findings=judged({text: _closer(records, *names) for text, names in cases.items()}, above(0.0)),
         note="A steep penalty has a price: the gain must be smaller, so rates need more rounds to settle.",
     )  # fmt: skip
 
 
 def alike(records: Records, conditions: Sequence[Condition]) -> Claim:
     """Judge whether it matters which nodes compute the allocation."""
-    findings = [
-        Finding(
-            text,
-            effects.ratio(*_pair(records, one, other, "queue"), "times that of job nodes"),
-            between(1.0 - ALIKE, 1.0 + ALIKE),
-        )
-        for text, one, other in conditions
-    ]
+    ratios = _compared(records, conditions, effects.ratio, "queue", "times that of job nodes")
     return Claim(
         "server-nodes-do-as-well", "Section 4.2",
-        statement="The allocation can be computed by server nodes as well as by job nodes.",
+        "The allocation can be computed by server nodes as well as by job nodes.",
         test=f"The queue with server nodes over that with job nodes; as well means within {ALIKE:.0%}, our choice.",
-        findings=tuple(findings),
+        findings=judged(ratios, between(1.0 - ALIKE, 1.0 + ALIKE)),
     )  # fmt: skip
 
 
@@ -253,28 +215,29 @@ def stable(systems: int) -> Claim:
         ("steps scaled by the rate, in rounds", "scaled", "discrete"),
     ]
     drawn = [System.synthetic(seed=seed) for seed in range(systems)]
-    findings = [
-        Finding(text, effects.mean(_growth(drawn, rule, time), "growth a unit of time"), below(0.0))
-        for text, rule, time in rules
-    ]
+    growth = {}
+    for text, rule, time in rules:
+        rates = [growth_rate(system, system.safe_gain(PART), rule=rule, time=time) for system in drawn]
+        growth[text] = effects.mean(np.array(rates), "growth a unit of time")
     return Claim(
         "stable-under-the-condition", "Theorem 4.1",
-        statement="If every gain times its round trip is below a constant, small deviations from the fixed point die "
-        "out.",
+        "If every gain times its round trip is below a constant, small deviations from the fixed point die out.",
         test=f"Growth rate of small deviations at {PART:g} of the theorem's gains, {systems} random 4 x 3 systems "
-        "with delays of 1 to 5.", findings=tuple(findings),
+        "with delays of 1 to 5.", findings=judged(growth, below(0.0)),
         note="The proof linearises an update whose steps are scaled by the rate itself; the printed update lacks this "
-        "factor. The theorem is about continuous time; rounds need smaller gains, Eq. (40), which the nodes above "
-        "use.",
+        "factor. The theorem is about continuous time; rounds need smaller gains, Eq. (40), which the nodes above use.",
     )  # fmt: skip
 
 
-def _growth(systems: Sequence[System], rule: Rule, time: Time) -> Array:
-    return np.array([growth_rate(system, system.safe_gain(PART), rule=rule, time=time) for system in systems])
-
-
-def _pair(records: Records, one: str, other: str, measure: str) -> tuple[Array, Array]:
-    return records[one].samples[measure], records[other].samples[measure]
+def _compared(
+    records: Records,
+    conditions: Sequence[Condition],
+    how: Callable[[Array, Array, str], Effect],
+    measure: str,
+    unit: str,
+) -> dict[str, Effect]:
+    samples = {name: record.samples[measure] for name, record in records.items()}
+    return {text: how(samples[one], samples[other], unit) for text, one, other in conditions}
 
 
 def _closer(records: Records, one: str, other: str, exact: str) -> Effect:
@@ -297,7 +260,6 @@ def _rounds(k: int) -> str:
 
 
 def _draw(axes: Axes, table: Table, looks: dict[str, Look], x: str) -> None:
-    """Draw curves over column `x`, and the references as horizontal lines."""
     for name, colour in REFERENCES.items():
         axes.axhline(table.where(curve=name).last(), color=colour, lw=1.2, ls=style.DASHED, label=name)
     for curve, look in looks.items():

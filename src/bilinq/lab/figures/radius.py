@@ -1,22 +1,18 @@
 """The confidence radius: why the printed one learns nothing in 500 slots, and what other radii cost."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure as Drawing
 
 from bilinq.arrays import Array
 from bilinq.experiments import PlannedRun, Record, Synthetic
 from bilinq.experiments.settings import SEED_STEP
 from bilinq.lab import effects, style
-from bilinq.lab.claims import Claim, Finding, above, below
-from bilinq.lab.effects import Effect, learnt, number, price, price_gap
+from bilinq.lab.claims import Claim, above, below, judged
+from bilinq.lab.effects import learnt, number, price, price_gap
 from bilinq.lab.figure import Figure, Records, Table
 from bilinq.lab.presets import published
-from bilinq.lab.style import Look
+from bilinq.lab.style import Axes, Drawing, Look
 from bilinq.learning import Outcome
 from bilinq.policies import KnownRewards, Policy, Sabr, UgdaOl
 from bilinq.policies.fair import FairState
@@ -24,22 +20,16 @@ from bilinq.problem.instances import Instances
 from bilinq.simulation import simulate
 
 SETTING = Synthetic()
-SLOTS = 500
-QUEUE = 15.0
-"""Time-average queue at which policies are compared; that of the public code's radius at its V."""
-STEPS = (0.5, 0.7, 1.0, 1.4)
-"""Multiples of V; the range contains the V at which each policy has that queue."""
-LEAST = 0.1
-"""Share of the gap between no learning and known rewards that a policy must close to count as learning."""
-LONG = 5000
-WATCHED, FEW = 20, 20
-"""Replications whose indices are recorded, and replications of the longer runs, at most."""
+QUEUE = 15.0  # time-average queue at which policies are compared; that of the public code's radius at its V
+STEPS = (0.5, 0.7, 1.0, 1.4)  # multiples of V; the range contains the V at which each policy has that queue
+LEAST = 0.1  # share of the gap between no learning and known rewards that a policy must close to count as learning
+LONG = 5000  # slots of the longer runs
+LONG_STEPS = {"no learning": (1.0,), "printed radius": (1.0,), "rewards known": (0.3, 0.5, 1.0)}
+WATCHED, FEW = 20, 20  # replications whose indices are recorded, and replications of the longer runs, at most
 
-Maker = Callable[[float], Policy]
-POLICIES: dict[str, Maker] = {
-    "no learning": lambda V: UgdaOl(
-        learning="job", V=V
-    ),  # one-unit jobs leave before their index is used again: every index is 1
+POLICIES: dict[str, Callable[[float], Policy]] = {
+    # one-unit jobs leave before their index is used again: every index is 1
+    "no learning": lambda V: UgdaOl(learning="job", V=V),
     "printed radius": lambda V: Sabr(V=V, radius="paper"),
     "public code radius": lambda V: Sabr(V=V, radius="published"),
     "calibrated radius": lambda V: Sabr(V=V, radius="calibrated"),
@@ -47,13 +37,12 @@ POLICIES: dict[str, Maker] = {
     "no exploration": lambda V: Sabr(V=V, exploration="none"),
     "rewards known": lambda V: KnownRewards(V=V),
 }
-LEARNERS = ("printed radius", "public code radius", "calibrated radius", "Thompson sampling")
-LOOKS = {
-    "printed radius": Look(style.ORANGE),
-    "public code radius": Look(style.BLUE),
-    "calibrated radius": Look(style.GREEN),
-}
-COLOURS = {name: look.colour for name, look in LOOKS.items()} | {"Thompson sampling": style.SKY}
+COLOURS = {
+    "printed radius": style.ORANGE, "public code radius": style.BLUE, "calibrated radius": style.GREEN,
+    "Thompson sampling": style.SKY,
+}  # fmt: skip
+"""The policies that explore; others are grey."""
+RADII = tuple(COLOURS)[:3]
 
 
 class RadiusFigure(Figure):
@@ -62,24 +51,22 @@ class RadiusFigure(Figure):
     name = "radius"
     title = "The confidence radius"
     where = "Algorithm 1, Section 5"
+    horizon = 500, 62
 
     def runs(self) -> dict[str, PlannedRun]:
-        """Return every policy at several V, and the printed radius over a longer time."""
         V, slots = published(SETTING.example, self.slots), self._long()
         runs = {
             f"{name} x{step}": self.options.run(SETTING, make(step * V), self.slots)
             for name, make in POLICIES.items()
             for step in STEPS
         }
-        long = {"no learning": (1.0,), "printed radius": (1.0,), "rewards known": (0.3, 0.5, 1.0)}
-        for name, steps in long.items():
+        for name, steps in LONG_STEPS.items():
             for step in steps:
                 runs[f"long {name} x{step}"] = self.options.run(SETTING, POLICIES[name](step * V), slots, most=FEW)
         return runs
 
     def table(self, records: Records) -> Table:
-        """Return the paths of radius and clipped share, and regret and price of every policy."""
-        rows = [row for name in LOOKS for row in self._recorded(name)]
+        rows = [row for name in RADII for row in self._recorded(name)]
         known = _at_all_V(records, "rewards known")
         for name in POLICIES:
             regret = effects.mean(records[f"{name} x1.0"].samples["regret"])
@@ -90,10 +77,9 @@ class RadiusFigure(Figure):
         return Table(rows)
 
     def draw(self, table: Table) -> Drawing:
-        """Draw radius and clipped share above, regret and price below."""
         figure, (radius, clipped, regret, paid) = style.panels(2, 2, height=2.9)
-        for name, look in LOOKS.items():
-            mine = table.where(policy=name)
+        for name in RADII:
+            mine, look = table.where(policy=name), Look(COLOURS[name])
             style.curve(radius, mine.where(measure="radius"), look, name)
             style.curve(clipped, mine.where(measure="clipped"), look)
         style.label(radius, "(a) Confidence radius")
@@ -108,8 +94,7 @@ class RadiusFigure(Figure):
         return figure
 
     def caption(self, table: Table) -> str:
-        """Return how many indices are still clipped, and what that costs."""
-        clipped = {name: table.where(policy=name, measure="clipped").last() for name in LOOKS}
+        clipped = {name: table.where(policy=name, measure="clipped").last() for name in RADII}
         paid = {str(p): table.where(policy=p, measure="price").last() for p in POLICIES if p != "rewards known"}
         return (
             f"With the printed radius {clipped['printed radius']:.0%} of all indices are still clipped at 1 after "
@@ -122,32 +107,26 @@ class RadiusFigure(Figure):
         )
 
     def claims(self, records: Records) -> list[Claim]:
-        """Judge whether SABR learns at all, and whether optimistic exploration pays."""
         known, blind = _at_all_V(records, "rewards known"), _at_all_V(records, "no learning")
-        findings = [
-            Finding(f"{name}, T = {self.slots}", learnt(_at_all_V(records, name), blind, known, QUEUE), above(LEAST))
-            for name in LEARNERS
-        ]
-        findings.append(Finding(f"printed radius, T = {self._long():,}", _learnt_long(records), above(LEAST)))
-        guess = _at_all_V(records, "no exploration")
-        pays = [
-            Finding(f"{name}, T = {self.slots}", price_gap(_at_all_V(records, name), guess, known, QUEUE), below(0.0))
-            for name in LEARNERS
-        ]
+        guess, learners = _at_all_V(records, "no exploration"), {x: _at_all_V(records, x) for x in COLOURS}
+        shares = {f"{x}, T = {self.slots}": learnt(mine, blind, known, QUEUE) for x, mine in learners.items()}
+        nothing, printed, ideal = ([records[f"long {x} x{step}"] for step in LONG_STEPS[x]] for x in LONG_STEPS)
+        shares[f"printed radius, T = {self._long():,}"] = learnt(printed, nothing, ideal)
+        gaps = {f"{x}, T = {self.slots}": price_gap(mine, guess, known, QUEUE) for x, mine in learners.items()}
         return [
             Claim(
-                "sabr-learns", "Section 5.2", statement="SABR learns the rewards within the experiment's 500 slots.",
+                "sabr-learns", "Section 5.2", "SABR learns the rewards within the experiment's 500 slots.",
                 test="Share of the gap in regret between no learning (every index 1) and known rewards that SABR "
                 f"closes, at queue {QUEUE:g}; for T = {self._long():,}, at the queue that each has at the same V. "
-                f"Learning means at least {LEAST:.0%}, our choice.", findings=tuple(findings),
+                f"Learning means at least {LEAST:.0%}, our choice.", findings=judged(shares, above(LEAST)),
                 note="The printed radius is made for noise of scale 1 and sums to about nine; the experiment's noise "
                 "is 0.1 and its rewards lie in [0, 1].",
             ),
             Claim(
                 "exploration-pays", "Section 3.1",
-                statement="Upper confidence indices balance exploration and exploitation well.",
+                "Upper confidence indices balance exploration and exploitation well.",
                 test="Price of learning of SABR less that of the same policy with plain estimates as indices (no "
-                f"exploration), at queue {QUEUE:g}.", findings=tuple(pays),
+                f"exploration), at queue {QUEUE:g}.", findings=judged(gaps, below(0.0)),
             ),
         ]  # fmt: skip
 
@@ -160,19 +139,13 @@ class RadiusFigure(Figure):
         policy = POLICIES[name](published(SETTING.example, self.slots))
         assert isinstance(policy, Sabr)
         recorded = _RecordedSabr(policy)
-        simulate(
-            SETTING.problems(seed, range(count)), recorded, slots=self.slots, seed=seed * SEED_STEP, record_jobs=False
-        )
+        problems = SETTING.problems(seed, range(count))
+        simulate(problems, recorded, slots=self.slots, seed=seed * SEED_STEP, record_jobs=False)
         return [
             {"policy": name, "measure": measure, "slot": t + 1, **effects.mean(values[t]).row()}
             for measure, values in (("radius", recorded.radius), ("clipped", recorded.clipped))
             for t in range(0, self.slots, 5)
         ]
-
-    @property
-    def slots(self) -> int:
-        """The number of slots, T."""
-        return self.options.pick(SLOTS, quick=SLOTS // 8)
 
 
 class _RecordedSabr(Policy):
@@ -212,8 +185,3 @@ def _draw_dots(axes: Axes, table: Table, title: str) -> None:
 
 def _at_all_V(records: Records, name: str) -> list[Record]:
     return [records[f"{name} x{step}"] for step in STEPS]
-
-
-def _learnt_long(records: Records) -> Effect:
-    known = [record for name, record in records.items() if name.startswith("long rewards known")]
-    return learnt([records["long printed radius x1.0"]], [records["long no learning x1.0"]], known)

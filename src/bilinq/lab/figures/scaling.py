@@ -1,56 +1,41 @@
 """How regret grows with the horizon, the numbers of job and server classes, and the length of the features."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure as Drawing
 
 from bilinq.arrays import IntArray
 from bilinq.experiments import PlannedRun, Synthetic
 from bilinq.lab import effects, style
-from bilinq.lab.claims import Claim, ClaimedRange, Finding, above, below, between
+from bilinq.lab.claims import Claim, ClaimedRange, Finding, above, below, between, judged
 from bilinq.lab.effects import MINUS, Effect, number
 from bilinq.lab.figure import Figure, Records, Table
 from bilinq.lab.presets import PRESETS, order, published, serve_once
-from bilinq.lab.style import Look, log_axis
+from bilinq.lab.style import Axes, Drawing, Look, log_axis
 from bilinq.policies import Policy, UgdaOl
 
-LINES: dict[str, Callable[[float], Policy]] = {
-    "Thompson sampling": PRESETS["calibrated"].sabr,
-    "public code radius": PRESETS["published"].sabr,
-    "printed radius": PRESETS["paper"].sabr,
-    "no job served twice": lambda V: serve_once(PRESETS["calibrated"].sabr(V)),
-    "UGDA-OL": lambda V: UgdaOl(learning="job", V=V),
-    "UGDA-OL, per class pair": lambda V: UgdaOl(learning="class", V=V),
+LINES: dict[str, tuple[Callable[[float], Policy], Look]] = {
+    "Thompson sampling": (PRESETS["calibrated"].sabr, Look(style.BLUE, marker="o")),
+    "public code radius": (PRESETS["published"].sabr, Look(style.SKY, marker="o")),
+    "printed radius": (PRESETS["paper"].sabr, Look(style.GREEN, marker="o")),
+    "no job served twice": (lambda V: serve_once(PRESETS["calibrated"].sabr(V)), Look(style.PINK, marker="s")),
+    "UGDA-OL": (lambda V: UgdaOl(learning="job", V=V), Look(style.ORANGE, marker="^")),
+    "UGDA-OL, per class pair": (lambda V: UgdaOl(learning="class", V=V), Look(style.AMBER, marker="^")),
 }
-"""A policy for each V, by the name of its line; the first four are SABR."""
+"""A policy for each V and its look, by the name of its line; the first four are SABR."""
 SABR = tuple(LINES)[:4]
 UGDA = tuple(LINES)[4:]
-FIXED = ("Thompson sampling", "no job served twice")
-"""Lines that are also run at a V that does not depend on T."""
+FIXED = ("Thompson sampling", "no job served twice")  # lines that are also run at a V that does not depend on T
 
 
 @dataclass(frozen=True)
 class ScalingSweep:
     """One number that is varied at a load of 0.25, and the growth of regret that theory allows.
 
-    Attributes
-    ----------
-    name, title : str
-        The symbol, and the title of the panel.
-    values : tuple of int
-    exponent : float
-        The largest exponent with which regret may grow, up to logarithms.
-    lines : tuple of str
-        Names in `LINES`.
-    setting : callable
-        The setting for a value.
-    horizon : int
-        The number of slots, if T is not the number that is varied.
+    `name` is its symbol and `setting` returns the setting for a value. Regret may grow with `exponent`, up to logarithms.
+    The number of slots is `horizon`, if T is not the number that is varied.
     """
 
     name: str
@@ -69,7 +54,7 @@ class ScalingSweep:
         """Return sqrt(I T), the order that Corollary 3.2 asks for."""
         return order(self.setting(value).example, self.slots(value))
 
-    def shorter(self) -> ScalingSweep:
+    def shorter(self) -> Self:
         """Return the sweep for a quick report: its first two values, and half the slots."""
         values = tuple(self.slots(value) // 2 if self.name == "T" else value for value in self.values[:2])
         return replace(self, values=values, horizon=self.horizon // 2)
@@ -94,24 +79,12 @@ SWEEPS: dict[str, ScalingSweep] = {
     )
 }  # fmt: skip
 """By symbol, in the order of the panels."""
-QUICK = {name: sweep.shorter() for name, sweep in SWEEPS.items()}
-"""The same for a quick report."""
+QUICK = {name: sweep.shorter() for name, sweep in SWEEPS.items()}  # the same for a quick report
 
-
-MARGIN = 0.1
-"""How far a fitted slope may be from an exponent, because of logarithms and small systems."""
+MARGIN = 0.1  # how far a fitted slope may be from an exponent, because of logarithms and small systems
 GUIDE = "slope of the theory"
-STEP = 0.09
-"""Least distance between two slopes in a panel, as a share of its height."""
-LOOKS = {
-    "Thompson sampling": Look(style.BLUE, marker="o"),
-    "public code radius": Look(style.SKY, marker="o"),
-    "printed radius": Look(style.GREEN, marker="o"),
-    "no job served twice": Look(style.PINK, marker="s"),
-    "UGDA-OL": Look(style.ORANGE, marker="^"),
-    "UGDA-OL, per class pair": Look(style.AMBER, marker="^"),
-    GUIDE: Look(style.GREY, dashed=True),
-}
+STEP = 0.09  # least distance between two slopes in a panel, as a share of its height
+LOOKS = {line: look for line, (_, look) in LINES.items()} | {GUIDE: Look(style.GREY, dashed=True)}
 
 
 class ScalingFigure(Figure):
@@ -122,28 +95,23 @@ class ScalingFigure(Figure):
     where = "Theorem 3.1, Corollary 3.2"
 
     def runs(self) -> dict[str, PlannedRun]:
-        """Return every line at every point of its sweeps, and SABR with V fixed."""
         runs: dict[str, PlannedRun] = {}
         for sweep in self._sweeps.values():
             for value in sweep.values:
                 setting, V, slots = sweep.setting(value), sweep.V(value), sweep.slots(value)
-                runs |= {_name(sweep, x, value): self.options.run(setting, LINES[x](V), slots) for x in sweep.lines}
+                runs |= {_name(sweep, x, value): self.options.run(setting, LINES[x][0](V), slots) for x in sweep.lines}
         setting = Synthetic()
         V, slots = published(setting.example, 0), self._sweeps["T"].values[-1]
-        return runs | {f"fixed {line}": self.options.run(setting, LINES[line](V), slots) for line in FIXED}
+        return runs | {f"fixed {line}": self.options.run(setting, LINES[line][0](V), slots) for line in FIXED}
 
     def table(self, records: Records) -> Table:
-        """Return mean regrets and slopes, and in each sweep a line with the slope of the theory."""
         rows: list[dict[str, object]] = []
         for name, sweep in self._sweeps.items():
             values, highest = sweep.values, 0.0
             for line in sweep.lines:
-                found = [effects.mean(records[_name(sweep, line, value)].samples["regret"]) for value in values]
-                highest = max(highest, found[0].value)
-                rows += [
-                    {"sweep": name, "policy": line, "x": value, **mean.row()}
-                    for value, mean in zip(values, found, strict=True)
-                ]
+                found = {value: effects.mean(records[_name(sweep, line, value)].samples["regret"]) for value in values}
+                highest = max(highest, found[values[0]].value)
+                rows += [{"sweep": name, "policy": line, "x": value, **mean.row()} for value, mean in found.items()]
                 rows.append({"sweep": name, "policy": line, "slope_of": name, **self._slope(records, name, line).row()})
             for value in values:
                 y = 1.3 * highest * (value / values[0]) ** sweep.exponent
@@ -151,7 +119,6 @@ class ScalingFigure(Figure):
         return Table(rows)
 
     def draw(self, table: Table) -> Drawing:
-        """Draw a panel for each sweep, slopes at the right."""
         figure, panels = style.panels(2, 2, height=3.2)
         for axes, sweep in zip(panels, self._sweeps.values(), strict=True):
             _draw_sweep(axes, table.where(sweep=sweep.name), sweep)
@@ -159,7 +126,6 @@ class ScalingFigure(Figure):
         return figure
 
     def caption(self, table: Table) -> str:
-        """Return the slopes in T."""
         slope = {line: _plus_minus(table.where(slope_of="T", policy=line)) for line in self._sweeps["T"].lines}
         return (
             "Mean regret at V = sqrt(I T), with fitted log-log slopes and their 95 % intervals at the right. In T they are "
@@ -170,22 +136,23 @@ class ScalingFigure(Figure):
         )
 
     def claims(self, records: Records) -> list[Claim]:
-        """Judge the exponents, SABR's and UGDA-OL's."""
         return [*self._claims_in_T(records), *self._claims_in_size(records), *self._claims_on_ugda(records)]
 
     def _claims_in_T(self, records: Records) -> list[Claim]:
         slots, V = self._sweeps["T"].values[-1], number(published(Synthetic().example, 0))
-        drift = [effects.mean(effects.late_growth(records[f"fixed {line}"]), "per slot") for line in FIXED]
+        drift = {
+            text: effects.mean(effects.late_growth(records[f"fixed {line}"]), "per slot")
+            for text, line in zip(("the paper's independent draws", "no job served twice"), FIXED, strict=True)
+        }
         return [
             Claim(
-                "regret-sublinear-in-T", "Corollary 3.2",
-                statement="With V of order sqrt(I T) regret is sublinear in T.",
+                "regret-sublinear-in-T", "Corollary 3.2", "With V of order sqrt(I T) regret is sublinear in T.",
                 test=f"Slope of log mean regret over log T, {self._span('T')}, V = sqrt(I T).",
                 findings=self._judged(records, "T", SABR, below(1.0)),
             ),
             Claim(
                 "regret-root-T", "Corollary 3.2",
-                statement="With V of order sqrt(I T) regret grows like the root of T, up to logarithms.",
+                "With V of order sqrt(I T) regret grows like the root of T, up to logarithms.",
                 test=f"The same slopes; at most 1/2 and {MARGIN:g} more for logarithms, our choice.",
                 findings=self._judged(records, "T", SABR, below(0.5 + MARGIN)),
                 note="The printed radius has hardly begun to learn by then, and missing knowledge costs the same in "
@@ -193,13 +160,9 @@ class ScalingFigure(Figure):
             ),
             Claim(
                 "regret-linear-at-fixed-V", "Remark 3.6",
-                statement="With a V that does not depend on T, regret is linear in T, like its bound.",
+                "With a V that does not depend on T, regret is linear in T, like its bound.",
                 test=f"Growth of regret per slot in the second half of {slots:,} slots at V = {V}, the public code's, "
-                "with Thompson sampling; above zero if regret grows linearly.",
-                findings=(
-                    Finding("the paper's independent draws", drift[0], above(0.0)),
-                    Finding("no job served twice", drift[1], above(0.0)),
-                ),
+                "with Thompson sampling; above zero if regret grows linearly.", findings=judged(drift, above(0.0)),
                 note="The paper says so about the bound. Under the paper's draws regret falls steadily, since two "
                 "servers that draw the same job are both paid; otherwise it stays constant once the queue has filled.",
             ),
@@ -208,8 +171,7 @@ class ScalingFigure(Figure):
     def _claims_in_size(self, records: Records) -> list[Claim]:
         return [
             Claim(
-                "regret-in-I", "Corollary 3.2",
-                statement="Regret grows at most like the root of the number of job classes.",
+                "regret-in-I", "Corollary 3.2", "Regret grows at most like the root of the number of job classes.",
                 test=f"Slope of log mean regret over log I, {self._span('I')}, V = sqrt(I T), T = 500, a traffic of 1 "
                 f"split equally; at most 1/2 and {MARGIN:g} more for small systems, our choice.",
                 findings=self._judged(records, "I", SABR, below(0.5 + MARGIN)),
@@ -217,8 +179,7 @@ class ScalingFigure(Figure):
                 "the left end; the line without double pay follows the root.",
             ),
             Claim(
-                "regret-in-d", "Corollary 3.2",
-                statement="Regret grows at most like the square of the length of the features.",
+                "regret-in-d", "Corollary 3.2", "Regret grows at most like the square of the length of the features.",
                 test=f"Slope of log mean regret over log d, {self._span('d')}, V = sqrt(I T), T = 500.",
                 findings=self._judged(records, "d", SABR, below(2.0)),
                 note="Most of this regret is the queue left at the end, which does not depend on d; and the longer "
@@ -226,7 +187,7 @@ class ScalingFigure(Figure):
             ),
             Claim(
                 "regret-without-J", "Corollary 3.2",
-                statement="The regret of SABR does not depend on the number of server classes.",
+                "The regret of SABR does not depend on the number of server classes.",
                 test=f"Slope of log mean regret over log J, {self._span('J')}, 12 servers in all, load 0.25, T = "
                 f"{self._sweeps['J'].horizon}; no dependence means within {MARGIN:g} of zero, our choice.",
                 findings=self._judged(records, "J", SABR, between(-MARGIN, MARGIN)),
@@ -234,27 +195,25 @@ class ScalingFigure(Figure):
         ]  # fmt: skip
 
     def _claims_on_ugda(self, records: Records) -> list[Claim]:
-        def gaps(name: str, claimed: ClaimedRange) -> tuple[Finding, ...]:
+        def gaps(name: str) -> tuple[Finding, ...]:
             text = "slope less that of SABR with Thompson sampling"
-            found = {line: self._slope(records, name, line, less=SABR[0]) for line in UGDA}
-            return tuple(Finding(f"{_full(line)}: {text}", effect, claimed) for line, effect in found.items())
+            return judged({f"{x}: {text}": self._slope(records, name, x, less=SABR[0]) for x in UGDA}, above(0.0))
 
         linear = self._judged(records, "T", UGDA, above(1.0 - MARGIN))
         return [
             Claim(
                 "ugda-linear-in-T", "Section 5.2",
-                statement="The regret of UGDA-OL grows linearly in T, that of SABR more slowly.",
+                "The regret of UGDA-OL grows linearly in T, that of SABR more slowly.",
                 test=f"Slope of log mean regret over log T, {self._span('T')}, V = sqrt(I T), where linear means at "
                 f"least {1 - MARGIN:g}, our choice; and the difference of slopes.",
-                findings=linear + gaps("T", above(0.0)),
+                findings=linear + gaps("T"),
                 note="The paper argues from the bounds. With an index per job UGDA-OL cannot learn from jobs of one "
                 "unit; with an index per class pair it learns, but late: its bonus is made for noise of scale one.",
             ),
             Claim(
-                "ugda-grows-with-J", "Section 3.2",
-                statement="The regret of UGDA-OL grows with the number of server classes.",
+                "ugda-grows-with-J", "Section 3.2", "The regret of UGDA-OL grows with the number of server classes.",
                 test=f"Slope of log mean regret over log J, {self._span('J')}, and its difference from that of SABR.",
-                findings=self._judged(records, "J", UGDA, above(0.0)) + gaps("J", above(0.0)),
+                findings=self._judged(records, "J", UGDA, above(0.0)) + gaps("J"),
             ),
         ]  # fmt: skip
 
@@ -263,7 +222,7 @@ class ScalingFigure(Figure):
     ) -> tuple[Finding, ...]:
         """Return a finding on the slope of each of the lines that the sweep has."""
         chosen = [line for line in lines if line in self._sweeps[name].lines]
-        return tuple(Finding(_full(line), self._slope(records, name, line), claimed) for line in chosen)
+        return judged({_full(line): self._slope(records, name, line) for line in chosen}, claimed)
 
     def _slope(self, records: Records, name: str, line: str, less: str | None = None) -> Effect:
         """Return the slope of a line, less that of another line if `less` names one."""
@@ -297,7 +256,6 @@ def _full(line: str) -> str:
 
 
 def _draw_sweep(axes: Axes, table: Table, sweep: ScalingSweep) -> None:
-    """Draw the lines of one sweep on log axes, their slopes at the right."""
     points = Table([row for row in table.rows if "x" in row])
     for policy in points.distinct("policy"):
         style.curve(axes, points.where(policy=policy), LOOKS[str(policy)], _full(str(policy)), x="x")
@@ -322,7 +280,6 @@ def _write_slopes(axes: Axes, table: Table, points: Table) -> None:
 
 
 def _plus_minus(slope: Table) -> str:
-    """Return a slope with half the width of its interval."""
     row = slope.rows[0]
     half = (row["high"] - row["low"]) / 2
     return f"{row['mean']:.2f} ± {half:.2f}".replace("-", MINUS) if half >= 0.0 else "?"

@@ -1,20 +1,16 @@
 """SABR against UGDA-OL on the cluster trace: cumulative reward and queue over time, a figure of the paper's appendix."""
 
-from __future__ import annotations
-
-from matplotlib.figure import Figure as Drawing
-
 from bilinq.experiments import PlannedRun, Record
 from bilinq.lab import effects, style
-from bilinq.lab.claims import Claim, Finding, above, between
-from bilinq.lab.effects import Effect, number
+from bilinq.lab.claims import Claim, above, between, judged
+from bilinq.lab.effects import number
 from bilinq.lab.figure import Figure, Records, Table, curves
 from bilinq.lab.presets import PRESETS
+from bilinq.lab.style import Drawing
 from bilinq.lab.trace import Trace
 from bilinq.policies import Policy
 
-TRACE = Trace()
-"""The paper's choices: raw features, zero reward for pairs that were not seen."""
+TRACE = Trace()  # the paper's choices: raw features, zero reward for pairs that were not seen
 MODEL = "features normalised, unseen pairs predicted, rewards at most 1"
 OTHERS = {
     "features normalised": Trace(features="normalised"),
@@ -23,12 +19,9 @@ OTHERS = {
     "only classes whose pairs were all seen": Trace(unseen="left out"),
 }
 """Other ways to turn the trace into a problem."""
-MOST = 50
-"""Replications at most; all share the problem and the arrivals, so they differ less than random instances."""
-STEPS = (0.5, 0.75, 1.3)
-"""Multiples of V at which SABR is run too, to compare at an equal queue."""
-MARGIN = 1.25
-"""Queues whose ratio is within this factor count as comparable."""
+MOST = 50  # replications at most; all share the problem and the arrivals, so they differ less than random instances
+STEPS = (0.5, 0.75, 1.3)  # multiples of V at which SABR is run too, to compare at an equal queue
+MARGIN = 1.25  # queues whose ratio is within this factor count as comparable
 
 
 class TraceComparisonFigure(Figure):
@@ -37,17 +30,16 @@ class TraceComparisonFigure(Figure):
     name = "trace_comparison"
     title = "SABR against UGDA-OL on the cluster trace"
     where = "Appendix, experiments using real-world data"
+    horizon = TRACE.slots, TRACE.slots // 4
 
     def runs(self) -> dict[str, PlannedRun]:
-        """Return both policies under every preset, and as published on other problems made from the trace."""
         V = TRACE.V()
         runs = {"known": self._run(TRACE, PRESETS["published"].known(V))}
         for name, preset in PRESETS.items():
-            runs |= {
-                f"{name} SABR": self._run(TRACE, preset.sabr(V)),
-                f"{name} UGDA-OL": self._run(TRACE, preset.ugda(V)),
-            }
-            runs |= {f"{name} SABR x{step}": self._run(TRACE, preset.sabr(step * V)) for step in self._steps()}
+            runs[f"{name} SABR"] = self._run(TRACE, preset.sabr(V))
+            runs[f"{name} UGDA-OL"] = self._run(TRACE, preset.ugda(V))
+            for step in self.options.pick(STEPS, quick=STEPS[::2]):
+                runs[f"{name} SABR x{step}"] = self._run(TRACE, preset.sabr(step * V))
         for text, trace in self._others().items():
             for name in self._presets(text):
                 V, preset = trace.V(), PRESETS[name]
@@ -56,17 +48,14 @@ class TraceComparisonFigure(Figure):
         return runs
 
     def table(self, records: Records) -> Table:
-        """Return the mean paths of the shown lines."""
         shown = self.options.preset
-        lines = {"UGDA-OL": f"{shown} UGDA-OL", "SABR": f"{shown} SABR", "rewards known": "known"}
+        lines = {"UGDA-OL": f"{shown} UGDA-OL", "SABR": f"{shown} SABR"}
         if shown != "calibrated":
             lines |= {"UGDA-OL, per class pair": "calibrated UGDA-OL", "SABR, Thompson sampling": "calibrated SABR"}
-        return curves(
-            {label: records[lines[label]] for label in style.POLICY_LOOKS if label in lines}, ("reward", "queue")
-        )
+        lines["rewards known"] = "known"
+        return curves({label: records[name] for label, name in lines.items()}, ("reward", "queue"))
 
     def draw(self, table: Table) -> Drawing:
-        """Draw cumulative reward on the left, the queue on the right."""
         titles = {"reward": "Cumulative reward", "queue": "Collections in the system"}
         figure, panels = style.lines(table, style.POLICY_LOOKS, titles)
         for axes in panels:
@@ -74,56 +63,51 @@ class TraceComparisonFigure(Figure):
         return figure
 
     def caption(self, table: Table) -> str:
-        """Return where the lines end, and what to know about the trace."""
         ends = {str(p): number(table.where(policy=p, measure="reward").last()) for p in table.distinct("policy")}
         queue = {str(p): number(table.where(policy=p, measure="queue").average()) for p in table.distinct("policy")}
         pairs, seen = TRACE.example.mean_reward.size, len(TRACE.digest.pairs)
+        collections = sum(point.second < 5.0 * self.slots for point in TRACE.digest.collections)
         return (
-            f"{self._collections()} collections of cell a, {self._slots():,} slots of 5 s, all policies at V = "
-            f"{number(TRACE.V())}, {self._replications()} replications of the same arrivals. SABR collects {ends['SABR']} "
+            f"{collections} collections of cell a, {self.slots:,} slots of 5 s, all policies at V = {number(TRACE.V())}, "
+            f"{min(self.options.count, MOST)} replications of the same arrivals. SABR collects {ends['SABR']} "
             f"with {queue['SABR']} collections in the system on average, UGDA-OL {ends['UGDA-OL']} with {queue['UGDA-OL']}, "
             f"known rewards {ends['rewards known']} with {queue['rewards known']}. The trace shows {seen} of {pairs} pairs "
             "of classes; the others have reward zero here, as in the paper."
         )
 
     def claims(self, records: Records) -> list[Claim]:
-        """Judge reward and queue on the paper's problem and on the other ones."""
-        rewards, queues = [], []
+        rewards, queues = {}, {}
         for condition, (sabr, ugda) in self._pairs(records).items():
-            more = effects.difference(sabr.samples["reward"], ugda.samples["reward"], "reward")
-            rewards.append(Finding(condition, more, above(0.0)))
-            ratio = effects.ratio(sabr.samples["queue"], ugda.samples["queue"], "times UGDA-OL's")
-            queues.append(Finding(condition, ratio, between(1.0 / MARGIN, MARGIN)))
+            rewards[condition] = effects.difference(sabr.samples["reward"], ugda.samples["reward"], "reward")
+            queues[condition] = effects.ratio(sabr.samples["queue"], ugda.samples["queue"], "times UGDA-OL's")
         for name, preset in PRESETS.items():
-            rewards.append(Finding(f"{preset.text}, at UGDA-OL's queue", _at_equal_queue(records, name), above(0.0)))
+            several = [record for key, record in records.items() if key.startswith(f"{name} SABR")]
+            equal = effects.gap_at_equal_queue(several, records[f"{name} UGDA-OL"], "reward")
+            rewards[f"{preset.text}, at UGDA-OL's queue"] = equal
         return [
             Claim(
                 "trace-reward-above-ugda", "Appendix, real-world data",
-                statement="SABR collects more reward than UGDA-OL on the trace.",
-                test=f"Cumulative reward of SABR less that of UGDA-OL over the {self._slots():,} slots at the public "
+                "SABR collects more reward than UGDA-OL on the trace.",
+                test=f"Cumulative reward of SABR less that of UGDA-OL over the {self.slots:,} slots at the public "
                 "code's V, and at the V at which SABR has UGDA-OL's queue. By default the problem is made as in the "
-                "paper, and both policies run as published.", findings=tuple(rewards),
+                "paper, and both policies run as published.", findings=judged(rewards, above(0.0)),
                 note="The public code itself gave 129 to 156 for SABR and 111 to 116 for UGDA-OL in three runs.",
             ),
             Claim(
                 "trace-queue-like-ugda", "Appendix, real-world data",
-                statement="SABR and UGDA-OL have comparable mean queues on the trace.",
+                "SABR and UGDA-OL have comparable mean queues on the trace.",
                 test="Time-average queue of SABR over that of UGDA-OL, both at the public code's V; comparable means "
-                f"within a factor of {MARGIN:g}, our choice.", findings=tuple(queues),
+                f"within a factor of {MARGIN:g}, our choice.", findings=judged(queues, between(1.0 / MARGIN, MARGIN)),
             ),
         ]  # fmt: skip
 
     def _run(self, trace: Trace, policy: Policy) -> PlannedRun:
-        return self.options.run(trace, policy, self._slots(), most=MOST)
-
-    def _replications(self) -> int:
-        return min(self.options.count, MOST)
+        return self.options.run(trace, policy, self.slots, most=MOST)
 
     def _presets(self, text: str) -> tuple[str, ...]:
         return ("published", "calibrated") if text == MODEL else ("published",)
 
     def _pairs(self, records: Records) -> dict[str, tuple[Record, Record]]:
-        """Return SABR and UGDA-OL under each condition."""
         pairs = {p.text: (records[f"{name} SABR"], records[f"{name} UGDA-OL"]) for name, p in PRESETS.items()}
         for text in self._others():
             for name in self._presets(text):
@@ -131,20 +115,5 @@ class TraceComparisonFigure(Figure):
                 pairs[condition] = records[f"{text}, {name} SABR"], records[f"{text}, {name} UGDA-OL"]
         return pairs
 
-    def _slots(self) -> int:
-        return self.options.pick(TRACE.slots, quick=TRACE.slots // 4)
-
-    def _collections(self) -> int:
-        return sum(point.second < 5.0 * self._slots() for point in TRACE.digest.collections)
-
-    def _steps(self) -> tuple[float, ...]:
-        return self.options.pick(STEPS, quick=STEPS[::2])
-
     def _others(self) -> dict[str, Trace]:
         return self.options.pick(OTHERS, quick={MODEL: OTHERS[MODEL]})
-
-
-def _at_equal_queue(records: Records, name: str) -> Effect:
-    """Return SABR's reward less UGDA-OL's at UGDA-OL's queue."""
-    sabr = [records[f"{name} SABR"], *(record for key, record in records.items() if key.startswith(f"{name} SABR x"))]
-    return effects.gap_at_equal_queue(sabr, records[f"{name} UGDA-OL"], "reward")

@@ -1,27 +1,22 @@
 """SABR against W-SABR on the cluster trace: holding cost and cumulative reward, a figure of the paper's appendix."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
-from matplotlib.figure import Figure as Drawing
 
 from bilinq.experiments import PlannedRun, Record
 from bilinq.lab import effects, style
-from bilinq.lab.claims import Claim, Finding, above
+from bilinq.lab.claims import Claim, above, judged
 from bilinq.lab.effects import Effect, number
 from bilinq.lab.figure import Figure, Records, Table, curves
 from bilinq.lab.presets import PRESETS
-from bilinq.lab.style import Look
+from bilinq.lab.style import Drawing, Look
 from bilinq.lab.trace import Trace
 from bilinq.policies import KnownRewards, Policy
 
 TRACE = Trace()
-COSTS = tuple(TRACE.example.holding_cost.tolist())
-"""The paper's: 7/4 for two classes, 1/4 for two, 1 for one."""
-MOST = 50
-"""Replications at most; all share the problem and the arrivals."""
+COSTS = tuple(TRACE.example.holding_cost.tolist())  # the paper's: 7/4 for two classes, 1/4 for two, 1 for one
+MOST = 50  # replications at most; all share the problem and the arrivals
 CONTROL = "W-SABR at SABR's V"
 LOOKS = {"SABR": Look(style.BLUE), "W-SABR": Look(style.ORANGE), CONTROL: Look(style.GREY, dashed=True)}
 
@@ -32,35 +27,28 @@ class TraceWeightsFigure(Figure):
     name = "trace_weights"
     title = "Weights on the cluster trace"
     where = "Appendix, experiments using real-world data"
+    horizon = TRACE.slots, TRACE.slots // 4
 
     def runs(self) -> dict[str, PlannedRun]:
-        """Return SABR, W-SABR and the control under every preset and with rewards known."""
         own, equal = TRACE.V(COSTS), TRACE.V()
         policies: dict[str, Policy] = {}
         for name, preset in PRESETS.items():
-            policies |= {
-                f"{name} SABR": preset.sabr(equal),
-                f"{name} W-SABR": preset.sabr(own, COSTS),
-                f"{name} {CONTROL}": preset.sabr(equal, COSTS),
-            }
+            policies |= {f"{name} SABR": preset.sabr(equal), f"{name} W-SABR": preset.sabr(own, COSTS)}
+            policies[f"{name} {CONTROL}"] = preset.sabr(equal, COSTS)
         policies |= {"known SABR": KnownRewards(V=equal), f"known {CONTROL}": KnownRewards(V=equal, weight=COSTS)}
-        slots = self.options.pick(TRACE.slots, quick=TRACE.slots // 4)
-        return {name: self.options.run(TRACE, policy, slots, most=MOST) for name, policy in policies.items()}
+        return {name: self.options.run(TRACE, policy, self.slots, most=MOST) for name, policy in policies.items()}
 
     def table(self, records: Records) -> Table:
-        """Return the mean paths of the shown preset."""
         mine = {label: records[f"{self.options.preset} {label}"] for label in LOOKS}
         return curves(mine, ("holding_cost", "reward"))
 
     def draw(self, table: Table) -> Drawing:
-        """Draw holding cost on the left, cumulative reward on the right."""
         figure, panels = style.lines(table, LOOKS, {"holding_cost": "Holding cost", "reward": "Cumulative reward"})
         for axes in panels:
             axes.set_ylim(bottom=0.0)
         return figure
 
     def caption(self, table: Table) -> str:
-        """Return what is due to the weights, and what to V."""
         cost = {label: number(table.where(policy=label, measure="holding_cost").average()) for label in LOOKS}
         reward = {label: number(table.where(policy=label, measure="reward").last()) for label in LOOKS}
         return (
@@ -72,21 +60,20 @@ class TraceWeightsFigure(Figure):
         )
 
     def claims(self, records: Records) -> list[Claim]:
-        """Judge "better in most time steps" for holding cost and reward."""
         pairs = _pairs(records)
-        cost = [Finding(text, _share(w, s, "holding_cost"), above(0.5)) for text, (w, s) in pairs.items()]
-        reward = [Finding(text, _share(s, w, "reward"), above(0.5)) for text, (w, s) in pairs.items()]
+        cost = {text: _share(weighted, sabr, "holding_cost") for text, (weighted, sabr) in pairs.items()}
+        reward = {text: _share(sabr, weighted, "reward") for text, (weighted, sabr) in pairs.items()}
         test = "Share of slots since the first arrival in which the mean of W-SABR is better; most means over half."
         return [
             Claim(
                 "trace-weights-cost", "Appendix, real-world data",
-                statement="W-SABR has a lower mean holding cost than SABR in most time steps.",
-                test=test, findings=tuple(cost),
+                "W-SABR has a lower mean holding cost than SABR in most time steps.",
+                test=test, findings=judged(cost, above(0.5)),
             ),
             Claim(
                 "trace-weights-reward", "Appendix, real-world data",
-                statement="W-SABR has a higher cumulative reward than SABR in most time steps.",
-                test=test, findings=tuple(reward),
+                "W-SABR has a higher cumulative reward than SABR in most time steps.",
+                test=test, findings=judged(reward, above(0.5)),
                 note="The public code's rule gives W-SABR a smaller V. A smaller V serves more units in the same "
                 "time, and the largest collections have more units than any policy here serves.",
             ),
@@ -94,7 +81,6 @@ class TraceWeightsFigure(Figure):
 
 
 def _pairs(records: Records) -> dict[str, tuple[Record, Record]]:
-    """Return W-SABR and SABR under each condition."""
     both = f"V = {number(TRACE.V(COSTS))} and {number(TRACE.V())}"
     pairs = {}
     for name, preset in PRESETS.items():
@@ -107,12 +93,7 @@ def _pairs(records: Records) -> dict[str, tuple[Record, Record]]:
 
 def _share(lower: Record, higher: Record, measure: str) -> Effect:
     """Return the share of the slots in which one mean is below the other."""
-    first = min(slot for slot, _, _ in _jobs()) + 1
+    first = TRACE.digest.arrivals(slot=TRACE.slot).jobs[:, 0].min() + 1
     gap = (higher.paths[measure] - lower.paths[measure])[:, lower.slot >= first].astype(np.float64)
     share = effects.estimate(lambda keep: float((gap[keep].mean(axis=0) > 0.0).mean()), len(gap), "of the slots")
     return replace(share, low=max(share.low, 0.0), high=min(share.high, 1.0))
-
-
-def _jobs() -> list[list[int]]:
-    jobs: list[list[int]] = TRACE.digest.arrivals(slot=TRACE.slot).jobs.tolist()
-    return jobs

@@ -1,32 +1,25 @@
 """The trade-off that V controls: regret against the queue while V varies, and where the rules for V put it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure as Drawing
 
 from bilinq.arrays import Array, IntArray
 from bilinq.experiments import PlannedRun, Record, Synthetic
 from bilinq.lab import effects, style
-from bilinq.lab.claims import Claim, Finding, below
+from bilinq.lab.claims import Claim, below, judged
 from bilinq.lab.effects import Effect, number
 from bilinq.lab.figure import Figure, Records, Table
 from bilinq.lab.presets import PRESETS, least_bound, order, published, serve_once
-from bilinq.lab.style import Look, log_axis
+from bilinq.lab.style import Axes, Drawing, Look, log_axis
 from bilinq.policies import KnownRewards, Policy
 
-SLOTS = 500
 TINY, SMALL = 1 / 32, 1 / 8
-STEPS = (TINY, SMALL, 1 / 4, 2.0)
-"""Multiples of sqrt(I T) that are run in addition to the rules for V."""
+STEPS = (TINY, SMALL, 1 / 4, 2.0)  # multiples of sqrt(I T) that are run in addition to the rules for V
 RULES = {"V = sqrt(I T)": order, "V of the public code": published, "V at the least bound": least_bound}
 MARKS = {"V = sqrt(I T)": "o", "V of the public code": "s", "V at the least bound": "D"}
-MARGIN = 0.1
-"""How far above one the measured slope of a queue that grows linearly may be."""
+MARGIN = 0.1  # how far above one the measured slope of a queue that grows linearly may be
 
 Maker = Callable[[float], Policy]
 DRAWN: dict[str, Maker] = {
@@ -62,6 +55,8 @@ SCENES = {
     "c": Scene("load 0.5, no job served twice", Synthetic(traffic=2.0, law="poisson"), SINGLE),
 }
 """By the letter of the panel."""
+LINES = [(key, policy, f"{scene.text}, {policy}") for key, scene in SCENES.items() for policy in scene.policies]
+"""Scene, policy, and how findings name them."""
 
 
 class TradeoffFigure(Figure):
@@ -70,9 +65,9 @@ class TradeoffFigure(Figure):
     name = "tradeoff"
     title = "What V trades"
     where = "Remark 3.6, Theorem 3.4"
+    horizon = 500, 62
 
     def runs(self) -> dict[str, PlannedRun]:
-        """Return every policy of every scene at every V."""
         return {
             _name(key, policy, step): self.options.run(scene.setting, make(V), self.slots)
             for key, scene in SCENES.items()
@@ -81,19 +76,16 @@ class TradeoffFigure(Figure):
         }
 
     def table(self, records: Records) -> Table:
-        """Return regret and queue of every run, and the queue of its last quarter."""
         rows = []
-        for key, scene in SCENES.items():
-            for policy in scene.policies:
-                for step, V in self._grid(key).items():
-                    record = records[_name(key, policy, step)]
-                    queues = {"queue": float(record.samples["queue"].mean()), "late_queue": float(_late(record).mean())}
-                    cells = {"scene": key, "policy": policy, "V": V, "rule": step if step in RULES else ""}
-                    rows.append(cells | queues | effects.mean(record.samples["regret"]).row())
+        for key, policy, _ in LINES:
+            for step, V in self._grid(key).items():
+                record = records[_name(key, policy, step)]
+                queues = {"queue": float(record.samples["queue"].mean()), "late_queue": float(_late(record).mean())}
+                cells = {"scene": key, "policy": policy, "V": V, "rule": step if step in RULES else ""}
+                rows.append(cells | queues | effects.mean(record.samples["regret"]).row())
         return Table(rows)
 
     def draw(self, table: Table) -> Drawing:
-        """Draw regret over the queue for each scene, and the queue over V."""
         figure, panels = style.panels(2, 2, height=3.2)
         for axes, (key, scene) in zip(panels, SCENES.items(), strict=False):
             _draw_scene(axes, table.where(scene=key), f"({key}) {scene.text.capitalize()}")
@@ -104,8 +96,6 @@ class TradeoffFigure(Figure):
         return figure
 
     def caption(self, table: Table) -> str:
-        """Return which V is best, and the regret of the rules for V."""
-
         def least(key: str) -> str:
             mine = table.where(scene=key, policy="Thompson sampling")
             best = mine.rows[int(mine.numbers("mean").argmin())]
@@ -124,37 +114,32 @@ class TradeoffFigure(Figure):
         )
 
     def claims(self, records: Records) -> list[Claim]:
-        """Judge the growth of the queue, the fall of regret, and the rule that minimises the bound."""
         return [self._queue_claim(records), self._regret_claim(records), self._rule_claim(records)]
 
     def _queue_claim(self, records: Records) -> Claim:
-        findings = [
-            Finding(f"{SCENES[key].text}, {policy}", self._growth(records, key, policy), below(1.0 + MARGIN))
-            for key in ("a", "c")
-            for policy in SCENES[key].policies
-        ]
+        growth = {text: self._growth(records, key, policy) for key, policy, text in LINES if key != "b"}
         return Claim(
-            "queue-linear-in-V", "Theorem 3.4", statement="The queue grows with V, at most linearly.",
+            "queue-linear-in-V", "Theorem 3.4", "The queue grows with V, at most linearly.",
             test=f"Slope of log mean queue, last quarter of {self.slots} slots, over log V from an eighth to twice "
-            f"sqrt(I T); at most 1 and {MARGIN:g} more for noise, our choice.", findings=tuple(findings),
+            f"sqrt(I T); at most 1 and {MARGIN:g} more for noise, our choice.", findings=judged(growth, below(1.0 + MARGIN)),
             note="Slopes are close to 1: the queue is proportional to V, as the rule of thumb of Eq. (21) predicts.",
         )  # fmt: skip
 
     def _regret_claim(self, records: Records) -> Claim:
-        findings = [
-            Finding(f"{scene.text}, {policy}, V from {text}", _change(records, key, policy, *ends), below(0.0))
-            for key, scene in SCENES.items()
-            for policy in scene.policies
-            for text, ends in (
-                ("1/32 to 1/8 of sqrt(I T)", (f"{TINY:g}", f"{SMALL:g}")),
-                ("1/8 of sqrt(I T) to all of it", (f"{SMALL:g}", "V = sqrt(I T)")),
-            )
-        ]
+        ranges = {
+            "1/32 to 1/8 of sqrt(I T)": (f"{TINY:g}", f"{SMALL:g}"),
+            "1/8 of sqrt(I T) to all of it": (f"{SMALL:g}", "V = sqrt(I T)"),
+        }
+        changes = {
+            f"{text}, V from {span}": _change(records, key, policy, *ends)
+            for key, policy, text in LINES
+            for span, ends in ranges.items()
+        }
         return Claim(
             "V-lowers-regret", "Remark 3.6, Corollary 3.2",
-            statement="V trades regret for queue: up to the order sqrt(I T) a larger V lowers regret.",
+            "V trades regret for queue: up to the order sqrt(I T) a larger V lowers regret.",
             test=f"Change of regret after {self.slots} slots as V grows, the same instances and arrivals.",
-            findings=tuple(findings),
+            findings=judged(changes, below(0.0)),
             note="Regret has three parts: jobs left in the queue (grows with V); jobs sent to a worse server too "
             "early (falls with V, if good servers are scarce); and, under the paper's draws, pay for serving one job "
             "twice (negative, large for small V). The term I T / V of the bound covers the second.",
@@ -162,17 +147,12 @@ class TradeoffFigure(Figure):
 
     def _rule_claim(self, records: Records) -> Claim:
         ends = "V = sqrt(I T)", "V at the least bound"
-        findings = [
-            Finding(f"{scene.text}, {policy}", _change(records, key, policy, *ends), below(0.0))
-            for key, scene in SCENES.items()
-            for policy in scene.policies
-        ]
+        changes = {text: _change(records, key, policy, *ends) for key, policy, text in LINES}
         least, usual = (number(rule(Synthetic().example, self.slots)) for rule in (least_bound, order))
         return Claim(
-            "least-bound-V-is-good", "Section 5.1",
-            statement="Minimising the regret bound over V is a good way to choose V.",
+            "least-bound-V-is-good", "Section 5.1", "Minimising the regret bound over V is a good way to choose V.",
             test=f"Regret at the V that minimises the bound less regret at V = sqrt(I T), after {self.slots} slots; V "
-            f"is {least} and {usual} at load 0.25.", findings=tuple(findings),
+            f"is {least} and {usual} at load 0.25.", findings=judged(changes, below(0.0)),
             note="The paper says that V was chosen in this way, but gives no value. At this V the queue still grows "
             "at the end.",
         )  # fmt: skip
@@ -195,11 +175,6 @@ class TradeoffFigure(Figure):
             return effects.slope(np.array(list(grid.values())), np.array([queue[keep].mean() for queue in queues]))
 
         return effects.estimate(statistic, self.options.count, "slope")
-
-    @property
-    def slots(self) -> int:
-        """The number of slots, T."""
-        return self.options.pick(SLOTS, quick=SLOTS // 8)
 
 
 def _name(key: str, policy: str, step: str) -> str:
@@ -237,10 +212,8 @@ def _draw_scene(axes: Axes, table: Table, title: str) -> None:
 def _draw_queue(axes: Axes, table: Table) -> None:
     for policy in table.distinct("policy"):
         mine, look = table.where(policy=policy), LOOKS[str(policy)]
-        points = Table(
-            [{"V": row["V"]} | dict.fromkeys(("mean", "low", "high"), row["late_queue"]) for row in mine.rows]
-        )
-        style.curve(axes, points, look, x="V")
+        points = [{"V": row["V"]} | effects.exact(row["late_queue"]).row() for row in mine.rows]
+        style.curve(axes, Table(points), look, x="V")
         _draw_marks(axes, mine, look, x="V", y="late_queue")
     V, queue = np.sort(table.numbers("V")), table.numbers("late_queue")
     axes.plot(V, 0.7 * V, color=style.GREY, lw=1.0, ls=":")

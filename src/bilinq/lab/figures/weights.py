@@ -1,35 +1,23 @@
 """SABR against W-SABR with unequal holding costs: the paper's Figure 4."""
 
-from __future__ import annotations
-
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure as Drawing
 
 from bilinq.arrays import Array
 from bilinq.experiments import PlannedRun, Record, Synthetic
 from bilinq.lab import effects, style
-from bilinq.lab.claims import Claim, Finding, above, below, between
+from bilinq.lab.claims import Claim, Finding, above, below, between, judged
 from bilinq.lab.effects import Effect, number
 from bilinq.lab.figure import Figure, Records, Table, class_curves, curves
-from bilinq.lab.presets import PRESETS
-from bilinq.lab.style import Look
+from bilinq.lab.presets import COSTS, PRESETS
+from bilinq.lab.style import Axes, Drawing, Look
 from bilinq.policies import KnownRewards, Policy
 
-COSTS = (7 / 4,) * 5 + (1 / 4,) * 5
-"""Holding costs of the paper: the first half of the classes is expensive."""
 EXPENSIVE, CHEAP = slice(0, 5), slice(5, 10)
 SETTING = Synthetic(holding_cost=COSTS)
-STEPS = (0.25, 0.45, 0.7, 1.0)
-"""Multiples of SABR's V at which W-SABR is run too, to compare at an equal queue."""
-MARGIN = 1.25
-"""Regrets whose ratio is within this factor count as similar."""
+STEPS = (0.25, 0.45, 0.7, 1.0)  # multiples of SABR's V at which W-SABR is run too, to compare at an equal queue
+MARGIN = 1.25  # regrets whose ratio is within this factor count as similar
 CONTROL = "W-SABR at SABR's V"
-LOOKS = {
-    "SABR": Look(style.BLUE),
-    "W-SABR": Look(style.ORANGE),
-    CONTROL: Look(style.GREY, dashed=True),
-}
+LOOKS = {"SABR": Look(style.BLUE), "W-SABR": Look(style.ORANGE), CONTROL: Look(style.GREY, dashed=True)}
 
 
 class WeightsFigure(Figure):
@@ -40,7 +28,6 @@ class WeightsFigure(Figure):
     where = "Figure 4"
 
     def runs(self) -> dict[str, PlannedRun]:
-        """Return SABR, W-SABR and W-SABR at SABR's V under every preset, and with rewards known."""
         runs: dict[str, PlannedRun] = {}
         for name, preset in PRESETS.items():
             V, by_class = self._V(name), name == self.options.preset
@@ -54,14 +41,12 @@ class WeightsFigure(Figure):
         return runs
 
     def table(self, records: Records) -> Table:
-        """Return the mean paths, and those of every class under both policies."""
         shown = self.options.preset
         both = {"SABR": records[f"{shown} SABR"], "W-SABR": records[f"{shown} W-SABR"]}
         lines = both if self._same_V(shown) else both | {CONTROL: records[f"{shown} W-SABR x1.0"]}
         return curves(lines, ("holding_cost", "regret", "queue")) + class_curves(both)
 
     def draw(self, table: Table) -> Drawing:
-        """Draw the paper's four panels."""
         figure, (cost, regret, weighted, equal) = style.panels(2, 2, height=3.1)
         for policy in table.where(measure="regret").distinct("policy"):
             mine, look = table.where(policy=policy), LOOKS[str(policy)]
@@ -80,7 +65,6 @@ class WeightsFigure(Figure):
         return figure
 
     def caption(self, table: Table) -> str:
-        """Return what the weights do, and what the smaller V does."""
         shown = self.options.preset
         cost = {str(p): table.where(policy=p, measure="holding_cost").average() for p in table.distinct("policy")}
         text = (
@@ -98,70 +82,50 @@ class WeightsFigure(Figure):
         return text + " In (c) and (d) thin lines are single classes and thick ones the mean of a cost group."
 
     def claims(self, records: Records) -> list[Claim]:
-        """Judge holding cost, regret and the order of queues."""
-        return [
-            self._cost_claim(records),
-            self._regret_claim(records),
-            self._order_claim(records),
-            self._even_claim(records),
-        ]
+        return [claim(records) for claim in (self._cost_claim, self._regret_claim, self._order_claim, self._even_claim)]
 
     def _cost_claim(self, records: Records) -> Claim:
-        findings = []
+        found: dict[str, Effect] = {}
         for name, preset in PRESETS.items():
-            sabr, weighted = records[f"{name} SABR"], records[f"{name} W-SABR"]
-            findings.append(Finding(f"{preset.text}, {self._both_V(name)}", _cost(weighted, sabr), below(1.0)))
-            if not self._same_V(name):
-                equal = _cost(records[f"{name} W-SABR x1.0"], sabr)
-                findings.append(Finding(f"{preset.text}, both at V = {number(self._V(name))}", equal, below(1.0)))
-            findings.append(
-                Finding(f"{preset.text}, at an equal total queue", _cost_at_equal_queue(records, name), below(1.0))
-            )
-        known = _cost(records["known, weighted"], records["known"])
-        findings.append(Finding(f"rewards known, both at V = {number(self._V('published'))}", known, below(1.0)))
+            found |= self._against_sabr(records, name, "holding_cost")
+            weighted = [records[f"{name} W-SABR x{step}"] for step in STEPS]
+            equal = effects.ratio_at_equal_queue(weighted, records[f"{name} SABR"], "holding_cost", "times SABR's")
+            found[f"{preset.text}, at an equal total queue"] = equal
+        known = _ratio(records["known, weighted"], records["known"], "holding_cost")
+        found[f"rewards known, both at V = {number(self._V('published'))}"] = known
         return Claim(
-            "weights-lower-cost", "Section 5.2, Figure 4 (a)",
-            statement="W-SABR has a lower overall holding cost than SABR.",
+            "weights-lower-cost", "Section 5.2, Figure 4 (a)", "W-SABR has a lower overall holding cost than SABR.",
             test="Time-average holding cost of W-SABR over that of SABR, same instances and arrivals: each at the V "
             "of its rule, both at SABR's V, and at the V at which W-SABR has SABR's total queue.",
-            findings=tuple(findings),
+            findings=judged(found, below(1.0)),
             note="By Eq. (21), if costs average one, weights that match the costs do not change the stationary "
             "holding cost, and they make the queue longer: judge the gain at an equal V.",
         )  # fmt: skip
 
     def _regret_claim(self, records: Records) -> Claim:
-        findings = []
-        for name, preset in PRESETS.items():
-            sabr = records[f"{name} SABR"].samples["regret"]
-            own = effects.ratio(records[f"{name} W-SABR"].samples["regret"], sabr, "times SABR's")
-            findings.append(Finding(f"{preset.text}, {self._both_V(name)}", own, between(1 / MARGIN, MARGIN)))
-            if not self._same_V(name):
-                equal = effects.ratio(records[f"{name} W-SABR x1.0"].samples["regret"], sabr, "times SABR's")
-                condition = f"{preset.text}, both at V = {number(self._V(name))}"
-                findings.append(Finding(condition, equal, between(1 / MARGIN, MARGIN)))
+        found: dict[str, Effect] = {}
+        for name in PRESETS:
+            found |= self._against_sabr(records, name, "regret")
         return Claim(
-            "weights-similar-regret", "Section 5.2, Figure 4 (b)", statement="W-SABR and SABR have similar regret.",
+            "weights-similar-regret", "Section 5.2, Figure 4 (b)", "W-SABR and SABR have similar regret.",
             test=f"Regret of W-SABR over that of SABR after {self.slots} slots; similar means within a factor of "
-            f"{MARGIN:g}, our choice.", findings=tuple(findings),
+            f"{MARGIN:g}, our choice.", findings=judged(found, between(1 / MARGIN, MARGIN)),
             note="Jobs that still wait at the end count as regret, and W-SABR has more of them at the same V.",
         )  # fmt: skip
 
     def _order_claim(self, records: Records) -> Claim:
-        findings = []
+        found = {}
         for name, preset in PRESETS.items():
             sabr, weighted = records[f"{name} SABR"], records[f"{name} W-SABR"]
-            expensive, cheap = _group(weighted, EXPENSIVE), _group(weighted, CHEAP)
-            findings += [
-                Finding(f"{preset.text}, against low-cost classes",
-                        effects.ratio(expensive, cheap, "times theirs"), below(1.0)),
-                Finding(f"{preset.text}, against the same classes under SABR",
-                        effects.ratio(expensive, _group(sabr, EXPENSIVE), "times theirs"), below(1.0)),
-            ]  # fmt: skip
+            expensive, cheap, same = _group(weighted, EXPENSIVE), _group(weighted, CHEAP), _group(sabr, EXPENSIVE)
+            theirs = {"low-cost classes": cheap, "the same classes under SABR": same}
+            for text, queue in theirs.items():
+                found[f"{preset.text}, against {text}"] = effects.ratio(expensive, queue, "times theirs")
         return Claim(
             "weights-shorter-queues", "Section 5.2, Figure 4 (c)",
-            statement="W-SABR keeps the queues of high-cost classes short.",
+            "W-SABR keeps the queues of high-cost classes short.",
             test="Time-average queue of the high-cost classes under W-SABR over that of the low-cost classes under "
-            "W-SABR, and over that of the same classes under SABR.", findings=tuple(findings),
+            "W-SABR, and over that of the same classes under SABR.", findings=judged(found, below(1.0)),
         )  # fmt: skip
 
     def _even_claim(self, records: Records) -> Claim:
@@ -175,16 +139,19 @@ class WeightsFigure(Figure):
                 Finding(f"{preset.text}, spread over classes, W-SABR less SABR", spread, above(0.0)),
             ]
         return Claim(
-            "equal-weights-even-queues", "Section 5.2, Figure 4 (d)",
-            statement="SABR balances queues over classes more evenly.",
+            "equal-weights-even-queues", "Section 5.2, Figure 4 (d)", "SABR balances queues over classes more evenly.",
             test="Under SABR the ratio of the queues of both cost groups, even meaning within 10 %; and the spread of "
             "queues over classes, W-SABR's coefficient of variation less SABR's.", findings=tuple(findings),
         )  # fmt: skip
 
-    @property
-    def slots(self) -> int:
-        """The paper's number of slots, or fewer."""
-        return self.options.pick(500, quick=100)
+    def _against_sabr(self, records: Records, name: str, measure: str) -> dict[str, Effect]:
+        """Return a measure of W-SABR over SABR's: each at the V of its rule, and both at SABR's V if that differs."""
+        sabr, text = records[f"{name} SABR"], PRESETS[name].text
+        found = {f"{text}, {self._both_V(name)}": _ratio(records[f"{name} W-SABR"], sabr, measure)}
+        if not self._same_V(name):
+            equal = _ratio(records[f"{name} W-SABR x1.0"], sabr, measure)
+            found[f"{text}, both at V = {number(self._V(name))}"] = equal
+        return found
 
     def _V(self, preset: str, weight: tuple[float, ...] | None = None) -> float:
         return PRESETS[preset].V(SETTING.example, self.slots, weight)
@@ -220,11 +187,5 @@ def _spread(record: Record) -> Array:
     return np.asarray(queues.std(axis=1) / queues.mean(axis=1))
 
 
-def _cost(one: Record, other: Record) -> Effect:
-    return effects.ratio(one.samples["holding_cost"], other.samples["holding_cost"], "times SABR's")
-
-
-def _cost_at_equal_queue(records: Records, name: str) -> Effect:
-    """Return W-SABR's holding cost over SABR's at the V that gives W-SABR the queue of SABR."""
-    weighted = [records[f"{name} W-SABR x{step}"] for step in STEPS]
-    return effects.ratio_at_equal_queue(weighted, records[f"{name} SABR"], "holding_cost", "times SABR's")
+def _ratio(one: Record, other: Record, measure: str) -> Effect:
+    return effects.ratio(one.samples[measure], other.samples[measure], "times SABR's")

@@ -1,17 +1,13 @@
 """The trace's workload: arrivals of collections and their sizes, a figure of the paper's appendix."""
 
-from __future__ import annotations
-
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import StrMethodFormatter
 
-from bilinq.experiments import PlannedRun
 from bilinq.lab import effects, style
-from bilinq.lab.claims import Claim, Finding, above, between
+from bilinq.lab.claims import Claim, Finding, above, between, judged
 from bilinq.lab.effects import number
 from bilinq.lab.figure import Figure, Records, Table
+from bilinq.lab.style import Drawing
 from bilinq.lab.trace import Trace
 from bilinq.traces import Digest
 
@@ -28,29 +24,21 @@ class WorkloadFigure(Figure):
     title = "The trace: arrivals and sizes"
     where = "Appendix, characteristics of the input workload"
 
-    def runs(self) -> dict[str, PlannedRun]:
-        """Return no runs: all numbers are in the digest of the trace."""
-        return {}
-
     def table(self, records: Records) -> Table:
-        """Return the collections counted over time, and the share of collections with at least so many units."""
         digest, units = Trace().digest, _units(Trace().digest)
         arrivals = [
             {"measure": "arrived", "second": point.second, "job_class": point.job_class + 1, "mean": k + 1}
             for k, point in enumerate(digest.collections)
         ]
-        sizes = [
-            {"measure": "at least", "units": int(size), "mean": float((units >= size).mean())}
-            for size in np.unique(units)
-        ]
+        sizes = [{"measure": "at least", "units": int(x), "mean": float((units >= x).mean())} for x in np.unique(units)]
         return Table([*arrivals, *sizes])
 
     def draw(self, table: Table) -> Drawing:
-        """Draw arrivals on the left, sizes on log axes on the right."""
         figure, (left, right) = style.panels()
         arrived, sizes = table.where(measure="arrived"), table.where(measure="at least")
         left.step(arrived.numbers("second"), arrived.numbers("mean"), where="post", color=style.BLUE, lw=2.0)
-        _mark_window(left)
+        left.axvline(STATED_UNTIL, color=style.GREY, lw=1.2, ls=style.DASHED)
+        left.text(STATED_UNTIL - 60, 4, f"{number(STATED_UNTIL)} s", ha="right", color=style.GREY)
         left.set_ylim(bottom=0.0)
         left.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         style.label(left, "Collections queued so far", x="second of the trace")
@@ -65,7 +53,6 @@ class WorkloadFigure(Figure):
         return figure
 
     def caption(self, table: Table) -> str:
-        """Return how many collections there are, and how uneven they are."""
         digest, units = Trace().digest, _units(Trace().digest)
         early = int((table.where(measure="arrived").numbers("second") <= STATED_UNTIL).sum())
         return (
@@ -76,17 +63,19 @@ class WorkloadFigure(Figure):
         )
 
     def claims(self, records: Records) -> list[Claim]:
-        """Judge the numbers that the paper states, and the skew."""
         digest = Trace().digest
         arrived = sum(point.second <= STATED_UNTIL for point in digest.collections)
         machines = sum(kind.machines for kind in digest.machine_classes)
         units = np.sort(_units(digest))
-        few = float((units <= FEW).mean())
-        largest = units[-round(LARGEST * units.size) :].sum() / units.sum()
+        largest = float(units[-round(LARGEST * units.size) :].sum() / units.sum())
+        shares = {
+            f"collections of at most {FEW} units": effects.exact(float((units <= FEW).mean()), "share"),
+            "units in the largest tenth": effects.exact(largest, "share"),
+        }
         return [
             Claim(
                 "trace-window", "Appendix, real-world data",
-                statement="The first 5,000 s have 71 collections and 9,526 machines and make 1,100 slots of 5 s.",
+                "The first 5,000 s have 71 collections and 9,526 machines and make 1,100 slots of 5 s.",
                 test="Exact counts in the trace.",
                 findings=(
                     _counted(f"collections queued by {STATED_UNTIL:,} s", arrived, STATED_COLLECTIONS),
@@ -98,13 +87,9 @@ class WorkloadFigure(Figure):
             ),
             Claim(
                 "trace-skewed", "Appendix, basic information about the workload",
-                statement="Many collections have only a few instances, and a small share of them has most.",
+                "Many collections have only a few instances, and a small share of them has most.",
                 test=f"Share of collections with at most {FEW} units, and share of all units in the largest tenth of "
-                "the collections; more than half each, our choice.",
-                findings=(
-                    Finding(f"collections of at most {FEW} units", effects.exact(few, "share"), above(0.5)),
-                    Finding("units in the largest tenth", effects.exact(float(largest), "share"), above(0.5)),
-                ),
+                "the collections; more than half each, our choice.", findings=judged(shares, above(0.5)),
             ),
         ]  # fmt: skip
 
@@ -115,9 +100,3 @@ def _units(digest: Digest) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 def _counted(condition: str, found: int, stated: int) -> Finding:
     return Finding(condition, effects.exact(found, "counted"), between(stated, stated))
-
-
-def _mark_window(axes: Axes) -> None:
-    """Mark the end of the window that the paper's text names."""
-    axes.axvline(STATED_UNTIL, color=style.GREY, lw=1.2, ls=style.DASHED)
-    axes.text(STATED_UNTIL - 60, 4, f"{number(STATED_UNTIL)} s", ha="right", color=style.GREY)

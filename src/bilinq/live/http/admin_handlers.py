@@ -9,12 +9,12 @@ from typing import TypeAlias
 import msgspec
 
 from bilinq.errors import Conflict, NoKey, Unavailable
-from bilinq.live.http.endpoint import Stream, identify
-from bilinq.live.http.routing import ANY, EVENTS, OPEN, Request, Route
+from bilinq.live.http.endpoint import Stream, key_of
+from bilinq.live.http.routing import ANY, EVENTS, OPEN, Request, Route, route
 from bilinq.live.keys import SCOPES
 from bilinq.live.metrics.page import CONTENT_TYPE
 from bilinq.live.wire import messages as m
-from bilinq.live.wire.queries import AuditQuery, EventsQuery, HistoryQuery, LeasesQuery, Named, convert, given
+from bilinq.live.wire.queries import AuditQuery, EventsQuery, HistoryQuery, LeasesQuery, Named, NoQuery, convert, given
 from bilinq.live.wire.samples import History, Leases, Prediction, StreamEvent
 
 READ, ADMIN = ("read",), ("admin",)
@@ -23,31 +23,18 @@ METRICS = "/metrics"
 Parts: TypeAlias = AsyncGenerator[bytes, None]
 
 
-async def get_state(request: Request[None, None]) -> m.State:
-    """Return the current state of the service."""
-    return await request.service.state()
-
-
-async def get_classes(request: Request[None, None]) -> m.Classes:
-    """Return all classes."""
-    return await request.service.classes()
-
-
-async def put_job_class(request: Request[m.JobClassValues, None]) -> m.JobClassInfo:
+async def put_job_class(request: Request[m.JobClassValues, NoQuery]) -> m.JobClassInfo:
     """Add or change a job class."""
-    new = request.body
-    wanted = m.JobClassInfo(
-        name=_class_name(request.path["name"], new.name), features=new.features, weight=new.weight,
-        holding_cost=new.holding_cost, backlog=new.backlog,
-    )  # fmt: skip
-    await request.service.put_job_class(request.who, wanted)
+    name, new = _class_name(request.path["name"], request.body.name), request.body
+    wanted = m.JobClassInfo(name, new.features, new.weight, new.holding_cost, new.backlog)
+    await request.service.put_class(request.who, wanted)
     return wanted
 
 
-async def put_server_class(request: Request[m.ServerClassValues, None]) -> m.ServerClassInfo:
+async def put_server_class(request: Request[m.ServerClassValues, NoQuery]) -> m.ServerClassInfo:
     """Add or change a server class."""
     wanted = m.ServerClassInfo(_class_name(request.path["name"], request.body.name), request.body.features)
-    await request.service.put_server_class(request.who, wanted)
+    await request.service.put_class(request.who, wanted)
     return wanted
 
 
@@ -59,47 +46,7 @@ def _class_name(path: str, body: str | None) -> str:
     return name
 
 
-async def get_settings(request: Request[None, None]) -> m.SettingsInfo:
-    """Return the settings of the policy."""
-    return await request.service.policy_settings()
-
-
-async def update_settings(request: Request[m.SettingsUpdate, None]) -> m.SettingsInfo:
-    """Change some settings of the policy."""
-    return await request.service.update_settings(request.who, request.body)
-
-
-async def preview_settings(request: Request[m.SettingsUpdate, None]) -> Prediction:
-    """Return the predicted effect of other settings."""
-    return await request.watch.preview(request.body)
-
-
-async def create_key(request: Request[m.NewKey, None]) -> m.CreatedKey:
-    """Create a key."""
-    return await request.service.create_key(request.who, request.body)
-
-
-async def list_keys(request: Request[None, None]) -> m.Keys:
-    """Return what is known about all keys."""
-    return await request.service.keys(request.who)
-
-
-async def revoke_key(request: Request[None, None]) -> m.KeyInfo:
-    """Revoke a key."""
-    return await request.service.revoke_key(request.who, request.path["prefix"])
-
-
-async def rotate_key(request: Request[m.Rotate, None]) -> m.CreatedKey:
-    """Replace a key."""
-    return await request.service.rotate_key(request.who, request.path["prefix"], request.body)
-
-
-async def get_audit(request: Request[None, AuditQuery]) -> m.Audit:
-    """Return admin actions."""
-    return await request.service.audit(request.who, request.query.limit)
-
-
-async def get_me(request: Request[None, None]) -> m.Me:
+async def get_me(request: Request[None, NoQuery]) -> m.Me:
     """Return the scopes of the key in use."""
     who = request.who
     return m.Me(who.prefix, who.namespace, [scope for scope in SCOPES if scope in who.scopes])
@@ -139,7 +86,7 @@ async def _while_allowed(request: Request[None, EventsQuery], parts: Parts) -> P
     async with aclosing(parts):
         async for part in parts:
             try:
-                identify(request.service, request.header(b"authorization"), READ)
+                request.service.identify(key_of(request.header(b"authorization"))).require(*READ)
             except NoKey:
                 return
             except Unavailable:
@@ -147,72 +94,76 @@ async def _while_allowed(request: Request[None, EventsQuery], parts: Parts) -> P
             yield part
 
 
-async def get_health(request: Request[None, None]) -> m.HealthStatus:
+async def get_health(request: Request[None, NoQuery]) -> m.HealthStatus:
     """Return that the process is alive and its parts work."""
     if not request.service.healthy:
         raise Unavailable("the service is not healthy; its log says why")
     return m.HealthStatus("ok")
 
 
-async def get_ready(request: Request[None, None]) -> m.HealthStatus:
+async def get_ready(request: Request[None, NoQuery]) -> m.HealthStatus:
     """Return that requests are accepted."""
     if not request.service.ready:
         raise Unavailable("the service is starting, stopping, or without its database")
     return m.HealthStatus("ready")
 
 
-async def get_metrics(request: Request[None, None]) -> str:
-    """Return the metrics of this process in Prometheus' text format."""
-    return await request.service.metrics()
-
-
 SETTINGS_ROUTES = (
-    Route("GET", "/v1/settings", get_settings, "Show the settings of the policy", "state", READ, response=m.SettingsInfo),
-    Route("PATCH", "/v1/settings", update_settings, "Change some settings of the policy", "admin", ADMIN,
+    route("GET", "/v1/settings", "get_settings", lambda r: r.service.policy_settings(),
+          "Show the settings of the policy", "state", READ, response=m.SettingsInfo),
+    route("PATCH", "/v1/settings", "update_settings", lambda r: r.service.update_settings(r.who, r.body),
+          "Change some settings of the policy", "admin", ADMIN,
           body=m.SettingsUpdate, response=m.SettingsInfo, also=(404, 409)),
-    Route("POST", "/v1/settings/preview", preview_settings, "Predict the effect of other settings", "state", READ,
+    route("POST", "/v1/settings/preview", "preview_settings", lambda r: r.watch.preview(r.body),
+          "Predict the effect of other settings", "state", READ,
           body=m.SettingsUpdate, response=Prediction, also=(404,)),
 )  # fmt: skip
 
 
-def _old_path(route: Route) -> Route:
+def _old_path(new: Route) -> Route:
     """Return a route of the settings under its old path, which is kept for one version."""
-    path = route.path.replace("/settings", "/knobs")
-    return replace(route, path=path, summary=f"Old path of {route.method} {route.path}", deprecated=True)
+    return replace(
+        new, path=new.path.replace("/settings", "/knobs"), operation=f"{new.operation}_deprecated",
+        summary=f"Old path of {new.method} {new.path}", deprecated=True,
+    )  # fmt: skip
 
 
 ADMIN_ROUTES = (
-    Route("GET", "/v1/state", get_state, "Show queues, servers, allocation, learnt rewards and waits", "state", READ,
-          response=m.State),
-    Route("GET", "/v1/classes", get_classes, "List classes", "state", READ, response=m.Classes),
-    Route("PUT", "/v1/job-classes/{name:path}", put_job_class, "Add or change a job class", "admin", ADMIN,
-          body=m.JobClassValues, response=m.JobClassInfo, also=(409,)),
-    Route("PUT", "/v1/server-classes/{name:path}", put_server_class, "Add or change a server class", "admin", ADMIN,
-          body=m.ServerClassValues, response=m.ServerClassInfo, also=(409,)),
+    route("GET", "/v1/state", "get_state", lambda r: r.service.state(),
+          "Show queues, servers, allocation, learnt rewards and waits", "state", READ, response=m.State),
+    route("GET", "/v1/classes", "get_classes", lambda r: r.service.classes(), "List classes", "state", READ,
+          response=m.Classes),
+    route("PUT", "/v1/job-classes/{name:path}", "put_job_class", put_job_class, "Add or change a job class", "admin",
+          ADMIN, body=m.JobClassValues, response=m.JobClassInfo, also=(409,)),
+    route("PUT", "/v1/server-classes/{name:path}", "put_server_class", put_server_class, "Add or change a server class",
+          "admin", ADMIN, body=m.ServerClassValues, response=m.ServerClassInfo, also=(409,)),
     *SETTINGS_ROUTES,
     *map(_old_path, SETTINGS_ROUTES),
-    Route("POST", "/v1/keys", create_key, "Create a key, which is shown only once", "admin", ADMIN,
-          body=m.NewKey, response=m.CreatedKey, status=201),
-    Route("GET", "/v1/keys", list_keys, "List keys", "admin", ADMIN, response=m.Keys),
-    Route("DELETE", "/v1/keys/{prefix}", revoke_key, "Revoke a key", "admin", ADMIN, response=m.KeyInfo, also=(409,)),
-    Route("POST", "/v1/keys/{prefix}/rotate", rotate_key, "Create a key that replaces another, which then expires", "admin",
-          ADMIN, body=m.Rotate, response=m.CreatedKey, status=201, also=(409,)),
-    Route("GET", "/v1/audit", get_audit, "List admin actions, newest first", "admin", ADMIN,
-          query=AuditQuery, response=m.Audit),
-    Route("GET", "/v1/me", get_me, "Show the scopes of the key in use", "state", ANY, response=m.Me),
+    route("POST", "/v1/keys", "create_key", lambda r: r.service.create_key(r.who, r.body),
+          "Create a key, which is shown only once", "admin", ADMIN, body=m.NewKey, response=m.CreatedKey, status=201),
+    route("GET", "/v1/keys", "list_keys", lambda r: r.service.keys(r.who), "List keys", "admin", ADMIN, response=m.Keys),
+    route("DELETE", "/v1/keys/{prefix}", "revoke_key", lambda r: r.service.revoke_key(r.who, r.path["prefix"]),
+          "Revoke a key", "admin", ADMIN, response=m.KeyInfo, also=(409,)),
+    route("POST", "/v1/keys/{prefix}/rotate", "rotate_key",
+          lambda r: r.service.rotate_key(r.who, r.path["prefix"], r.body),
+          "Create a key that replaces another, which then expires", "admin", ADMIN,
+          body=m.Rotate, response=m.CreatedKey, status=201, also=(409,)),
+    route("GET", "/v1/audit", "get_audit", lambda r: r.service.audit(r.who, r.query.limit),
+          "List admin actions, newest first", "admin", ADMIN, query=AuditQuery, response=m.Audit),
+    route("GET", "/v1/me", "get_me", get_me, "Show the scopes of the key in use", "state", ANY, response=m.Me),
 )  # fmt: skip
 
 WATCH_ROUTES = (
-    Route("GET", "/v1/history", get_history, "List samples of the last hour, oldest first", "state", READ,
+    route("GET", "/v1/history", "get_history", get_history, "List samples of the last hour, oldest first", "state", READ,
           query=HistoryQuery, response=History),
-    Route("GET", "/v1/events", get_events, "Follow samples, state and leases as server-sent events", "state", READ,
-          query=EventsQuery, response=StreamEvent, content_type=EVENTS),
-    Route("GET", "/v1/leases", get_leases, "List recent leases, newest first", "state", READ,
+    route("GET", "/v1/events", "get_events", get_events, "Follow samples, state and leases as server-sent events", "state",
+          READ, query=EventsQuery, response=StreamEvent, content_type=EVENTS),
+    route("GET", "/v1/leases", "get_leases", get_leases, "List recent leases, newest first", "state", READ,
           query=LeasesQuery, response=Leases),
-    Route("GET", "/healthz", get_health, "Show whether the process works", "open", OPEN, response=m.HealthStatus,
-          also=(503,), local=True),
-    Route("GET", "/readyz", get_ready, "Show whether requests are accepted", "open", OPEN, response=m.HealthStatus,
-          also=(503,)),
-    Route("GET", METRICS, get_metrics, "Show the metrics of this process, for Prometheus", "state", READ, response=str,
-          local=True, content_type=CONTENT_TYPE),
+    route("GET", "/healthz", "get_health", get_health, "Show whether the process works", "open", OPEN,
+          response=m.HealthStatus, also=(503,), local=True),
+    route("GET", "/readyz", "get_ready", get_ready, "Show whether requests are accepted", "open", OPEN,
+          response=m.HealthStatus, also=(503,)),
+    route("GET", METRICS, "get_metrics", lambda r: r.service.metrics(), "Show the metrics of this process, for Prometheus",
+          "state", READ, response=str, local=True, content_type=CONTENT_TYPE),
 )  # fmt: skip

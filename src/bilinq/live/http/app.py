@@ -12,31 +12,35 @@ import msgspec
 
 from bilinq.errors import Unavailable
 from bilinq.live import tracing
+from bilinq.live.http import routing as asgi
 from bilinq.live.http.admin_handlers import ADMIN_ROUTES, METRICS, WATCH_ROUTES
-from bilinq.live.http.asgi import (
-    App,
-    NoSuchPath,
-    Receive,
-    Scope,
-    Send,
-    WrongMethod,
-    read_body,
-    respond,
-    while_connected,
-)
 from bilinq.live.http.endpoint import Endpoint, RateLimit
 from bilinq.live.http.job_handlers import JOB_ROUTES, WORK_ROUTES
 from bilinq.live.http.middleware import Headers, Problems, RequestLog, Traced
 from bilinq.live.http.openapi import describe_api
-from bilinq.live.http.routing import EVENTS, OPEN, Paths, Request, Route
+from bilinq.live.http.routing import (
+    EVENTS,
+    OPEN,
+    App,
+    Paths,
+    Receive,
+    Request,
+    Route,
+    Scope,
+    Send,
+    respond,
+    route,
+    while_connected,
+)
 from bilinq.live.settings import ServiceSettings
+from bilinq.live.wire.queries import NoQuery
 
 if TYPE_CHECKING:
     from bilinq.live.service import Service
     from bilinq.live.watch import Watcher
 
 
-async def get_openapi(request: Request[None, None]) -> msgspec.Raw:
+async def get_openapi(request: Request[None, NoQuery]) -> msgspec.Raw:
     """Return the description of this API."""
     return msgspec.Raw(document())
 
@@ -46,7 +50,9 @@ ROUTES: tuple[Route, ...] = (
     *JOB_ROUTES,
     *ADMIN_ROUTES,
     *WATCH_ROUTES,
-    Route("GET", "/openapi.json", get_openapi, "Describe this API", "open", OPEN, response=dict, local=True),
+    route(
+        "GET", "/openapi.json", "get_openapi", get_openapi, "Describe this API", "open", OPEN, response=dict, local=True
+    ),
 )
 """All routes, from which dispatch, scopes and the OpenAPI document are made. The most frequent come first, since paths
 with names are tried in this order."""
@@ -64,7 +70,7 @@ def make_app(service: "Service", watch: "Watcher", settings: ServiceSettings) ->
     From the outside in: headers for every response, errors as problem documents, the dashboard's files, requests to a
     follower forwarded to the leader, paths, and an `Endpoint` for each path.
     """
-    rate, routes = RateLimit(settings.rate), [_opened(route, settings) for route in ROUTES]
+    rate, routes = RateLimit(settings.rate), [_opened(one, settings) for one in ROUTES]
     endpoints = {
         path: Endpoint([route for route in routes if route.path == path], service, watch, rate, settings.max_body)
         for path in dict.fromkeys(route.path for route in routes)
@@ -115,15 +121,14 @@ class Pages:
         self.files = load()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Respond to one request."""
         path = scope["path"]
         if path != "/" and not path.startswith(FOLDER):
             await self.app(scope, receive, send)
             return
         if path not in self.files:
-            raise NoSuchPath(f"the dashboard has no file {path[:200]!r}")
+            raise asgi.NoSuchPath(f"the dashboard has no file {path[:200]!r}")
         if scope["method"] not in METHODS:
-            raise WrongMethod(scope["method"], ", ".join(METHODS))
+            raise asgi.WrongMethod(scope["method"], ", ".join(METHODS))
         scope["route"] = path  # under which responses are counted
         file = self.files[path]
         if is_known(file.tag, scope["headers"]):
@@ -162,10 +167,7 @@ def is_known(tag: bytes, headers: Iterable[tuple[bytes, bytes]]) -> bool:
 
 MARK = (b"x-bilinq-forwarded", b"1")
 """Marks a forwarded request; it is not forwarded again, so that it cannot go in circles."""
-
-FORWARDED = "forwarded"
-"""The path under which responses of the leader are counted."""
-
+FORWARDED = "forwarded"  # the path under which responses of the leader are counted
 _TIMES = httpx.Timeout(90.0, connect=2.0)
 _OF_A_CONNECTION = {b"connection", b"keep-alive", b"te", b"transfer-encoding", b"upgrade", b"x-request-id"}
 _NOT_SENT = _OF_A_CONNECTION | {b"content-length", b"expect", b"host"}
@@ -184,7 +186,6 @@ class Forward:
         return httpx.AsyncClient(timeout=_TIMES, limits=httpx.Limits(max_connections=None), trust_env=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Respond to one request."""
         if not self.service.following or scope["path"] in self.local:
             await self.app(scope, receive, send)
             return
@@ -192,7 +193,7 @@ class Forward:
         leader = self.service.leader
         if leader is None or MARK in scope["headers"]:
             raise Unavailable("no process leads at the moment; another takes over within seconds")
-        body = await read_body(receive, None, self.max_body)
+        body = await asgi.read_body(receive, None, self.max_body)
         response = await while_connected(receive, self._ask(leader, scope, body))
         headers = [(name.lower(), value) for name, value in response.headers.raw if name.lower() not in _NOT_RETURNED]
         await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
@@ -203,7 +204,6 @@ class Forward:
             await send({"type": "http.response.body", "body": b""})
 
     async def _ask(self, leader: str, scope: Scope, body: bytes) -> httpx.Response:
-        """Return the leader's response."""
         headers = [(name, value) for name, value in scope["headers"] if name not in _NOT_SENT]
         headers = [*tracing.handed_on(headers), MARK, (b"x-request-id", scope["request"].encode())]
         query = scope["query_string"]

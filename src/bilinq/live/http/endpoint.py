@@ -7,24 +7,14 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
 import msgspec
 
 from bilinq.errors import BadInput, Busy, NoKey
-from bilinq.live.http.asgi import (
-    BadJson,
-    Receive,
-    Scope,
-    Send,
-    WrongMethod,
-    WrongType,
-    read_body,
-    respond,
-    while_connected,
-)
-from bilinq.live.http.routing import EVENTS, JSON, Request, Route
+from bilinq.live.http import routing as asgi
+from bilinq.live.http.routing import EVENTS, JSON, BadJson, Receive, Request, Route, Scope, Send
 from bilinq.live.keys import Identity
 from bilinq.live.wire.queries import BadField, bad_field, convert
 
@@ -34,33 +24,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("bilinq.live.http")
 
-NOBODY = Identity("", "", frozenset())
-"""The caller where no key is needed."""
+NOBODY = Identity("", "", frozenset())  # the caller where no key is needed
 
 
-def identify(service: "Service", authorization: bytes | None, scopes: tuple[str, ...]) -> Identity:
-    """Return the identity of the key in the Authorization header if it grants one of `scopes`, or raise."""
-    return _allowed(service.identify(_key(authorization)), scopes)
-
-
-async def identify_here(service: "Service", authorization: bytes | None, scopes: tuple[str, ...]) -> Identity:
-    """Do the same in a process that may not be the leader."""
-    return _allowed(await service.identify_here(_key(authorization)), scopes)
-
-
-def _key(authorization: bytes | None) -> str:
+def key_of(authorization: bytes | None) -> str:
+    """Return the key in an Authorization header, or raise."""
     if authorization is None:
         raise NoKey("a key is needed; send it as Authorization: Bearer bq_...")
     kind, _, key = authorization.decode("latin-1").partition(" ")
     if kind.lower() != "bearer":
         raise NoKey("the key must be sent as Authorization: Bearer bq_...; got another kind of authorization")
     return key.strip()
-
-
-def _allowed(who: Identity, scopes: tuple[str, ...]) -> Identity:
-    if scopes:
-        who.require(*scopes)
-    return who
 
 
 class RateLimit:
@@ -80,16 +54,12 @@ class RateLimit:
         tokens, last = self.buckets.get(key, (self.most, now))
         tokens = min(self.most, tokens + (now - last) * self.per_second)
         if tokens < 1.0:
-            raise Busy(
-                f"the key {key} may send {self.per_second:g} requests per second; it sent more",
-                retry_after=(1.0 - tokens) / self.per_second,
-            )
+            wait = (1.0 - tokens) / self.per_second
+            raise Busy(f"the key {key} may send {self.per_second:g} requests per second; it sent more", wait)
         self.buckets[key] = (tokens - 1.0, now)
 
 
-NESTING = 100
-"""Deepest nesting of lists and objects in a body."""
-
+NESTING = 100  # deepest nesting of lists and objects in a body
 _TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _ONE_KIND = bytes.maketrans(b"{}", b"[]")
@@ -152,29 +122,7 @@ def parse_query(text: bytes, kind: Any) -> Any:
     return convert(values, kind, strict=False)
 
 
-class RequestHeaders(NamedTuple):
-    """The headers of a request that an endpoint uses."""
-
-    authorization: bytes | None
-    content_type: bytes | None
-    content_length: bytes | None
-
-
-def pick(headers: Iterable[tuple[bytes, bytes]]) -> RequestHeaders:
-    """Return the headers that an endpoint uses."""
-    authorization = content_type = content_length = None
-    for name, value in headers:
-        if name == b"authorization":
-            authorization = value
-        elif name == b"content-type":
-            content_type = value
-        elif name == b"content-length":
-            content_length = value
-    return RequestHeaders(authorization, content_type, content_length)
-
-
-STALLED = 30.0
-"""Seconds in which a client must read something from its stream."""
+STALLED = 30.0  # seconds in which a client must read something from its stream
 
 
 @dataclass(frozen=True)
@@ -194,7 +142,7 @@ class Stream:
             headers = [(b"content-type", self.content_type), (b"x-accel-buffering", b"no")]
             await send({"type": "http.response.start", "status": status, "headers": headers})
             if body:
-                await while_connected(receive, self._send(first, send))
+                await asgi.while_connected(receive, self._send(first, send))
         await send({"type": "http.response.body", "body": b""})
 
     async def _send(self, part: bytes, send: Send) -> None:
@@ -225,12 +173,11 @@ class Endpoint:
         self.allowed = ", ".join(sorted(self.methods))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Respond to one request."""
         if scope["method"] not in self.methods:
-            raise WrongMethod(scope["method"], self.allowed)
+            raise asgi.WrongMethod(scope["method"], self.allowed)
         route, decode = self.methods[scope["method"]]
-        headers = pick(scope["headers"])
-        who = NOBODY if route.scopes is None else await self._identify(route, headers.authorization, scope)
+        headers = dict(scope["headers"])
+        who = NOBODY if route.scopes is None else await self._identify(route, headers.get(b"authorization"), scope)
         query = parse_query(scope["query_string"], route.query)
         body = None if decode is None else decode(await self._body(headers, receive))
         request = Request(
@@ -241,24 +188,23 @@ class Endpoint:
         if isinstance(result, Stream):
             await result.respond(route.status, receive, send, body=scope["method"] != "HEAD")
         elif result is None:
-            await respond(send, 204, ())
+            await asgi.respond(send, 204, ())
         else:
             encoded = _encode(result) if route.content_type == JSON else result.encode()
-            await respond(send, route.status, [(b"content-type", route.content_type.encode())], encoded)
+            await asgi.respond(send, route.status, [(b"content-type", route.content_type.encode())], encoded)
 
     async def _identify(self, route: Route, authorization: bytes | None, scope: Scope) -> Identity:
         """Return the caller, which counts against the rate limit of its key."""
-        assert route.scopes is not None
-        if route.local:
-            who = await identify_here(self.service, authorization, route.scopes)
-        else:
-            who = identify(self.service, authorization, route.scopes)
+        key = key_of(authorization)
+        who = await self.service.identify_here(key) if route.local else self.service.identify(key)
+        if route.scopes:
+            who.require(*route.scopes)
         scope["key"] = who.prefix
         self.rate.take(who.prefix)
         return who
 
-    async def _body(self, headers: RequestHeaders, receive: Receive) -> bytes:
-        kind = headers.content_type
+    async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
+        kind = headers.get(b"content-type")
         if kind is None or (kind != b"application/json" and kind.split(b";")[0].strip().lower() != b"application/json"):
-            raise WrongType("body must be sent with Content-Type: application/json")
-        return await read_body(receive, headers.content_length, self.max_body)
+            raise asgi.WrongType("body must be sent with Content-Type: application/json")
+        return await asgi.read_body(receive, headers.get(b"content-length"), self.max_body)

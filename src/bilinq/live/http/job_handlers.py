@@ -1,23 +1,10 @@
-"""Handlers and routes of those who submit jobs and of workers: jobs, servers, leases."""
+"""Routes of those who submit jobs and of workers: jobs, servers, leases."""
 
-from bilinq.live.http.routing import Request, Route
+from bilinq.live.http.routing import Request, route
 from bilinq.live.wire import messages as m
-from bilinq.live.wire.queries import DeadQuery, JobsQuery, WaitQuery, given
+from bilinq.live.wire.queries import DeadQuery, JobsQuery, NoQuery, WaitQuery, given
 
-
-async def register(request: Request[m.NewServer, None]) -> m.ServerInfo:
-    """Register a server."""
-    return await request.service.register(request.who, request.body)
-
-
-async def list_servers(request: Request[None, None]) -> list[m.ServerInfo]:
-    """Return the servers that the caller may see."""
-    return await request.service.servers(request.who)
-
-
-async def unregister(request: Request[None, None]) -> None:
-    """Remove a server."""
-    await request.service.unregister(request.who, request.path["id"])
+SUBMIT, WORK, ADMIN, READ, SUBMIT_OR_READ = ("submit",), ("work",), ("admin",), ("read",), ("submit", "read")
 
 
 async def lease(request: Request[None, WaitQuery]) -> m.Lease | None:
@@ -28,34 +15,17 @@ async def lease(request: Request[None, WaitQuery]) -> m.Lease | None:
     return leases[0] if leases else None
 
 
-async def finish(request: Request[m.Finish, None]) -> m.Finished:
+async def finish(request: Request[m.Finish, NoQuery]) -> m.Finished:
     """End a lease."""
     end = request.body
-    finished = m.WorkFinish(
-        lease=request.path["lease"], fence=end.fence, reward=end.reward, done=end.done, result=end.result
-    )
+    finished = m.WorkFinish(request.path["lease"], end.fence, end.reward, end.done, end.result)
     return await request.service.finish_one(request.who, finished)
 
 
-async def extend(request: Request[m.Extend, None]) -> m.Deadline:
-    """Extend a lease."""
-    return await request.service.extend(request.who, request.path["lease"], request.body)
-
-
-async def fail(request: Request[m.Fail, None]) -> m.Finished:
-    """End a lease as failed."""
-    return await request.service.fail(request.who, request.path["lease"], request.body)
-
-
-async def work(request: Request[m.Work, None]) -> m.Worked:
+async def work(request: Request[m.Work, NoQuery]) -> m.Worked:
     """End leases and ask for others."""
     working = request.service.work(request.who, request.body)
     return await (request.while_connected(working) if request.body.wait and request.body.lease else working)
-
-
-async def submit(request: Request[m.Submit, None]) -> m.Submitted:
-    """Store jobs."""
-    return await request.service.submit(request.who, request.body.jobs)
 
 
 async def list_jobs(request: Request[None, JobsQuery]) -> m.JobPage:
@@ -66,55 +36,40 @@ async def list_jobs(request: Request[None, JobsQuery]) -> m.JobPage:
     )
 
 
-async def get_job(request: Request[None, None]) -> m.Job:
-    """Return a job."""
-    return await request.service.job(request.who, request.path["id"])
-
-
-async def cancel_job(request: Request[None, None]) -> m.Job:
-    """Cancel a job."""
-    return await request.service.cancel(request.who, request.path["id"])
-
-
-async def list_dead(request: Request[None, DeadQuery]) -> m.JobPage:
-    """Return dead jobs."""
-    return await request.service.dead(request.who, given(request.query.after), request.query.limit)
-
-
-async def retry_dead(request: Request[None, None]) -> m.Retried:
-    """Queue a dead job again."""
-    return await request.service.retry(request.who, request.path["id"])
-
-
 WORK_ROUTES = (
-    Route("POST", "/v1/servers", register, "Register a server; the same name returns the same server", "work", ("work",),
+    route("POST", "/v1/servers", "register", lambda r: r.service.register(r.who, r.body),
+          "Register a server; the same name returns the same server", "work", WORK,
           body=m.NewServer, response=m.ServerInfo, status=201, also=(404, 409)),
-    Route("GET", "/v1/servers", list_servers, "List the servers of the key; with scope read or admin, all servers", "work",
-          ("read", "work"), response=list[m.ServerInfo]),
-    Route("DELETE", "/v1/servers/{id}", unregister, "Remove a server; its job goes back to the queue", "work", ("work",),
-          also=(409,)),
-    Route("POST", "/v1/servers/{id}/lease", lease, "Wait for the next job of a server", "work", ("work",),
+    route("GET", "/v1/servers", "list_servers", lambda r: r.service.servers(r.who),
+          "List the servers of the key; with scope read or admin, all servers", "work", ("read", "work"),
+          response=list[m.ServerInfo]),
+    route("DELETE", "/v1/servers/{id}", "unregister", lambda r: r.service.unregister(r.who, r.path["id"]),
+          "Remove a server; its job goes back to the queue", "work", WORK, also=(409,)),
+    route("POST", "/v1/servers/{id}/lease", "lease", lease, "Wait for the next job of a server", "work", WORK,
           query=WaitQuery, response=m.Lease, may_be_empty=True, also=(409,)),
-    Route("POST", "/v1/leases/{lease}/finish", finish, "End a lease with a reward", "work", ("work",),
+    route("POST", "/v1/leases/{lease}/finish", "finish", finish, "End a lease with a reward", "work", WORK,
           body=m.Finish, response=m.Finished, also=(409,)),
-    Route("POST", "/v1/leases/{lease}/extend", extend, "Extend a lease", "work", ("work",),
-          body=m.Extend, response=m.Deadline, also=(409,)),
-    Route("POST", "/v1/leases/{lease}/fail", fail, "End a lease as failed; the job goes back to the queue", "work",
-          ("work",), body=m.Fail, response=m.Finished, also=(409,)),
-    Route("POST", "/v1/work", work, "Finish leases and wait for jobs, for up to 1,000 servers", "work", ("work",),
+    route("POST", "/v1/leases/{lease}/extend", "extend", lambda r: r.service.extend(r.who, r.path["lease"], r.body),
+          "Extend a lease", "work", WORK, body=m.Extend, response=m.Deadline, also=(409,)),
+    route("POST", "/v1/leases/{lease}/fail", "fail", lambda r: r.service.fail(r.who, r.path["lease"], r.body),
+          "End a lease as failed; the job goes back to the queue", "work", WORK,
+          body=m.Fail, response=m.Finished, also=(409,)),
+    route("POST", "/v1/work", "work", work, "Finish leases and wait for jobs, for up to 1,000 servers", "work", WORK,
           body=m.Work, response=m.Worked, also=(404, 409)),
 )  # fmt: skip
 
 JOB_ROUTES = (
-    Route("POST", "/v1/jobs", submit, "Submit up to 1,000 jobs, all or none", "jobs", ("submit",),
+    route("POST", "/v1/jobs", "submit", lambda r: r.service.submit(r.who, r.body.jobs),
+          "Submit up to 1,000 jobs, all or none", "jobs", SUBMIT,
           body=m.Submit, response=m.Submitted, status=201, also=(404, 409)),
-    Route("GET", "/v1/jobs", list_jobs, "List jobs, newest first", "jobs", ("submit", "read"),
+    route("GET", "/v1/jobs", "list_jobs", list_jobs, "List jobs, newest first", "jobs", SUBMIT_OR_READ,
           query=JobsQuery, response=m.JobPage),
-    Route("GET", "/v1/jobs/{id}", get_job, "Return a job with its history", "jobs", ("submit", "read"), response=m.Job),
-    Route("DELETE", "/v1/jobs/{id}", cancel_job, "Cancel a job that has not ended", "jobs", ("submit",),
-          response=m.Job, also=(409,)),
-    Route("GET", "/v1/dead", list_dead, "List jobs that failed too often, newest first", "jobs", ("read",),
-          query=DeadQuery, response=m.JobPage),
-    Route("POST", "/v1/dead/{id}/retry", retry_dead, "Queue a dead job again", "jobs", ("admin",),
-          response=m.Retried, also=(409,)),
+    route("GET", "/v1/jobs/{id}", "get_job", lambda r: r.service.job(r.who, r.path["id"]),
+          "Return a job with its history", "jobs", SUBMIT_OR_READ, response=m.Job),
+    route("DELETE", "/v1/jobs/{id}", "cancel_job", lambda r: r.service.cancel(r.who, r.path["id"]),
+          "Cancel a job that has not ended", "jobs", SUBMIT, response=m.Job, also=(409,)),
+    route("GET", "/v1/dead", "list_dead", lambda r: r.service.dead(r.who, given(r.query.after), r.query.limit),
+          "List jobs that failed too often, newest first", "jobs", READ, query=DeadQuery, response=m.JobPage),
+    route("POST", "/v1/dead/{id}/retry", "retry_dead", lambda r: r.service.retry(r.who, r.path["id"]),
+          "Queue a dead job again", "jobs", ADMIN, response=m.Retried, also=(409,)),
 )  # fmt: skip

@@ -12,20 +12,8 @@ from msgspec import json
 
 from bilinq.errors import BadInput, Busy, Conflict, NoKey, NotAllowed, NotFound, Stale, Unavailable
 from bilinq.live import tracing
-from bilinq.live.http.asgi import (
-    App,
-    BadJson,
-    Gone,
-    Message,
-    NoSuchPath,
-    Receive,
-    Scope,
-    Send,
-    TooLarge,
-    WrongMethod,
-    WrongType,
-    respond,
-)
+from bilinq.live.http import routing as asgi
+from bilinq.live.http.routing import App, Message, Receive, Scope, Send, respond
 from bilinq.live.logs import REQUEST
 from bilinq.live.wire.messages import ProblemDetails
 
@@ -46,8 +34,7 @@ _NAMES = frozenset(name for name, _ in SECURITY)
 REQUEST_ID = b"x-request-id"
 _VALID_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
-OTHER = "other"
-"""The path under which responses are counted where nothing is served."""
+OTHER = "other"  # the path under which responses are counted where nothing is served
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
 
 
@@ -64,7 +51,6 @@ class Headers:
         self.numbers = count(1)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Respond to one request."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -78,7 +64,8 @@ class Headers:
                 present = {name for name, _ in headers}
                 more = SECURITY if _NAMES.isdisjoint(present) else [one for one in SECURITY if one[0] not in present]
                 message["headers"] = [*headers, *more, (REQUEST_ID, request)]
-                self.counts[_method(scope), scope.get("route", OTHER), message["status"]] += 1
+                method = scope["method"] if scope["method"] in METHODS else OTHER  # so that clients cannot add counts
+                self.counts[method, scope.get("route", OTHER), message["status"]] += 1
             await send(message)
 
         await self.app(scope, receive, send_with)
@@ -90,22 +77,17 @@ class Headers:
         return f"{self.start}-{next(self.numbers):x}".encode()
 
 
-def _method(scope: Scope) -> str:
-    """Return the method, or one word for all unknown ones: clients must not be able to add counts without end."""
-    return scope["method"] if scope["method"] in METHODS else OTHER
-
-
 TABLE: dict[type[Exception], tuple[int, str, str]] = {
-    BadJson: (400, "bad-json", "The body is not JSON"),
+    asgi.BadJson: (400, "bad-json", "The body is not JSON"),
     NoKey: (401, "no-key", "A valid key is needed"),
     NotAllowed: (403, "not-allowed", "The key does not allow this"),
-    NoSuchPath: (404, "no-such-path", "There is nothing here"),
+    asgi.NoSuchPath: (404, "no-such-path", "There is nothing here"),
     NotFound: (404, "not-known", "Not found"),
-    WrongMethod: (405, "wrong-method", "The path does not support this method"),
+    asgi.WrongMethod: (405, "wrong-method", "The path does not support this method"),
     Stale: (409, "stale", "The lease has ended"),
     Conflict: (409, "clash", "This conflicts with what is stored"),
-    TooLarge: (413, "too-large", "The body is too large"),
-    WrongType: (415, "wrong-type", "The body must be JSON"),
+    asgi.TooLarge: (413, "too-large", "The body is too large"),
+    asgi.WrongType: (415, "wrong-type", "The body must be JSON"),
     BadInput: (422, "bad-input", "The request breaks a rule"),
     Busy: (429, "busy", "Too many requests or too many waiting jobs"),
     Unavailable: (503, "away", "The service is unavailable"),
@@ -120,17 +102,20 @@ _LONGEST = 1000
 _encode = json.Encoder().encode
 
 
-class Problems:
-    """The application with every error turned into a problem document (RFC 9457); unexpected errors are logged."""
+class Wrapped:
+    """An application around another."""
 
     def __init__(self, app: App) -> None:
         self.app = app
 
+
+class Problems(Wrapped):
+    """The application with every error turned into a problem document (RFC 9457); unexpected errors are logged."""
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Respond to one request."""
         try:
             await self.app(scope, receive, send)
-        except Gone:
+        except asgi.Gone:
             log.debug("client disconnected", extra={"request": scope.get("request"), "path": scope["path"]})
         except Exception as error:
             problem = describe(error, scope.get("request"))
@@ -160,11 +145,11 @@ def headers_of(error: Exception) -> list[tuple[bytes, bytes]]:
     """Return the headers that belong to `error`."""
     if isinstance(error, NoKey):
         return [(b"www-authenticate", b'Bearer realm="bilinq"')]
-    if isinstance(error, WrongMethod):
+    if isinstance(error, asgi.WrongMethod):
         return [(b"allow", error.allowed.encode())]
     if isinstance(error, Busy | Unavailable):
         return [(b"retry-after", str(max(1, math.ceil(error.retry_after))).encode())]
-    if isinstance(error, TooLarge):
+    if isinstance(error, asgi.TooLarge):
         return [(b"connection", b"close")]  # the rest of the body is not read
     return []
 
@@ -178,11 +163,8 @@ def _field(error: BadInput) -> str | None:
     return match[1] if match else None
 
 
-class RequestLog:
+class RequestLog(Wrapped):
     """The application with a log line for each request: key, method, path, status and duration."""
-
-    def __init__(self, app: App) -> None:
-        self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Respond to one request; status 0 is a client that disconnected."""
@@ -201,14 +183,10 @@ class RequestLog:
             log.info("request", extra=about | {"status": status, "seconds": f"{time.perf_counter() - start:.4f}"})
 
 
-class Traced:
+class Traced(Wrapped):
     """The application with a span for each request, named after its method and its path in the table of routes."""
 
-    def __init__(self, app: App) -> None:
-        self.app = app
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Respond to one request."""
         method = scope["method"]
         with tracing.request_span(method, scope["request"], scope["headers"]) as span:
 

@@ -7,14 +7,11 @@ from typing import Any
 import msgspec
 
 from bilinq.errors import BilinqError, Busy, NoKey, NotAllowed, NotFound, Stale, Unavailable
-from bilinq.live.http.asgi import BadJson, TooLarge, WrongType
 from bilinq.live.http.middleware import describe
-from bilinq.live.http.routing import Route
+from bilinq.live.http.routing import BadJson, Route, TooLarge, WrongType
 from bilinq.live.wire import messages as m
 from bilinq.live.wire import samples as w
-from bilinq.live.wire.messages import ProblemDetails
 from bilinq.live.wire.queries import BadField
-from bilinq.live.wire.samples import Layout, Leases, Sample, StateView
 
 _AT = 1_790_000_000.0
 _PAYLOAD = {"prompt": "hello"}
@@ -104,21 +101,11 @@ BODIES: dict[Any, Any] = {
 }  # fmt: skip
 """An example for each type of body."""
 
-PATHS = {"id": "j123", "lease": "l45", "prefix": "k7m2x9qa", "name": "short"}
-"""Examples of names in a path."""
-
-SERVER_ID = "s6"
-"""Example of an id in a path under /v1/servers."""
-
+PATHS = {"id": "j123", "lease": "l45", "prefix": "k7m2x9qa", "name": "short"}  # examples of names in a path
+SERVER_ID = "s6"  # example of an id in a path under /v1/servers
 QUERIES: dict[str, Any] = {
-    "wait": 10.0,
-    "state": "queued",
-    "class": "short",
-    "key": "order 77",
-    "after": "j99",
-    "limit": 100,
-    "seconds": 60.0,
-}
+    "wait": 10.0, "state": "queued", "class": "short", "key": "order 77", "after": "j99", "limit": 100, "seconds": 60.0,
+}  # fmt: skip
 
 REFUSALS: dict[int, BilinqError] = {
     400: BadJson("body must be JSON; Input data was truncated"),
@@ -134,7 +121,6 @@ REFUSALS: dict[int, BilinqError] = {
     503: Unavailable("the database cannot be reached"),
 }
 """An error for each status of a refusal."""
-
 
 TAGS = {
     "jobs": "Submit, list, cancel and retry jobs.",
@@ -156,9 +142,8 @@ REASONS = {
     503: "The service is unavailable; see Retry-After",
 }  # fmt: skip
 
-IN_EVENTS = (Layout, Sample, StateView, Leases)
+IN_EVENTS = (w.Layout, w.Sample, w.StateView, w.Leases)
 """Types in the data of events, described for those who read them."""
-
 _LEASE_ID = {"lease": "$response.body#/lease"}
 _FENCE = {"fence": "$response.body#/fence"}
 LINKS: dict[str, dict[str, tuple[dict[str, str], dict[str, Any] | None]]] = {
@@ -178,7 +163,7 @@ def describe_api(routes: Iterable[Route]) -> dict[str, Any]:
     """Return the document for `routes`, as plain values."""
     routes = list(routes)
     kinds = [kind for route in routes for kind in (route.body, route.response) if kind is not None]
-    schemas, components = schemas_of([*kinds, *IN_EVENTS, ProblemDetails])
+    schemas, components = schemas_of([*kinds, *IN_EVENTS, m.ProblemDetails])
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         paths.setdefault(plain_path(route), {})[route.method.lower()] = _operation(route, schemas)
@@ -190,7 +175,7 @@ def describe_api(routes: Iterable[Route]) -> dict[str, Any]:
         "paths": paths,
         "components": {
             "schemas": components,
-            "responses": {_refused(status): _refusal(status, schemas[ProblemDetails]) for status in REFUSALS},
+            "responses": {f"Refused{status}": _refusal(status, schemas[m.ProblemDetails]) for status in REFUSALS},
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer", "description": "A key, bq_..."}},
         },
     }
@@ -222,7 +207,7 @@ def _operation(route: Route, schemas: dict[Any, Any]) -> dict[str, Any]:
     if route.deprecated:
         operation["deprecated"] = True
     if route.body is not None:
-        content = {"schema": schemas[route.body], "example": _plain(BODIES[route.body])}
+        content = {"schema": schemas[route.body], "example": msgspec.to_builtins(BODIES[route.body])}
         operation["requestBody"] = {"required": True, "content": {"application/json": content}}
     return operation
 
@@ -252,30 +237,25 @@ def _query_parameters(route: Route) -> list[dict[str, Any]]:
 def _responses(route: Route, schemas: dict[Any, Any]) -> dict[str, Any]:
     responses: dict[str, Any] = {}
     if route.response is not None:
-        content = {"schema": schemas[route.response], "example": _plain(BODIES[route.response])}
+        content = {"schema": schemas[route.response], "example": msgspec.to_builtins(BODIES[route.response])}
         responses[str(route.status)] = _response(route.status, {route.content_type: content}) | _links(route)
     if route.response is None or route.may_be_empty:
         responses["204"] = _response(204, None)
-    refusals = {str(status): {"$ref": f"#/components/responses/{_refused(status)}"} for status in route.refusals}
+    refusals = {str(status): {"$ref": f"#/components/responses/Refused{status}"} for status in route.refusals}
     return responses | refusals
 
 
 def _links(route: Route) -> dict[str, Any]:
     """Return which calls may follow, and what they use of the response."""
-    links = LINKS.get(route.operation, {})
     shown = {
         name: {"operationId": name, "parameters": parameters} | ({"requestBody": body} if body else {})
-        for name, (parameters, body) in links.items()
+        for name, (parameters, body) in LINKS.get(route.operation, {}).items()
     }
     return {"links": shown} if shown else {}
 
 
-def _refused(status: int) -> str:
-    return f"Refused{status}"
-
-
 def _refusal(status: int, schema: Any) -> dict[str, Any]:
-    shown = _plain(describe(REFUSALS[status], "5f0c2a11-2a"))
+    shown = msgspec.to_builtins(describe(REFUSALS[status], "5f0c2a11-2a"))
     return _response(status, {"application/problem+json": {"schema": schema, "example": shown}})
 
 
@@ -287,7 +267,3 @@ def _response(status: int, content: dict[str, Any] | None) -> dict[str, Any]:
         headers["WWW-Authenticate"] = {"schema": {"type": "string"}, "description": "Bearer"}
     response: dict[str, Any] = {"description": REASONS[status], "headers": headers}
     return response if content is None else response | {"content": content}
-
-
-def _plain(value: Any) -> Any:
-    return msgspec.to_builtins(value)

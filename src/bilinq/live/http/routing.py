@@ -1,12 +1,13 @@
-"""Routes: what one method of one path accepts and returns, the request that its handler gets, and how paths are matched."""
+"""Routing: what one method of one path accepts and returns, how a path finds its endpoint, and the ASGI calls around it."""
 
+import asyncio
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
-from bilinq.live.http.asgi import App, NoSuchPath, Receive, Scope, Send, while_connected
+from bilinq.errors import Refused
 from bilinq.live.keys import Identity
 from bilinq.live.wire.queries import NoQuery
 
@@ -14,17 +15,105 @@ if TYPE_CHECKING:
     from bilinq.live.service import Service
     from bilinq.live.watch import Watcher
 
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+T = TypeVar("T")
+
+
+class NoSuchPath(Refused):
+    """Nothing is served at this path."""
+
+
+class WrongMethod(Refused):
+    """The path does not support this method; `allowed` lists those that it supports."""
+
+    def __init__(self, method: str, allowed: str) -> None:
+        super().__init__(f"method must be {allowed} here; got {method}")
+        self.allowed = allowed
+
+
+class BadJson(Refused):
+    """The body is not JSON."""
+
+
+class TooLarge(Refused):
+    """The body is larger than the service accepts."""
+
+
+class WrongType(Refused):
+    """The body is not declared as JSON."""
+
+
+class Gone(Exception):
+    """The client has disconnected; there is nobody to respond to."""
+
+
+async def read_body(receive: Receive, length: bytes | None, most: int) -> bytes:
+    """Return the body of at most `most` bytes; refuse a larger one as soon as its size is known."""
+    if length is not None and length.isdigit() and int(length[:20]) > most:
+        raise TooLarge(f"body must have at most {most} bytes; got {int(length[:20])}")
+    parts: list[bytes] = []
+    size, more = 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Gone
+        part = message.get("body", b"")
+        size += len(part)
+        if size > most:
+            raise TooLarge(f"body must have at most {most} bytes; got more")
+        parts.append(part)
+        more = message.get("more_body", False)
+    return b"".join(parts)
+
+
+async def respond(send: Send, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes | None = None) -> None:
+    """Send a whole response; a body of None is a response without body and length."""
+    if body is not None:
+        headers = (*headers, (b"content-length", str(len(body)).encode()))
+    await send({"type": "http.response.start", "status": status, "headers": [*headers]})
+    await send({"type": "http.response.body", "body": body or b""})
+
+
+async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+    """Return the result of `work`; if the client disconnects first, cancel `work` and raise `Gone`."""
+    task, working, left = asyncio.current_task(), True, False
+    assert task is not None
+
+    def leave(done: asyncio.Future[None]) -> None:
+        nonlocal left
+        if working and not done.cancelled():  # what follows `work` in this task must not be cancelled
+            left = task.cancel()
+
+    gone = asyncio.ensure_future(_disconnected(receive))
+    gone.add_done_callback(leave)
+    try:
+        return await work
+    except asyncio.CancelledError:
+        if left and not task.uncancel():
+            raise Gone from None
+        raise
+    finally:
+        working = False
+        gone.cancel()
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
 JSON, EVENTS = "application/json", "text/event-stream"
 
-OPEN = None
-"""Scopes of a route that needs no key."""
-
-ANY: tuple[str, ...] = ()
-"""Scopes of a route that accepts every valid key."""
-
+OPEN = None  # scopes of a route that needs no key
+ANY: tuple[str, ...] = ()  # scopes of a route that accepts every valid key
 B = TypeVar("B")
 Q = TypeVar("Q")
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +138,6 @@ class Request(Generic[B, Q]):
         return await while_connected(self.receive, work)
 
 
-Handler: TypeAlias = Callable[[Request[Any, Any]], Awaitable[Any]]
-
 _NAME = re.compile(r"{(\w+)(:path)?}")
 
 
@@ -58,36 +145,21 @@ _NAME = re.compile(r"{(\w+)(:path)?}")
 class Route:
     """What one method of one path accepts and returns.
 
-    Attributes
-    ----------
-    method, path : str
-        Names in braces are parameters; `{name:path}` may contain slashes.
-    handler : callable
-        Gets a `Request` and returns the body of the response, None for an empty response, or a `Stream`.
-    summary : str
-        One line for readers.
-    tag : str
-        The group in the OpenAPI document.
-    scopes : tuple of str or None
-        The key needs one of these; `ANY` accepts every key, `OPEN` needs none.
-    response, status, content_type
-        Type of the body and status on success; a type of None is an empty response, 204. For a stream of events it is
-        the type of each event; a content type that is neither JSON nor a stream is text.
-    body, query : type
-        What is decoded from the request; a body of None is not read.
-    may_be_empty : bool
-        Whether 204 without a body is also possible.
-    also : tuple of int
-        Statuses of refusals that do not follow from the other fields.
-    local : bool
-        Whether every process responds itself, also a follower.
-    deprecated : bool
-        Whether this is an old path that the next version no longer has.
+    Names in braces in `path` are parameters; `{name:path}` may contain slashes. `operation`, `summary` and `tag` are for the
+    OpenAPI document. `handler` gets a `Request` and returns the body of the response, None for an empty response, or a
+    `Stream`. The key needs one of `scopes`; `ANY` accepts every key, `OPEN` needs none.
+
+    `response`, `status` and `content_type` describe success: a type of None is an empty response, 204; for a stream of
+    events it is the type of each event; a content type that is neither JSON nor a stream is text. `may_be_empty` means that
+    204 is also possible, and `also` lists statuses of refusals that do not follow from the other fields. `body` and `query`
+    are what is decoded from the request; a body of None is not read. If the route is `local`, every process responds itself,
+    also a follower. If it is `deprecated`, it is an old path that the next version no longer has.
     """
 
     method: str
     path: str
-    handler: Handler
+    operation: str
+    handler: Callable[[Request[Any, Any]], Awaitable[Any]]
     summary: str
     tag: str
     scopes: tuple[str, ...] | None
@@ -100,11 +172,6 @@ class Route:
     local: bool = False
     content_type: str = JSON
     deprecated: bool = False
-
-    @property
-    def operation(self) -> str:
-        """Name of the operation in the OpenAPI document."""
-        return self.handler.__name__ + ("_deprecated" if self.deprecated else "")
 
     @cached_property
     def parameters(self) -> list[str]:
@@ -126,6 +193,14 @@ class Route:
         return sorted(statuses)
 
 
+def route(
+    method: str, path: str, operation: str, handler: Callable[[Request[B, Q]], Awaitable[Any]], summary: str, tag: str,
+    scopes: tuple[str, ...] | None, *, body: type[B] | None = None, query: type[Q] | None = None, **others: Any,
+) -> Route:  # fmt: skip
+    """Return a route whose handler is checked, before anything runs, to accept this type of body and query."""
+    return Route(method, path, operation, handler, summary, tag, scopes, body=body, query=query or NoQuery, **others)
+
+
 class Paths:
     """Finds the application of a path: in a table, or, for paths with names, by trying their patterns in order.
 
@@ -138,7 +213,6 @@ class Paths:
         self.named = [(pattern(path), app, path) for path, app in apps.items() if "{" in path]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Respond to one request."""
         app, scope["path_params"], scope["route"] = self.find(scope["path"])
         await app(scope, receive, send)
 

@@ -10,22 +10,14 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from bilinq.errors import BadInput
-from bilinq.live.http.asgi import App, Message, Send
+from bilinq.live.http.routing import App, Message, Send
 
-GRACE = 30
-"""Seconds that requests may take to finish after the service was asked to stop."""
-
-BACKLOG = 2048
-"""Connections that may wait to be accepted."""
-
-MAX_HEADERS = 64 << 10
-"""Most bytes of a request's first line and headers, and of the headers after a body."""
-
+GRACE = 30  # seconds that requests may take to finish after the service was asked to stop
+BACKLOG = 2048  # connections that may wait to be accepted
+MAX_HEADERS = 64 << 10  # most bytes of a request's first line and headers, and of the headers after a body
 REQUEST_SECONDS = 90.0
 """Longest time for a request to arrive, for a new connection to begin with one, and for a client to read nothing."""
-
-IDLE_SECONDS = 75
-"""Time after a response in which the next request may begin."""
+IDLE_SECONDS = 75  # time after a response in which the next request may begin
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -72,7 +64,6 @@ class Connection(HttpToolsProtocol):
     """
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for the first request."""
         super().connection_made(transport)
         self.flow = Flow(transport, self.pipeline)
         self._answering: RequestResponseCycle | None = None
@@ -90,7 +81,6 @@ class Connection(HttpToolsProtocol):
             self._answering.message_event.set()
 
     def data_received(self, data: bytes) -> None:
-        """Parse the data; refuse headers that are too large."""
         self._head += len(data)
         super().data_received(data)
         if self._head > MAX_HEADERS:
@@ -133,7 +123,6 @@ class Connection(HttpToolsProtocol):
         super().on_response_complete()
 
     def resume_writing(self) -> None:
-        """Note that the client reads again."""
         self._unread = None
         super().resume_writing()
 
@@ -178,15 +167,10 @@ class Connection(HttpToolsProtocol):
 def _without_chunks(cycle: RequestResponseCycle) -> Send:
     """Return a `send` for HTTP/1.0, which has no chunks: a body of unknown length ends with the connection."""
     send: Send = cycle.send  # type: ignore[assignment]
-    unknown = False
+    cycle.chunked_encoding = False
 
     async def send_plain(message: Message) -> None:
-        nonlocal unknown
-        if message["type"] == "http.response.start":
-            unknown = all(name != b"content-length" for name, _ in message["headers"])
-            cycle.chunked_encoding = False if unknown else None
-        elif unknown:
-            cycle.expected_content_length = len(message.get("body", b""))
+        cycle.expected_content_length = len(message.get("body", b""))
         await send(message)
 
     return send_plain

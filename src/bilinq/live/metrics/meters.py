@@ -1,20 +1,16 @@
 """Counters and histograms since the process started; they stay when the service loads its memory again."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections import Counter, defaultdict, deque
 
-from bilinq.live.tracing import record
+from bilinq.live import tracing
 
 SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 """Bounds for the duration of slots and commits."""
 WAITS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
 """Bounds for the waits of jobs, in seconds."""
-SIZES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0)
-"""Bounds for the number of operations in a commit."""
-KEPT = 10_000
-"""Most waits kept between two calls of `take_waits`."""
+SIZES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0)  # bounds for the number of operations in a commit
+KEPT = 10_000  # most waits kept between two calls of `take_waits`
 
 
 class Histogram:
@@ -41,26 +37,16 @@ class CommitMeter:
         """Count a committed transaction."""
         self.operations.add(operations)
         self.seconds.add(seconds)
-        record("commit", seconds, operations=operations)
+        if tracing.tracer is not None:
+            tracing.record("commit", seconds, operations=operations)
 
 
 class Meters:
     """Totals of jobs, leases and rewards by job class, and durations of slots.
 
-    Attributes
-    ----------
-    submitted, units
-        Submitted jobs, and the services that they need.
-    granted
-        Leases by job class and server class.
-    leases_ended, jobs_ended
-        Leases and jobs by job class and final state.
-    serving
-        Total seconds of finished leases.
-    saved, recoveries
-        When the learnt state was last saved or loaded, and how often memory was loaded again.
-    answers
-        Responses by method, path and status.
+    `units` are the services that submitted jobs need, `serving` the seconds of finished leases. `granted` is by job class
+    and server class, `leases_ended` and `jobs_ended` by job class and final state, `answers` by method, path and status.
+    `saved` is when the learnt state was last saved or loaded, `recoveries` how often memory was loaded again.
     """
 
     def __init__(self) -> None:
@@ -99,8 +85,7 @@ class Meters:
         return taken
 
     def finish(self, job_class: str, seconds: float, reward: float | None) -> None:
-        """Count a finished lease with its duration, and its reward in the user's units."""
-        self.leases_ended[job_class, "finished"] += 1
+        """Count the duration of a finished lease, and its reward in the user's units."""
         self.serving[job_class] += seconds
         if reward is not None:
             self.rewards[job_class] += 1
@@ -110,4 +95,5 @@ class Meters:
         """Count a slot in which the scheduler was called, with the seconds that the scheduler took."""
         self.slots.add(seconds)
         self.solver.add(solver)
-        record("slot", seconds, solver_seconds=solver, leases=leases)
+        if tracing.tracer is not None:
+            tracing.record("slot", seconds, solver_seconds=solver, leases=leases)

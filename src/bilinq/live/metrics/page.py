@@ -1,7 +1,5 @@
 """The metrics page that Prometheus reads, and the metrics of the process."""
 
-from __future__ import annotations
-
 import math
 import os
 import resource
@@ -118,9 +116,8 @@ def add_process(page: Page) -> None:
         page.gauge("process_resident_memory_bytes", "Resident memory.", memory)
     if (STATUS / "fd").is_dir():
         page.gauge("process_open_fds", "Open files and connections.", len(list((STATUS / "fd").iterdir())))
-    page.gauge(
-        "process_max_fds", "Most files and connections that may be open.", resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    )
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    page.gauge("process_max_fds", "Most files and connections that may be open.", most)
 
 
 def resident() -> int | None:

@@ -3,40 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import structs
 
 from bilinq.errors import Unavailable
 from bilinq.live.keys import Identity, create_key, identify, key_info, revoke_key, rotate_key
-from bilinq.live.service.configuration import (
-    ADJUSTABLE,
-    check_features,
-    check_update,
-    class_row,
-    new_scheduler,
-    scheduler_classes,
-    scheduler_settings,
-    settings_info,
-)
+from bilinq.live.service import configuration as config
 from bilinq.live.service.outbox import to_text
 from bilinq.live.store.admin_tables import KeyRow, add_audit, all_keys, list_audit
 from bilinq.live.store.class_tables import ClassRow, put_class, store_settings
-from bilinq.live.wire.messages import (
-    Audit,
-    AuditEntry,
-    Classes,
-    CreatedKey,
-    JobClassInfo,
-    KeyInfo,
-    Keys,
-    NewKey,
-    Rotate,
-    ServerClassInfo,
-    SettingsInfo,
-    SettingsUpdate,
-)
+from bilinq.live.wire import messages as m
 
 if TYPE_CHECKING:
     from bilinq.live.service.memory import Memory
@@ -45,8 +25,9 @@ if TYPE_CHECKING:
     from bilinq.live.store import Transaction
     from bilinq.scheduler.scheduler import Scheduler
 
-FRESH = 5.0
-"""Seconds after which a process that does not lead reads the keys again."""
+T = TypeVar("T")
+
+FRESH = 5.0  # seconds after which a process that does not lead reads the keys again
 
 
 class Administration:
@@ -58,81 +39,85 @@ class Administration:
     def __init__(self, replica: Replica, slots: Slots) -> None:
         self._replica, self._slots = replica, slots
         self._changing = asyncio.Lock()
+        self._kept: dict[str, KeyRow] | None = None
+        self._read = float("-inf")
 
-    async def classes(self) -> Classes:
+    async def classes(self) -> m.Classes:
         """Return the current classes."""
         rows = self._replica.memory.classes.values()
-        return Classes(
-            [
-                JobClassInfo(r.name, list(r.features), r.weight, r.holding_cost, r.backlog)
-                for r in rows
-                if r.kind == "job"
-            ],
-            [ServerClassInfo(r.name, list(r.features)) for r in rows if r.kind == "server"],
+        jobs, servers = ([row for row in rows if row.kind == kind] for kind in ("job", "server"))
+        return m.Classes(
+            [m.JobClassInfo(row.name, list(row.features), row.weight, row.holding_cost, row.backlog) for row in jobs],
+            [m.ServerClassInfo(row.name, list(row.features)) for row in servers],
         )
 
-    async def policy_settings(self) -> SettingsInfo:
+    async def policy_settings(self) -> m.SettingsInfo:
         """Return the settings of the policy."""
         assert self._replica.memory is not None
-        return settings_info(self._replica.settings)
+        return config.settings_info(self._replica.settings)
 
-    async def put_class(self, who: Identity, one: JobClassInfo | ServerClassInfo) -> None:
+    async def put_class(self, who: Identity, one: m.JobClassInfo | m.ServerClassInfo) -> None:
         """Add a class or change it; a new one starts from what was learnt about the others."""
         async with self._changing:
-            memory, kind = self._replica.memory, "job" if isinstance(one, JobClassInfo) else "server"
-            row = class_row(one, memory.classes.get((kind, one.name)), memory.ids)
+            memory, kind = self._replica.memory, "job" if isinstance(one, m.JobClassInfo) else "server"
+            row = config.class_row(one, memory.classes.get((kind, one.name)), memory.ids)
             await self._set_classes(memory, who, [row], f"{kind} class {to_text(structs.asdict(one))}")
 
-    async def update_settings(self, who: Identity, update: SettingsUpdate) -> SettingsInfo:
+    async def update_settings(self, who: Identity, update: m.SettingsUpdate) -> m.SettingsInfo:
         """Change settings of the policy, and weights of classes, all or none."""
         async with self._changing:
             memory = self._replica.memory
-            after, weights = check_update(memory, self._replica.settings, update)
+            after, weights = config.check_update(memory, self._replica.settings, update)
             rows = [memory.classes["job", name]._replace(weight=weight) for name, weight in weights.items()]
-            values = {name: getattr(after, name) for name in ADJUSTABLE}
+            values = {name: getattr(after, name) for name in config.ADJUSTABLE}
             await self._set_classes(memory, who, rows, f"knobs {to_text(values | {'weight': weights})}", values)
             self._replica.settings = after
             if memory.scheduler is not None:
-                memory.scheduler.update_settings(**scheduler_settings(after))
+                memory.scheduler.update_settings(**config.scheduler_settings(after))
         self._slots.hurry()
-        return settings_info(after)
+        return config.settings_info(after)
 
-    async def create_key(self, who: Identity, new: NewKey) -> CreatedKey:
+    async def create_key(self, who: Identity, new: m.NewKey) -> m.CreatedKey:
         """Create a key, of which only a hash is stored."""
-        memory = self._replica.memory
-        made = await self._replica.write(lambda tx: create_key(tx, who, new, time.time()))
-        await self._read_keys(memory)
-        return made
+        return await self._change_keys(lambda tx: create_key(tx, who, new, time.time()))
 
-    async def keys(self, who: Identity) -> Keys:
+    async def keys(self, who: Identity) -> m.Keys:
         """Return what is stored of all keys."""
-        return Keys([key_info(row) for row in self._replica.memory.keys.values()])
+        return m.Keys([key_info(row) for row in self._replica.memory.keys.values()])
 
-    async def revoke_key(self, who: Identity, prefix: str) -> KeyInfo:
+    async def revoke_key(self, who: Identity, prefix: str) -> m.KeyInfo:
         """Revoke a key at once; one that was revoked before stays as it is."""
-        memory = self._replica.memory
-        info = await self._replica.write(lambda tx: revoke_key(tx, who, prefix, time.time()))
-        await self._read_keys(memory)
-        return info
+        return await self._change_keys(lambda tx: revoke_key(tx, who, prefix, time.time()))
 
-    async def rotate_key(self, who: Identity, prefix: str, rotate: Rotate) -> CreatedKey:
+    async def rotate_key(self, who: Identity, prefix: str, rotate: m.Rotate) -> m.CreatedKey:
         """Create a key in the place of another one, which stays valid for a while."""
-        memory = self._replica.memory
-        made = await self._replica.write(lambda tx: rotate_key(tx, who, prefix, rotate.grace, time.time()))
-        await self._read_keys(memory)
-        return made
+        return await self._change_keys(lambda tx: rotate_key(tx, who, prefix, rotate.grace, time.time()))
 
-    async def _read_keys(self, memory: Memory) -> None:
+    async def _change_keys(self, operation: Callable[[Transaction], T]) -> T:
+        memory = self._replica.memory
+        result = await self._replica.write(operation)
         memory.keys = {row.prefix: row for row in await self._replica.write(all_keys)}
+        return result
 
     def identify(self, key: str) -> Identity:
         """Return who has a key, or raise `NoKey`."""
         return identify(self._replica.memory.keys, key, time.time())
 
-    async def audit(self, who: Identity, limit: int) -> Audit:
+    async def identify_here(self, key: str) -> Identity:
+        """Return the same also while this process does not lead, by keys that are read at most every few seconds."""
+        if self._replica.ready:
+            self._kept = self._replica.memory.keys
+        elif time.monotonic() > self._read + FRESH:
+            with contextlib.nullcontext() if self._kept is None else contextlib.suppress(Unavailable):
+                rows = await self._replica.store.read(all_keys)
+                self._kept, self._read = {row.prefix: row for row in rows}, time.monotonic()
+        assert self._kept is not None
+        return identify(self._kept, key, time.time())
+
+    async def audit(self, who: Identity, limit: int) -> m.Audit:
         """Return admin actions, newest first."""
         found = await self._replica.store.read(lambda tx: list_audit(tx, limit))
-        return Audit([AuditEntry(row.at, row.who, row.what, row.detail) for row in found])
+        return m.Audit([m.AuditEntry(row.at, row.who, row.what, row.detail) for row in found])
 
     async def _set_classes(
         self, memory: Memory, who: Identity, rows: list[ClassRow], detail: str, values: dict[str, object] | None = None
@@ -151,44 +136,14 @@ class Administration:
         if memory is self._replica.memory:
             memory.classes, memory.scheduler = after, scheduler
             if scheduler is not None:
-                scheduler.set_classes(*scheduler_classes(after.values(), self._replica.settings))
+                scheduler.set_classes(*config.scheduler_classes(after.values(), self._replica.settings))
 
     def _fitting(self, memory: Memory, after: dict[tuple[str, str], ClassRow]) -> Scheduler | None:
         """Return the scheduler if the classes fit, a new one if there is none yet, None if classes are missing."""
-        wanted = scheduler_classes(after.values(), self._replica.settings)
-        check_features(after.values())
+        wanted = config.scheduler_classes(after.values(), self._replica.settings)
+        config.check_features(after.values())
         if memory.scheduler is not None:
             memory.scheduler.check_classes(*wanted)
         if not wanted.jobs or not wanted.servers:
             return None
-        return memory.scheduler or new_scheduler(wanted, self._replica.settings)
-
-
-class LocalKeys:
-    """Keys for requests that every process answers itself, also while it does not lead: read at most every few seconds."""
-
-    def __init__(self, replica: Replica) -> None:
-        self._replica = replica
-        self._kept: dict[str, KeyRow] | None = None
-        self._read = float("-inf")
-
-    async def identify(self, key: str) -> Identity:
-        """Return who has a key, or raise `NoKey`; `Unavailable` if no keys could be read so far."""
-        return identify(await self._known(), key, time.time())
-
-    async def _known(self) -> dict[str, KeyRow]:
-        if self._replica.ready:
-            self._kept = self._replica.memory.keys
-        elif self._kept is None or time.monotonic() > self._read + FRESH:
-            await self._refresh()
-        assert self._kept is not None
-        return self._kept
-
-    async def _refresh(self) -> None:
-        try:
-            rows = await self._replica.store.read(all_keys)
-        except Unavailable:
-            if self._kept is None:
-                raise
-        else:
-            self._kept, self._read = {row.prefix: row for row in rows}, time.monotonic()
+        return memory.scheduler or config.new_scheduler(wanted, self._replica.settings)

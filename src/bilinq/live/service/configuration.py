@@ -45,11 +45,6 @@ def scheduler_settings(settings: ServiceSettings) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def may_idle(settings: ServiceSettings) -> bool:
-    """Tell whether the policy is set to let a server idle while a job waits for a better one."""
-    return "work_conserving" in policy_type(settings).adjustable and not settings.work_conserving
-
-
 def settings_info(settings: ServiceSettings) -> SettingsInfo:
     """Return the settings of the policy as the API shows them."""
     kind = policy_type(settings)
@@ -113,24 +108,25 @@ def configure(tx: Transaction, settings: ServiceSettings, address: str | None) -
     """
     ids = Ids(largest_ids(tx))
     put_meta(tx, "leader", address or "")
-    given: dict[str, Any] = {
-        "job": {one.name: structs.asdict(one) for one in settings.job_class},
-        "server": {one.name: structs.asdict(one) for one in settings.server_class},
-        "knobs": {name: getattr(settings, name) for name in ADJUSTABLE},
-    }
-    before = json.loads(get_meta(tx, "settings") or "{}")
+    classes: dict[str, tuple[JobClassInfo | ServerClassInfo, ...]]
+    classes = {"job": settings.job_class, "server": settings.server_class}
+    given: dict[str, Any] = {kind: {one.name: structs.asdict(one) for one in some} for kind, some in classes.items()}
+    given["knobs"] = {name: getattr(settings, name) for name in ADJUSTABLE}
+    stored = json.dumps(given)
+    before, now = json.loads(get_meta(tx, "settings") or "{}"), json.loads(stored)
     known = {(row.kind, row.name): row for row in current_classes(tx)}
     new = {
         (kind, one.name): class_row(one, known.get((kind, one.name)), ids)
-        for kind, some in (("job", settings.job_class), ("server", settings.server_class))
-        for one in _changed(some, before.get(kind, {}), given[kind])
+        for kind, some in classes.items()
+        for one in some
+        if before.get(kind, {}).get(one.name) != now[kind][one.name]
     }
     check_features([*new.values(), *(row for key, row in known.items() if key not in new)])
     for row in new.values():
         put_class(tx, row)
     if before and before["knobs"] != given["knobs"]:
         store_settings(tx, given["knobs"])
-    put_meta(tx, "settings", json.dumps(given))
+    put_meta(tx, "settings", stored)
     return ids
 
 
@@ -151,11 +147,3 @@ def check_features(rows: Iterable[ClassRow]) -> None:
         if len(row.features) != len(known.features):
             rule = f"must have length {len(known.features)}, as those of {known.name!r}"
             raise BadField("features", f"{rule}; got {len(row.features)} for {row.kind} class {row.name!r}")
-
-
-def _changed(
-    classes: Iterable[JobClassInfo] | Iterable[ServerClassInfo], before: dict[str, Any], now: dict[str, Any]
-) -> list[JobClassInfo | ServerClassInfo]:
-    """Return the classes that have changed in the settings since the last start."""
-    plain = json.loads(json.dumps(now))
-    return [one for one in classes if before.get(one.name) != plain[one.name]]

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -23,10 +23,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("bilinq.live")
 
-DELETE_EVERY = 10.0
-"""Seconds between two deletions of expired rows."""
-DELETE_LIMIT = 5000
-"""Jobs deleted with one commit."""
+DELETE_EVERY = 10.0  # seconds between two deletions of expired rows
+DELETE_LIMIT = 5000  # jobs deleted with one commit
 
 
 class Leadership:
@@ -35,7 +33,7 @@ class Leadership:
     def __init__(self, replica: Replica, slots: Slots, recovery: Recovery) -> None:
         self._replica, self._slots, self._recovery = replica, slots, recovery
 
-    async def start(self, address: str | None) -> None:
+    async def start(self, address: str | None = None) -> None:
         """Lead if no other process does, else follow; `address` is where other processes reach this one."""
         replica = self._replica
         replica.address = address
@@ -64,32 +62,28 @@ class Leadership:
         await replica.store.stop()
 
     async def _lead(self) -> None:
-        """Load everything and begin to run slots."""
-        for work in (self._slots.run, self._keep_checkpoints, self._keep_deleting, self._recovery.watch_connection):
-            self._replica.spawn(work())
+        replica, every = self._replica, self._replica.settings.checkpoint_every
+        replica.spawn(self._slots.run())
+        replica.spawn(self._repeat("a checkpoint", every, lambda: self._recovery.checkpoint(replica.memory)))
+        replica.spawn(
+            self._repeat("deletion of expired rows", DELETE_EVERY, lambda: delete_expired(replica, time.time()))
+        )
+        replica.spawn(self._recovery.watch_connection())
         await self._recovery.load()
         self._replica.following = False
 
     async def _follow(self) -> None:
-        """Wait until the leader is gone, and lead."""
         async with self._replica.finding_leader():
             await self._replica.store.lead()
         await self._lead()
         log.warning("this process leads now")
 
-    async def _keep_checkpoints(self) -> None:
+    async def _repeat(self, what: str, every: float, work: Callable[[], Awaitable[None]]) -> None:
         while True:
-            await asyncio.sleep(self._replica.settings.checkpoint_every)
+            await asyncio.sleep(every)
             if self._replica.ready:
-                with _tolerating("a checkpoint"):
-                    await self._recovery.checkpoint(self._replica.memory)
-
-    async def _keep_deleting(self) -> None:
-        while True:
-            await asyncio.sleep(DELETE_EVERY)
-            if self._replica.ready:
-                with _tolerating("deletion of expired rows"):
-                    await delete_expired(self._replica, time.time())
+                with _tolerating(what):
+                    await work()
 
 
 async def delete_expired(replica: Replica, now: float) -> None:

@@ -25,12 +25,9 @@ if TYPE_CHECKING:
     from bilinq.live.wire.messages import JobState, Lease
     from bilinq.scheduler.scheduler import Assignment, Scheduler
 
-RECENT = 2000
-"""Waiting times kept of each class."""
-SPARE = 1000
-"""Deadlines of ended leases that may stay in the heap."""
-SHOWN = 100
-"""Leases kept for the dashboard."""
+RECENT = 2000  # waiting times kept of each class
+SPARE = 1000  # deadlines of ended leases that may stay in the heap
+SHOWN = 100  # leases kept for the dashboard
 
 
 class Ids:
@@ -272,16 +269,12 @@ class Memory:
         job = self.jobs[lease.row.job]
         over = job.units_left <= 1 if done is None else done
         self.scheduler.report(lease.row.job, reward, over)
-        self._release(lease, job)
+        self._end_lease(lease, job, LeaseEnd(lease.row.id, "finished", wall, reward, digest), changes)
         job.units_left = max(job.units_left - 1, 0 if over else 1)
-        lease.end = LeaseEnd(lease.row.id, "finished", wall, reward, digest)
-        changes.leases.append(lease.end)
         if reward is not None:
             reward += 0.0  # SQLite drops the sign of zero, and a replay must see the same value
-            seq = self.ids.next_seq()
-            changes.rewards.append(
-                RewardRow(seq, lease.row.id, lease.row.job_class_id, lease.row.server_class_id, reward)
-            )
+            row, seq = lease.row, self.ids.next_seq()
+            changes.rewards.append(RewardRow(seq, row.id, row.job_class_id, row.server_class_id, reward))
             self.reward_total += reward
             self.counters["rewards"] += 1
         self.counters["finished"] += 1
@@ -289,61 +282,44 @@ class Memory:
         if not over:
             self._queue_again(lease.row.job, job, None, changes)
             return "queued"
-        del self.jobs[lease.row.job]
-        self.counters["done"] += 1
-        self.meters.jobs_ended[job.job_class, "done"] += 1
-        changes.ended.append(_ended(lease.row.job, job, "done", wall, result=result, reward=reward))
+        self._end_job(lease.row.job, "done", wall, changes, result=result, reward=reward)
         return "done"
 
     def fail(self, lease: LiveLease, state: str, error: str, wall: float, changes: Changes) -> JobState:
         """End a lease as "failed" or "expired"; return the new state of the job."""
         assert self.scheduler is not None
         job = self.jobs[lease.row.job]
-        self._release(lease, job)
+        self._end_lease(lease, job, LeaseEnd(lease.row.id, state, wall, detail=error), changes)
         job.attempts += 1
         self.counters[state] += 1
-        lease.end = LeaseEnd(lease.row.id, state, wall, detail=error)
-        changes.leases.append(lease.end)
-        self.meters.leases_ended[job.job_class, state] += 1
         if job.attempts < self.max_attempts:
             self.scheduler.give_back(lease.row.job)
             self._queue_again(lease.row.job, job, error, changes)
             return "queued"
         self.scheduler.cancel(lease.row.job)
-        del self.jobs[lease.row.job]
-        self.counters["dead"] += 1
         self.dead += 1
-        self.meters.jobs_ended[job.job_class, "dead"] += 1
-        changes.ended.append(_ended(lease.row.job, job, "dead", wall, error=error))
+        self._end_job(lease.row.job, "dead", wall, changes, error=error)
         return "dead"
 
     def return_unused(self, lease: LiveLease, wall: float, changes: Changes) -> None:
         """Return the job of a lease that reached no worker to its queue; this is not an attempt."""
         assert self.scheduler is not None
         job = self.jobs[lease.row.job]
-        self._release(lease, job)
-        lease.end = LeaseEnd(lease.row.id, "revoked", wall, detail="returned unused")
-        changes.leases.append(lease.end)
-        self.meters.leases_ended[job.job_class, "revoked"] += 1
+        self._end_lease(lease, job, LeaseEnd(lease.row.id, "revoked", wall, detail="returned unused"), changes)
         self.scheduler.give_back(lease.row.job)
         self._queue_again(lease.row.job, job, None, changes)
 
     def cancel(self, id: int, wall: float, changes: Changes) -> None:
         """Cancel a job, and end its lease if it has one."""
         assert self.scheduler is not None
-        job = self.jobs.pop(id)
+        job = self.jobs[id]
         self.scheduler.cancel(id)
         if job.lease is None:
             self.queued[job.job_class] -= 1
         else:
-            lease = self.leases[job.lease]
-            self._release(lease, job)
-            lease.end = LeaseEnd(lease.row.id, "revoked", wall, detail="the job was cancelled")
-            changes.leases.append(lease.end)
-            self.meters.leases_ended[job.job_class, "revoked"] += 1
-        self.counters["cancelled"] += 1
-        self.meters.jobs_ended[job.job_class, "cancelled"] += 1
-        changes.ended.append(_ended(id, job, "cancelled", wall))
+            end = LeaseEnd(job.lease, "revoked", wall, detail="the job was cancelled")
+            self._end_lease(self.leases[job.lease], job, end, changes)
+        self._end_job(id, "cancelled", wall, changes)
 
     def extend(self, lease: LiveLease, deadline: float) -> None:
         """Set a later deadline of a lease."""
@@ -383,13 +359,30 @@ class Memory:
             self._deadlines = [(one.deadline, one.row.id) for one in self.leases.values()]
             heapq.heapify(self._deadlines)
 
-    def _release(self, lease: LiveLease, job: LiveJob) -> None:
+    def _end_lease(self, lease: LiveLease, job: LiveJob, end: LeaseEnd, changes: Changes) -> None:
         del self.leases[lease.row.id]
         self.leased[job.job_class] -= 1
         self.busy[lease.server_class] -= 1
         server = self.servers.get(lease.row.server)
         if server is not None and server.lease == lease.row.id:
             server.lease = None
+        lease.end = end
+        changes.leases.append(end)
+        self.meters.leases_ended[job.job_class, end.state] += 1
+
+    def _end_job(
+        self, id: int, state: str, wall: float, changes: Changes, result: str | None = None,
+        reward: float | None = None, error: str | None = None,
+    ) -> None:  # fmt: skip
+        job = self.jobs.pop(id)
+        self.counters[state] += 1
+        self.meters.jobs_ended[job.job_class, state] += 1
+        changes.ended.append(
+            JobEnd(
+                id=id, state=state, ended=wall, units_left=job.units_left, attempts=job.attempts, result=result,
+                reward=reward, error=error,
+            )
+        )  # fmt: skip
 
     def _queue_again(self, id: int, job: LiveJob, error: str | None, changes: Changes) -> None:
         job.lease = None
@@ -402,13 +395,3 @@ class Memory:
             waited = max(wall - job.submitted, 0.0)
             self.waits.setdefault(job.job_class, deque(maxlen=RECENT)).append(waited)
             self.meters.wait(job.job_class, waited)
-
-
-def _ended(
-    id: int, job: LiveJob, state: str, wall: float, *, result: str | None = None, reward: float | None = None,
-    error: str | None = None,
-) -> JobEnd:  # fmt: skip
-    return JobEnd(
-        id=id, state=state, ended=wall, units_left=job.units_left, attempts=job.attempts, result=result, reward=reward,
-        error=error,
-    )  # fmt: skip

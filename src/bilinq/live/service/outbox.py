@@ -1,7 +1,5 @@
 """Changes of memory on their way to the database: many small changes become few large statements."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
@@ -13,20 +11,7 @@ from typing import Any
 import msgspec
 
 from bilinq.live.store import Transaction
-from bilinq.live.store.job_tables import (
-    JobEnd,
-    JobRow,
-    LeaseEnd,
-    LeaseRow,
-    RequeuedJob,
-    RewardRow,
-    add_rewards,
-    end_jobs,
-    end_leases,
-    grant_leases,
-    insert_jobs,
-    requeue_jobs,
-)
+from bilinq.live.store import job_tables as tables
 
 Payloads = asyncio.Future[dict[int, str]]
 """A future that is done when changes are on disk; its result are payloads by job."""
@@ -36,22 +21,22 @@ Payloads = asyncio.Future[dict[int, str]]
 class Changes:
     """Rows to write together: new jobs first; the order of the others does not matter."""
 
-    leases: list[LeaseEnd] = field(default_factory=list)
-    queued: list[RequeuedJob] = field(default_factory=list)
-    ended: list[JobEnd] = field(default_factory=list)
-    rewards: list[RewardRow] = field(default_factory=list)
-    new: list[JobRow] = field(default_factory=list)
+    leases: list[tables.LeaseEnd] = field(default_factory=list)
+    queued: list[tables.RequeuedJob] = field(default_factory=list)
+    ended: list[tables.JobEnd] = field(default_factory=list)
+    rewards: list[tables.RewardRow] = field(default_factory=list)
+    new: list[tables.JobRow] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         return bool(self.new or self.leases or self.queued or self.ended)
 
     def write(self, tx: Transaction) -> None:
         """Write all rows."""
-        insert_jobs(tx, self.new)
-        end_leases(tx, self.leases)
-        requeue_jobs(tx, self.queued)
-        end_jobs(tx, self.ended)
-        add_rewards(tx, self.rewards)
+        tables.insert_jobs(tx, self.new)
+        tables.end_leases(tx, self.leases)
+        tables.requeue_jobs(tx, self.queued)
+        tables.end_jobs(tx, self.ended)
+        tables.add_rewards(tx, self.rewards)
 
 
 PAUSE, LEAST, MOST = 0.003, 0.001, 0.01
@@ -68,12 +53,12 @@ class Group:
     def __init__(self, written: Payloads) -> None:
         self.written = written
         self._changes = Changes()
-        self._granted: list[LeaseRow] = []
+        self._granted: list[tables.LeaseRow] = []
         self._jobs: set[int] = set()
         self._begun = False
         self._lock = threading.Lock()
 
-    def add(self, changes: Changes, granted: Sequence[LeaseRow]) -> bool:
+    def add(self, changes: Changes, granted: Sequence[tables.LeaseRow]) -> bool:
         """Add changes; return False if it is too late for them, or if they change a job of the group again."""
         touched = [row.id for row in changes.queued] + [row.id for row in changes.ended] + [row.job for row in granted]
         with self._lock:
@@ -91,10 +76,10 @@ class Group:
             self._begun = True
         changes, payloads = _born_leased(self._changes, self._granted)
         changes.write(tx)
-        return payloads | grant_leases(tx, self._granted, payloads)
+        return payloads | tables.grant_leases(tx, self._granted, payloads)
 
 
-def _born_leased(changes: Changes, granted: Sequence[LeaseRow]) -> tuple[Changes, dict[int, str]]:
+def _born_leased(changes: Changes, granted: Sequence[tables.LeaseRow]) -> tuple[Changes, dict[int, str]]:
     """Return the changes with new jobs that are leased at once stored as such, and the payloads of these."""
     starts = {lease.job: lease.granted for lease in granted}
     leased = {row.id: row._replace(state="leased", started=starts[row.id]) for row in changes.new if row.id in starts}
@@ -119,7 +104,7 @@ class Outbox:
         self._timer: asyncio.TimerHandle | None = None
         self._flushed = 0.0
 
-    def put(self, changes: Changes, granted: Sequence[LeaseRow] = ()) -> Payloads:
+    def put(self, changes: Changes, granted: Sequence[tables.LeaseRow] = ()) -> Payloads:
         """Add changes; return a future of payloads by job, at least of those in `granted`, that is done when all is on disk.
 
         The future is shared: shield it from cancellation.
@@ -154,7 +139,6 @@ class Outbox:
 
 
 def _pass_on(waiting: Payloads, written: Payloads) -> None:
-    """Set the result or the error that callers wait for."""
     error = written.exception()
     if error is None:
         waiting.set_result(written.result())

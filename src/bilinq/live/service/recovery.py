@@ -13,27 +13,10 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from bilinq.errors import BadState, Unavailable
-from bilinq.live.service.configuration import (
-    SchedulerClasses,
-    configure,
-    new_scheduler,
-    policy_type,
-    scheduler_classes,
-    scheduler_policy,
-)
+from bilinq.live.service import configuration as config
 from bilinq.live.service.memory import Ids, LiveServer, Memory
+from bilinq.live.store import class_tables, job_tables
 from bilinq.live.store.admin_tables import all_keys
-from bilinq.live.store.class_tables import (
-    Checkpoint,
-    ClassRow,
-    all_classes,
-    all_servers,
-    current_classes,
-    newest_checkpoints,
-    save_checkpoint,
-    stored_settings,
-)
-from bilinq.live.store.job_tables import RewardRow, active_leases, count_dead_jobs, get_job, queued_jobs, rewards_since
 from bilinq.scheduler.classes import JobClass, ServerClass
 from bilinq.scheduler.scheduler import Scheduler
 from bilinq.scheduler.snapshot import policy_of, unseal
@@ -42,15 +25,14 @@ if TYPE_CHECKING:
     from bilinq.live.service.replica import Replica
     from bilinq.live.settings import ServiceSettings
     from bilinq.live.store import Transaction
+    from bilinq.live.store.class_tables import ClassRow
+    from bilinq.live.store.job_tables import RewardRow
 
 log = logging.getLogger("bilinq.live")
 
-RETRY = 0.5
-"""Seconds after which loading is tried again."""
-FIRST_PAUSE, LONGEST_PAUSE = 0.25, 10.0
-"""Seconds of the second pause (there is none at first), and of the longest."""
-CALM = 30.0
-"""Seconds without a failure after which recovery begins without a pause again."""
+RETRY = 0.5  # seconds after which loading is tried again
+FIRST_PAUSE, LONGEST_PAUSE = 0.25, 10.0  # seconds of the second pause (there is none at first), and of the longest
+CALM = 30.0  # seconds without a failure after which recovery begins without a pause again
 UNUSABLE = (BadState, ValueError, LookupError, ArithmeticError)
 """Errors of learnt state or rewards that are damaged, do not fit the classes, or cannot be computed with."""
 
@@ -74,7 +56,6 @@ class Recovery:
             log.info("the database is back")
 
     async def _try(self) -> None:
-        """Reconnect and load once; wait for a while if that fails."""
         replica = self._replica
         try:
             replica.following = replica.store.shared
@@ -93,7 +74,7 @@ class Recovery:
     async def load(self) -> None:
         """Load everything, and serve requests from then on."""
         replica, now = self._replica, time.monotonic()
-        ids = await replica.store.write(lambda tx: configure(tx, self._given, replica.address))
+        ids = await replica.store.write(lambda tx: config.configure(tx, self._given, replica.address))
         replica.use(*await replica.store.read(lambda tx: load_memory(tx, self._given, ids, now)))
 
     async def checkpoint(self, memory: Memory) -> None:
@@ -102,7 +83,7 @@ class Recovery:
         if memory.scheduler is None or not memory.scheduler.policy.learns:
             return
         state, seq, now = memory.scheduler.snapshot(jobs=False), memory.ids.last_seq, time.time()
-        await replica.write(lambda tx: save_checkpoint(tx, seq, now, state, sha256(state).hexdigest()))
+        await replica.write(lambda tx: class_tables.save_checkpoint(tx, seq, now, state, sha256(state).hexdigest()))
         replica.meters.saved = now
 
     async def watch_connection(self) -> None:
@@ -140,17 +121,17 @@ def load_memory(tx: Transaction, given: ServiceSettings, ids: Ids, now: float) -
 
     Every active lease gets a full lease time from now: changes of the wall clock do not matter.
     """
-    settings = structs.replace(given, **stored_settings(tx))
+    settings = structs.replace(given, **class_tables.stored_settings(tx))
     memory = Memory(ids, load_scheduler(tx, settings), settings.max_attempts)
-    memory.classes = {(row.kind, row.name): row for row in current_classes(tx)}
+    memory.classes = {(row.kind, row.name): row for row in class_tables.current_classes(tx)}
     memory.keys = {row.prefix: row for row in all_keys(tx)}
-    for server in all_servers(tx):
+    for server in class_tables.all_servers(tx):
         memory.enrol(LiveServer(server, server.seen))
-    for waiting in queued_jobs(tx):
+    for waiting in job_tables.queued_jobs(tx):
         memory.add(waiting)
-    memory.dead = count_dead_jobs(tx)
-    for lease in active_leases(tx):
-        job = get_job(tx, lease.job)
+    memory.dead = job_tables.count_dead_jobs(tx)
+    for lease in job_tables.active_leases(tx):
+        job = job_tables.get_job(tx, lease.job)
         assert job is not None
         memory.adopt(lease, job, now + settings.lease)
     return memory, settings
@@ -163,38 +144,38 @@ def load_scheduler(tx: Transaction, settings: ServiceSettings) -> Scheduler | No
     from all rewards; if these do not fit either, nothing. A policy that does not learn starts from nothing, and leaves
     checkpoints and rewards to the next one that does.
     """
-    every = {row.id: row for row in all_classes(tx)}
-    current = scheduler_classes([row for row in every.values() if row.current], settings)
+    every = {row.id: row for row in class_tables.all_classes(tx)}
+    current = config.scheduler_classes([row for row in every.values() if row.current], settings)
     if not current.jobs or not current.servers:
         return None
-    if not policy_type(settings).learns:
-        return new_scheduler(current, settings)
-    for kept in newest_checkpoints(tx):
+    if not config.policy_type(settings).learns:
+        return config.new_scheduler(current, settings)
+    for kept in class_tables.newest_checkpoints(tx):
         try:
             scheduler = _restored(kept, settings)
             if scheduler is not None:
-                return _replayed(scheduler, every, rewards_since(tx, kept.seq), current)
+                return _replayed(scheduler, every, job_tables.rewards_since(tx, kept.seq), current)
         except UNUSABLE as error:
             log.error("checkpoint %d is not usable: %s", kept.id, error)
-    seen = rewards_since(tx, 0)
+    seen = job_tables.rewards_since(tx, 0)
     if seen:
         log.warning("what was learnt is computed again from all %d rewards", len(seen))
     try:
-        return _replayed(new_scheduler(current, settings), every, seen, current)
+        return _replayed(config.new_scheduler(current, settings), every, seen, current)
     except UNUSABLE as error:
         log.error("the rewards do not fit, learning starts again from nothing: %s", error)
-        return new_scheduler(current, settings)
+        return config.new_scheduler(current, settings)
 
 
-def _restored(kept: Checkpoint, settings: ServiceSettings) -> Scheduler | None:
+def _restored(kept: class_tables.Checkpoint, settings: ServiceSettings) -> Scheduler | None:
     """Return the scheduler of a checkpoint, None if another policy made it; raise if it is damaged or has other rewards."""
     if sha256(kept.state).hexdigest() != kept.checksum:
         raise BadState("it must have the checksum it was stored with")
     family = policy_of(unseal(kept.state))
-    if family != policy_type(settings).__name__:
+    if family != config.policy_type(settings).__name__:
         log.warning("checkpoint %d belongs to another policy: %s", kept.id, family)
         return None
-    scheduler = Scheduler.restore(kept.state, scheduler_policy(settings))
+    scheduler = Scheduler.restore(kept.state, config.scheduler_policy(settings))
     low, high = scheduler.reward.low, scheduler.reward.high
     if (low, high) != (settings.reward.low, settings.reward.high):
         wanted = f"{settings.reward.low:g} to {settings.reward.high:g}"
@@ -203,7 +184,7 @@ def _restored(kept: Checkpoint, settings: ServiceSettings) -> Scheduler | None:
 
 
 def _replayed(
-    scheduler: Scheduler, every: dict[int, ClassRow], seen: Sequence[RewardRow], current: SchedulerClasses
+    scheduler: Scheduler, every: dict[int, ClassRow], seen: Sequence[RewardRow], current: config.SchedulerClasses
 ) -> Scheduler:
     """Return the scheduler after it has learnt from rewards, each with its features at that time, with current classes."""
     if seen:

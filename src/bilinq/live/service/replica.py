@@ -27,29 +27,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 log = logging.getLogger("bilinq.live")
 
-POLL_LEADER = 0.5
-"""Seconds after which a follower checks again which process leads."""
+POLL_LEADER = 0.5  # seconds after which a follower checks again which process leads
 
 
 class Replica:
     """State that all parts of the service share.
 
-    Attributes
-    ----------
-    settings
-        As they are now: those that the service was started with, and what the API has changed since.
-    ready, stopping, following
-        Whether requests are served, whether the process is about to end, and whether another process leads.
-    leader
-        Address of the leader, as far as a follower knows it.
-    address
-        Where other processes reach this one.
-    loaded, last_slot
-        When memory was loaded, by the wall clock, and when the scheduler was last asked, by the monotonic clock.
-    failed
-        Set while memory cannot be trusted and must be loaded again.
-    slot_due
-        Set when a slot should run before its time.
+    `settings` are as they are now, with what the API has changed. `ready` tells whether requests are served, `stopping`
+    whether the process is about to end, and `following` whether another one leads, at the address `leader` as far as a
+    follower knows it; `address` is where others reach this one. `loaded` is when memory was loaded, by the wall clock, and
+    `last_slot` when the scheduler was last asked, by the monotonic clock. `failed` is set while memory cannot be trusted
+    and must be loaded again, `slot_due` when a slot should run before its time.
     """
 
     def __init__(self, settings: ServiceSettings, store: Store) -> None:

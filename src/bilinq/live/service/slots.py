@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("bilinq.live")
 
-GAP = 0.005
-"""Least seconds between two slots: requests that arrive meanwhile share a slot, a commit and a response."""
+GAP = 0.005  # least seconds between two slots: requests that arrive meanwhile share a slot, a commit and a response
 SHARE = 3.0
 """Slots that run early leave at least this many times the CPU time that they use to everything else. It is CPU time, not
 elapsed time, in which other processes may have run."""
@@ -94,7 +93,6 @@ class Slots:
         self._replica.meters.slot(time.monotonic() - began, solver, len(tasks))
 
     def _expire(self, memory: Memory, now: float) -> None:
-        """End the leases whose deadline has passed."""
         changes = Changes()
         for lease in list(memory.expired(now)):
             memory.fail(lease, "expired", "the lease expired", time.time(), changes)
@@ -125,17 +123,12 @@ class Slots:
 
 
 def _message(memory: Memory, lease: LiveLease, payload: str) -> Lease:
-    """Return a lease as a worker sees it."""
     job, left = memory.jobs[lease.row.job], max(lease.deadline - time.monotonic(), 0.0)
     leased = LeasedJob(f"j{lease.row.job}", job.job_class, from_text(payload), job.units_left, job.attempts)
     return Lease(
-        lease=f"l{lease.row.id}",
-        fence=lease.row.id,
-        server=f"s{lease.row.server}",
-        deadline=time.time() + left,
-        seconds=left,
-        job=leased,
-    )
+        lease=f"l{lease.row.id}", fence=lease.row.id, server=f"s{lease.row.server}", deadline=time.time() + left,
+        seconds=left, job=leased,
+    )  # fmt: skip
 
 
 async def _saved(saved: Payloads) -> None:

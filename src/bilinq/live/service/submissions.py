@@ -10,33 +10,22 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from bilinq.errors import Busy, Conflict, NotFound, Unavailable
-from bilinq.live.service.configuration import may_idle
 from bilinq.live.service.memory import Memory, number
 from bilinq.live.service.outbox import Changes, Payloads, digest, from_text, to_text
+from bilinq.live.store import job_tables as tables
 from bilinq.live.store.admin_tables import add_audit
-from bilinq.live.store.batching import Batcher
-from bilinq.live.store.job_tables import (
-    JobRow,
-    KnownJob,
-    LeaseRow,
-    RequeuedJob,
-    get_job,
-    jobs_with_key,
-    known_jobs,
-    leases_of_job,
-    list_jobs,
-    requeue_jobs,
-)
+from bilinq.live.store.threads import Batcher
 from bilinq.live.wire.messages import Event, Job, JobPage, JobRef, NewJob, Retried, Submitted
+from bilinq.policies.registry import POLICIES
 
 if TYPE_CHECKING:
     from bilinq.live.keys import Identity
     from bilinq.live.service.replica import Replica
     from bilinq.live.service.slots import Slots
+    from bilinq.live.settings import ServiceSettings
     from bilinq.live.store import Transaction
 
-Key = tuple[str, str]
-"""A namespace, and the key of a job in it."""
+Key = tuple[str, str]  # a namespace, and the key of a job in it
 
 
 class Claims:
@@ -85,8 +74,7 @@ class Submissions:
         await self._queue(rows)
         return Submitted([JobRef(f"j{row.id}", "queued") for row in rows])
 
-    async def _submit_once(self, memory: Memory, rows: Sequence[JobRow], keys: set[Key]) -> Submitted:
-        """Store those jobs whose keys are new."""
+    async def _submit_once(self, memory: Memory, rows: Sequence[tables.JobRow], keys: set[Key]) -> Submitted:
         release = await self._claims.take(keys)
         try:
             stored = _settle(rows, await self._look_up(keys))
@@ -102,21 +90,21 @@ class Submissions:
             release()
         else:
             await saved
-        return Submitted([_ref(job) for job in stored])
+        return Submitted([JobRef(f"j{job.id}", job.state) for job in stored])  # type: ignore[arg-type]
 
-    async def _look_up(self, keys: set[Key]) -> dict[Key, KnownJob]:
+    async def _look_up(self, keys: set[Key]) -> dict[Key, tables.KnownJob]:
         """Return the jobs that were stored with some of `keys`; many calls share one query to a database server."""
         store = self._replica.store
         return await self._gathered(keys) if store.shared else store.look_up(lambda tx: _known(tx, [keys]))[0]
 
-    def _queue(self, rows: Sequence[JobRow], then: Callable[[], None] | None = None) -> Payloads:
+    def _queue(self, rows: Sequence[tables.JobRow], then: Callable[[], None] | None = None) -> Payloads:
         """Queue jobs and store them; await the returned future until they are on disk."""
         memory = self._replica.memory
         for row in rows:
             memory.add(row)
             memory.meters.submit(row.job_class, row.units)
         memory.counters["submitted"] += len(rows)
-        if not may_idle(self._replica.settings):
+        if not _may_idle(self._replica.settings):
             self._slots.hurry()
         return self._replica.save(Changes(new=list(rows)), then=then)
 
@@ -134,8 +122,9 @@ class Submissions:
         if key is not None:
             return await self._with_key(who, key, state, job_class, before, limit)
         namespace = None if who.may("admin") else who.namespace
-        found = await self._replica.store.read(lambda tx: list_jobs(tx, namespace, state, job_class, before, limit))
-        return JobPage([_message(row, []) for row in found], f"j{found[-1].id}" if len(found) == limit else None)
+        read = self._replica.store.read
+        found = await read(lambda tx: tables.list_jobs(tx, namespace, state, job_class, before, limit))
+        return _page(found, limit)
 
     async def _with_key(
         self, who: Identity, key: str, state: str | None, job_class: str | None, before: int | None, limit: int
@@ -143,10 +132,14 @@ class Submissions:
         """Return the matching jobs that were submitted with a key: at most one of each namespace."""
         every = {row.namespace for row in self._replica.memory.keys.values()}
         spaces = sorted(every) if who.may("admin") else [who.namespace]
-        found = await self._replica.store.read(lambda tx: jobs_with_key(tx, key, spaces))
+        found = await self._replica.store.read(lambda tx: tables.jobs_with_key(tx, key, spaces))
         fitting = [row for row in found if state in (None, row.state) and job_class in (None, row.job_class)]
         rows = [row for row in fitting if before is None or row.id < before][:limit]
-        return JobPage([_message(row, []) for row in rows], f"j{rows[-1].id}" if len(rows) == limit else None)
+        return _page(rows, limit)
+
+    async def dead(self, who: Identity, after: str | None, limit: int) -> JobPage:
+        """Return jobs that failed too often, newest first."""
+        return await self.jobs(who, "dead", None, after, limit)
 
     async def cancel(self, who: Identity, id: str) -> Job:
         """Cancel a job that has not ended."""
@@ -164,11 +157,11 @@ class Submissions:
     async def retry(self, who: Identity, id: str) -> Retried:
         """Queue a dead job again, with all its attempts."""
 
-        def again(tx: Transaction) -> JobRow:
+        def again(tx: Transaction) -> tables.JobRow:
             row, _ = self._find(tx, who, id)
             if row.state != "dead":
                 raise Conflict(f"job {id} must be dead to be retried; it is {row.state}")
-            requeue_jobs(tx, [RequeuedJob(row.id, row.units_left, 0)])
+            tables.requeue_jobs(tx, [tables.RequeuedJob(row.id, row.units_left, 0)])
             add_audit(tx, time.time(), who.prefix, "retry", id)
             return row
 
@@ -194,24 +187,24 @@ class Submissions:
             if many > room:
                 raise Busy(f"class {name!r} has room for {max(room, 0)} more jobs; got {many}", retry_after=1.0)
 
-    def _row(self, who: Identity, job: NewJob, id: int) -> JobRow:
+    def _row(self, who: Identity, job: NewJob, id: int) -> tables.JobRow:
         payload = to_text(job.payload)
         mark = None if job.key is None else digest(job.job_class, payload, job.units)
-        return JobRow(
+        return tables.JobRow(
             id=id, namespace=who.namespace, job_class=job.job_class, state="queued", key=job.key, digest=mark,
             payload=payload, units=job.units, units_left=job.units, attempts=0, submitted=time.time(),
         )  # fmt: skip
 
-    def _find(self, tx: Transaction, who: Identity, id: str) -> tuple[JobRow, list[LeaseRow]]:
+    def _find(self, tx: Transaction, who: Identity, id: str) -> tuple[tables.JobRow, list[tables.LeaseRow]]:
         """Return a job that `who` may see, with its leases."""
         found = number("j", id)
-        row = None if found is None else get_job(tx, found)
+        row = None if found is None else tables.get_job(tx, found)
         if row is None or (row.namespace != who.namespace and not who.may("admin")):
             raise NotFound(f"there is no job {id!r}")
-        return row, leases_of_job(tx, row.id)
+        return row, tables.leases_of_job(tx, row.id)
 
 
-def _known(tx: Transaction, asked: Sequence[Collection[Key]]) -> list[dict[Key, KnownJob]]:
+def _known(tx: Transaction, asked: Sequence[Collection[Key]]) -> list[dict[Key, tables.KnownJob]]:
     """Return, for each of several calls, the jobs that were stored with its keys."""
     keys = defaultdict[str, set[str]](set)
     for namespace, key in itertools.chain.from_iterable(asked):
@@ -219,34 +212,33 @@ def _known(tx: Transaction, asked: Sequence[Collection[Key]]) -> list[dict[Key, 
     known = {
         (namespace, key): job
         for namespace in keys
-        for key, job in known_jobs(tx, namespace, [*keys[namespace]]).items()
+        for key, job in tables.known_jobs(tx, namespace, [*keys[namespace]]).items()
     }
     return [{key: known[key] for key in some if key in known} for some in asked]
 
 
-def _settle(rows: Sequence[JobRow], known: Mapping[Key, KnownJob]) -> list[KnownJob]:
+def _settle(rows: Sequence[tables.JobRow], known: Mapping[Key, tables.KnownJob]) -> list[tables.KnownJob]:
     """Return for each row of a call the job with its key: itself, if it is new, or a `known` one; raise if they differ."""
-    settled: list[KnownJob] = []
-    own: dict[str, KnownJob] = {}
+    settled: list[tables.KnownJob] = []
+    own: dict[str, tables.KnownJob] = {}
     for row in rows:
         before = None if row.key is None else known.get((row.namespace, row.key)) or own.get(row.key)
         if before is not None and before.digest != row.digest:
             raise Conflict(
                 f"key {row.key!r} was used for a job with another class, payload or number of units, j{before.id}"
             )
-        job = before or KnownJob(row.id, row.state, row.digest)
+        job = before or tables.KnownJob(row.id, row.state, row.digest)
         if row.key is not None:
             own[row.key] = job
         settled.append(job)
     return settled
 
 
-def _ref(job: KnownJob) -> JobRef:
-    return JobRef(f"j{job.id}", job.state)  # type: ignore[arg-type]
+def _page(rows: Sequence[tables.JobRow], limit: int) -> JobPage:
+    return JobPage([_message(row, []) for row in rows], f"j{rows[-1].id}" if len(rows) == limit else None)
 
 
-def _message(row: JobRow, history: Sequence[LeaseRow]) -> Job:
-    """Return a job as the API shows it."""
+def _message(row: tables.JobRow, history: Sequence[tables.LeaseRow]) -> Job:
     events = [Event(row.submitted, "submitted")]
     for lease in history:
         events.append(Event(lease.granted, "leased", f"s{lease.server}"))
@@ -260,3 +252,8 @@ def _message(row: JobRow, history: Sequence[LeaseRow]) -> Job:
         ended=row.ended, payload=from_text(row.payload), result=from_text(row.result), reward=row.reward, error=row.error,
         history=events,
     )  # fmt: skip
+
+
+def _may_idle(settings: ServiceSettings) -> bool:
+    """Return whether the policy is set to let a server idle while a job waits for a better one."""
+    return "work_conserving" in POLICIES[settings.policy].adjustable and not settings.work_conserving

@@ -27,21 +27,20 @@ if TYPE_CHECKING:
 LEASES = ("finished", "failed", "expired", "revoked")
 JOBS = ("done", "dead", "cancelled")
 SERVERS = ("idle", "busy", "away")
-NONE = Histogram(WAITS)
-"""Waits of a class that has had no lease yet."""
+NONE = Histogram(WAITS)  # waits of a class that has had no lease yet
 
 Labelled = tuple[dict[str, str], float]
+_version = cache(version)
 
 
 def state(replica: Replica) -> State:
     """Return queues, servers, the last allocation, what was learnt, and counters."""
     memory = replica.memory
-    return State(
-        now=time.time(),
-        job_classes=[_job_class(memory, row.name, row.weight) for row in memory.classes.values() if row.kind == "job"],
-        server_classes=[_server_class(memory, row.name) for row in memory.classes.values() if row.kind == "server"],
-        **_common(replica),
-    )
+    servers = [
+        ServerClassState(name, memory.idle_servers(name), memory.busy[name]) for name in _names(memory, "server")
+    ]
+    jobs = [_job_class(memory, row.name, row.weight) for row in memory.classes.values() if row.kind == "job"]
+    return State(now=time.time(), job_classes=jobs, server_classes=servers, **_common(replica))
 
 
 def state_view(replica: Replica, rate: list[list[float]]) -> StateView:
@@ -75,13 +74,8 @@ def waits(seconds: Sequence[float]) -> Waits:
 
 
 def _job_class(memory: Memory, name: str, weight: float) -> JobClassState:
-    return JobClassState(
-        name, weight, memory.queued[name], memory.leased[name], waits(list(memory.waits.get(name, ())))
-    )
-
-
-def _server_class(memory: Memory, name: str) -> ServerClassState:
-    return ServerClassState(name, memory.idle_servers(name), memory.busy[name])
+    waited = waits(list(memory.waits.get(name, ())))
+    return JobClassState(name, weight, memory.queued[name], memory.leased[name], waited)
 
 
 async def metrics_page(replica: Replica) -> str:
@@ -103,7 +97,7 @@ async def metrics_page(replica: Replica) -> str:
 
 
 def _add_role(page: Page, replica: Replica) -> None:
-    page.gauge("bilinq_build_info", "Always 1; the label is the version.", [({"version": _version()}, 1)])
+    page.gauge("bilinq_build_info", "Always 1; the label is the version.", [({"version": _version("bilinq")}, 1)])
     page.gauge("bilinq_ready", "Whether this process serves requests itself.", int(replica.ready))
     about = "Whether this process leads; 0 is one that follows or has lost its database."
     page.gauge("bilinq_leader", about, int(replica.ready and not replica.following))
@@ -162,7 +156,6 @@ def _add_jobs(page: Page, meters: Meters, known: Sequence[str]) -> None:
 
 
 def _add_work(page: Page, replica: Replica) -> None:
-    """Add slots, transactions and HTTP responses."""
     slots, solver, commits = replica.meters.slots, replica.meters.solver, replica.store.meter
     page.histogram("bilinq_slot_seconds", "How long slots took that asked the scheduler.", [({}, slots)])
     about = "How long the scheduler took in these slots: to learn, decide and pick."
@@ -175,11 +168,6 @@ def _add_work(page: Page, replica: Replica) -> None:
         for (method, path, status), many in replica.meters.answers.items()
     ]
     page.counter("bilinq_http_answers_total", "Answers by method, path and status.", samples)
-
-
-@cache
-def _version() -> str:
-    return version("bilinq")
 
 
 def _names(memory: Memory, kind: str) -> list[str]:

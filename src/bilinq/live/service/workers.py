@@ -5,26 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from bilinq.errors import BadInput, NotAllowed, NotFound, Refused, Stale, Unavailable
 from bilinq.live.service.memory import LiveLease, LiveServer, Poll, number
 from bilinq.live.service.outbox import Changes, digest, to_text
 from bilinq.live.store.class_tables import ServerRow, put_server, remove_servers
 from bilinq.live.store.job_tables import Extension, extend_leases, get_job, get_lease
-from bilinq.live.wire.messages import (
-    Deadline,
-    Extend,
-    Fail,
-    Finished,
-    Lease,
-    LeaseOutcome,
-    NewServer,
-    ServerInfo,
-    Work,
-    Worked,
-    WorkFinish,
-)
+from bilinq.live.wire import messages as m
 
 if TYPE_CHECKING:
     from bilinq.live.keys import Identity
@@ -39,7 +27,7 @@ class Workers:
     def __init__(self, replica: Replica, slots: Slots) -> None:
         self._replica, self._slots = replica, slots
 
-    async def register(self, who: Identity, new: NewServer) -> ServerInfo:
+    async def register(self, who: Identity, new: m.NewServer) -> m.ServerInfo:
         """Store a server; the same key and name return the same server."""
         memory, now = self._replica.memory, time.time()
         if ("server", new.server_class) not in memory.classes:
@@ -61,9 +49,9 @@ class Workers:
             put_server(tx, row)
 
         await self._replica.write(store)
-        return ServerInfo(f"s{id}", new.server_class, new.name, "away", now)
+        return m.ServerInfo(f"s{id}", new.server_class, new.name, "away", now)
 
-    async def servers(self, who: Identity) -> list[ServerInfo]:
+    async def servers(self, who: Identity) -> list[m.ServerInfo]:
         """Return the servers that the caller's key registered; with scope read or admin, all servers."""
         sees_all, known = who.may("read"), self._replica.memory.servers.values()
         return [_message(server) for server in known if sees_all or server.row.owner == who.prefix]
@@ -84,7 +72,7 @@ class Workers:
         await self._replica.write(store)
         self._slots.hurry()
 
-    async def lease(self, who: Identity, ids: Sequence[str], wait: float) -> list[Lease]:
+    async def lease(self, who: Identity, ids: Sequence[str], wait: float) -> list[m.Lease]:
         """Return leases for some of the servers as soon as there are any, or none after `wait` seconds.
 
         A server that asks for work has none: a lease that it still has, because it crashed or the response was lost,
@@ -92,7 +80,7 @@ class Workers:
         """
         return await self._wait_for_work(self._servers(who, ids), wait, Changes())
 
-    async def _wait_for_work(self, servers: Sequence[LiveServer], wait: float, changes: Changes) -> list[Lease]:
+    async def _wait_for_work(self, servers: Sequence[LiveServer], wait: float, changes: Changes) -> list[m.Lease]:
         """Do the same and save `changes`; servers wait from the start, so that one commit may store both."""
         memory, poll, now = self._replica.memory, Poll(), time.time()
         for server in servers:
@@ -116,7 +104,7 @@ class Workers:
             memory.withdraw(poll)
         return poll.leases
 
-    async def finish(self, who: Identity, ends: Sequence[WorkFinish]) -> list[LeaseOutcome]:
+    async def finish(self, who: Identity, ends: Sequence[m.WorkFinish]) -> list[m.LeaseOutcome]:
         """End leases; each is accepted or refused on its own."""
         changes = Changes()
         made = self._end_each(who, ends, changes)
@@ -126,7 +114,7 @@ class Workers:
             await saved
         return await self._complete(who, ends, made)
 
-    async def finish_one(self, who: Identity, end: WorkFinish) -> Finished:
+    async def finish_one(self, who: Identity, end: m.WorkFinish) -> m.Finished:
         """End a lease, or raise why that is refused."""
         changes = Changes()
         outcome = self._end(who, end, changes)
@@ -138,13 +126,13 @@ class Workers:
             await self._replica.save(changes)
         self._slots.hurry()
         assert outcome.job is not None and outcome.state is not None
-        return Finished(outcome.job, outcome.state, outcome.repeated)
+        return m.Finished(outcome.job, outcome.state, outcome.repeated)
 
-    async def fail(self, who: Identity, lease: str, body: Fail) -> Finished:
+    async def fail(self, who: Identity, lease: str, body: m.Fail) -> m.Finished:
         """End a lease as failed."""
-        return await self.finish_one(who, WorkFinish(lease, body.fence, error=body.error))
+        return await self.finish_one(who, m.WorkFinish(lease, body.fence, error=body.error))
 
-    async def extend(self, who: Identity, lease: str, body: Extend) -> Deadline:
+    async def extend(self, who: Identity, lease: str, body: m.Extend) -> m.Deadline:
         """Let a lease last a full lease time from now."""
         found = self._lease(who, lease, body.fence)
         if found is None:
@@ -153,70 +141,72 @@ class Workers:
         until = time.time() + seconds
         self._replica.memory.extend(found, time.monotonic() + seconds)
         await self._replica.write(lambda tx: extend_leases(tx, [Extension(found.row.id, until)]))
-        return Deadline(until, seconds)
+        return m.Deadline(until, seconds)
 
-    async def work(self, who: Identity, body: Work) -> Worked:
+    async def work(self, who: Identity, body: m.Work) -> m.Worked:
         """End leases and ask for others in one call; if a server is not known, nothing changes."""
         if not body.lease:
-            return Worked(await self.finish(who, body.finish), [])
+            return m.Worked(await self.finish(who, body.finish), [])
         servers, changes = self._servers(who, body.lease), Changes()
         made = self._end_each(who, body.finish, changes)
         if any(outcome is not None and outcome.refused is not None for outcome in made):  # its server stays busy
             leases = self._replica.memory.leases
-            held = {leases[id].row.server for id in map(_number, body.finish) if id in leases}
+            held = {leases[id].row.server for id in (number("l", end.lease) for end in body.finish) if id in leases}
             servers = [server for server in servers if server.row.id not in held]
         granted = await self._wait_for_work(servers, body.wait if servers else 0.0, changes)
-        return Worked(await self._complete(who, body.finish, made), granted)
+        return m.Worked(await self._complete(who, body.finish, made), granted)
 
-    def _end_each(self, who: Identity, ends: Sequence[WorkFinish], changes: Changes) -> list[LeaseOutcome | None]:
+    def _end_each(self, who: Identity, ends: Sequence[m.WorkFinish], changes: Changes) -> list[m.LeaseOutcome | None]:
         """End active leases, each on its own, and collect the changes; None for those that are not active."""
-        made = list[LeaseOutcome | None]()
+        made = list[m.LeaseOutcome | None]()
         for end in ends:
             try:
                 made.append(self._end(who, end, changes))
             except Unavailable:  # not a refusal of this lease
                 raise
             except (Refused, BadInput) as error:
-                made.append(LeaseOutcome(end.lease, refused=str(error)))
+                made.append(m.LeaseOutcome(end.lease, refused=str(error)))
         return made
 
     async def _complete(
-        self, who: Identity, ends: Sequence[WorkFinish], made: Sequence[LeaseOutcome | None]
-    ) -> list[LeaseOutcome]:
+        self, who: Identity, ends: Sequence[m.WorkFinish], made: Sequence[m.LeaseOutcome | None]
+    ) -> list[m.LeaseOutcome]:
         """Return the outcomes of all leases, also of those that are only in the database."""
         return [outcome or await self._ended(who, end) for outcome, end in zip(made, ends, strict=True)]
 
-    def _end(self, who: Identity, end: WorkFinish, changes: Changes) -> LeaseOutcome | None:
+    def _end(self, who: Identity, end: m.WorkFinish, changes: Changes) -> m.LeaseOutcome | None:
         """End an active lease and collect the changes; return None if it is not active and only in the database."""
         lease = self._lease(who, end.lease, end.fence)
         if lease is None:
             return None
         memory, now = self._replica.memory, time.time()
-        state: Literal["queued", "leased", "done", "dead", "cancelled"]
         if end.error is not None:
             state = memory.fail(lease, "failed", end.error or "the worker failed", now, changes)
         else:
             result = None if end.result is None else to_text(end.result)
             state = memory.finish(lease, end.reward, end.done, result, _digest(end), now, changes)
-        return LeaseOutcome(end.lease, f"j{lease.row.job}", state)
+        return m.LeaseOutcome(end.lease, f"j{lease.row.job}", state)
 
-    async def _ended(self, who: Identity, end: WorkFinish) -> LeaseOutcome:
+    async def _ended(self, who: Identity, end: m.WorkFinish) -> m.LeaseOutcome:
         """Return the outcome of a lease that is not active: the same again if it was ended in the same way before."""
         known = self._replica.memory.servers
 
-        def find(tx: Transaction) -> LeaseOutcome:
+        def find(tx: Transaction) -> m.LeaseOutcome:
             id = number("l", end.lease)
             row = None if id is None else get_lease(tx, id)
             foreign = row is not None and row.server in known and not _may_use(who, known[row.server])
             if row is None or row.id != end.fence or foreign:
-                return LeaseOutcome(end.lease, refused=f"there is no lease {end.lease} with fence {end.fence}")
+                return m.LeaseOutcome(end.lease, refused=f"there is no lease {end.lease} with fence {end.fence}")
             job = get_job(tx, row.job)
-            if row.state == "finished" and row.digest == _digest(end) and job is not None:
-                return LeaseOutcome(end.lease, f"j{row.job}", job.state, repeated=True)  # type: ignore[arg-type]
-            if row.state == "failed" and end.error is not None and job is not None:
-                return LeaseOutcome(end.lease, f"j{row.job}", job.state, repeated=True)  # type: ignore[arg-type]
+            same = (
+                row.digest == _digest(end)
+                if row.state == "finished"
+                else row.state == "failed" and end.error is not None
+            )
+            if same and job is not None:
+                return m.LeaseOutcome(end.lease, f"j{row.job}", job.state, repeated=True)  # type: ignore[arg-type]
             detail = f": {row.detail}" if row.detail else ""
-            return LeaseOutcome(end.lease, refused=f"lease {end.lease} has ended, it is {row.state}{detail}")
+            return m.LeaseOutcome(end.lease, refused=f"lease {end.lease} has ended, it is {row.state}{detail}")
 
         return await self._replica.write(find)
 
@@ -236,11 +226,9 @@ class Workers:
         return found
 
     def _servers(self, who: Identity, ids: Sequence[str]) -> list[LiveServer]:
-        """Return servers that `who` has registered, each once."""
         return [self._server(who, id) for id in dict.fromkeys(ids)]
 
     def _server(self, who: Identity, id: str) -> LiveServer:
-        """Return a server that `who` has registered."""
         server = self._replica.memory.server_called(id)
         if server is None:
             raise NotFound(f"there is no server {id!r}; register it first")
@@ -249,7 +237,6 @@ class Workers:
         return server
 
     def _stop_serving(self, server: LiveServer, why: str, changes: Changes) -> None:
-        """End the call in which a server waits, and its lease."""
         memory = self._replica.memory
         if server.poll is not None:
             poll = server.poll
@@ -263,14 +250,10 @@ def _may_use(who: Identity, server: LiveServer) -> bool:
     return server.row.owner == who.prefix or who.may("admin")
 
 
-def _number(end: WorkFinish) -> int | None:
-    return number("l", end.lease)
-
-
-def _digest(end: WorkFinish) -> str:
+def _digest(end: m.WorkFinish) -> str:
     return digest(end.reward, end.done, end.result)
 
 
-def _message(server: LiveServer) -> ServerInfo:
+def _message(server: LiveServer) -> m.ServerInfo:
     row = server.row
-    return ServerInfo(f"s{row.id}", row.server_class, row.name, server.state, server.seen)
+    return m.ServerInfo(f"s{row.id}", row.server_class, row.name, server.state, server.seen)

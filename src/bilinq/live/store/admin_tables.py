@@ -7,8 +7,7 @@ import msgspec
 
 from bilinq.live.store.transaction import Row, Transaction
 
-LOCAL = "local"
-"""The caller in the audit log when the command line works on the database itself."""
+LOCAL = "local"  # the caller in the audit log when the command line works on the database itself
 
 
 class LargestIds(NamedTuple):
@@ -44,8 +43,7 @@ class AuditRow(NamedTuple):
     detail: str
 
 
-RESTORE_GAP = 10**10
-"""Ids that are skipped after a restore: more than can have been used since the backup was made."""
+RESTORE_GAP = 10**10  # ids that are skipped after a restore: more than can have been used since the backup was made
 KEY_COLUMNS = ", ".join(KeyRow._fields)
 AUDIT_COLUMNS = ", ".join(AuditRow._fields)
 
@@ -58,11 +56,10 @@ def get_meta(tx: Transaction, name: str) -> str | None:
 
 def put_meta(tx: Transaction, name: str, value: str) -> None:
     """Store a value under a name."""
-    tx.run(
-        "INSERT INTO meta (name, value) VALUES (:name, :value) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-        name=name,
-        value=value,
+    sql = (
+        "INSERT INTO meta (name, value) VALUES (:name, :value) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
     )
+    tx.run(sql, name=name, value=value)
 
 
 def largest_ids(tx: Transaction) -> LargestIds:
@@ -124,23 +121,17 @@ def expire_key(tx: Transaction, prefix: str, at: float) -> int:
 
 
 def _key(row: Row) -> KeyRow:
-    stored = KeyRow(*row)
-    return stored._replace(scopes=msgspec.json.decode(row[4], type=tuple[str, ...]))
+    return KeyRow(*row)._replace(scopes=msgspec.json.decode(row[4], type=tuple[str, ...]))
 
 
 def add_audit(tx: Transaction, at: float, who: str, what: str, detail: str) -> None:
     """Append an action to the log, which the database protects from changes and deletions."""
-    tx.run(
-        f"""INSERT INTO audit ({AUDIT_COLUMNS})
-            VALUES ((SELECT coalesce(max(id), 0) + 1 FROM audit), :at, :who, :what, :detail)""",
-        at=at,
-        who=who,
-        what=what,
-        detail=detail,
-    )
+    next_id = "(SELECT coalesce(max(id), 0) + 1 FROM audit)"
+    sql = f"INSERT INTO audit ({AUDIT_COLUMNS}) VALUES ({next_id}, :at, :who, :what, :detail)"
+    tx.run(sql, at=at, who=who, what=what, detail=detail)
 
 
-def list_audit(tx: Transaction, limit: int, before_id: int | None = None) -> list[AuditRow]:
-    """Return up to `limit` actions, newest first; with `before_id`, only actions older than that one."""
-    sql = f"SELECT {AUDIT_COLUMNS} FROM audit WHERE id < :before ORDER BY id DESC LIMIT :limit"
-    return list(map(AuditRow._make, tx.rows(sql, before=2**62 if before_id is None else before_id, limit=limit)))
+def list_audit(tx: Transaction, limit: int) -> list[AuditRow]:
+    """Return up to `limit` actions, newest first."""
+    found = tx.rows(f"SELECT {AUDIT_COLUMNS} FROM audit ORDER BY id DESC LIMIT :limit", limit=limit)
+    return list(map(AuditRow._make, found))

@@ -65,19 +65,13 @@ def all_classes(tx: Transaction) -> list[ClassRow]:
 def put_class(tx: Transaction, row: ClassRow) -> None:
     """Store a class in place of the row with its id; another row of its kind and name is no longer current."""
     if row.current:
-        tx.run(
-            "UPDATE class SET current = 0 WHERE kind = :kind AND name = :name AND current = 1 AND id <> :id",
-            kind=row.kind,
-            name=row.name,
-            id=row.id,
-        )
+        sql = "UPDATE class SET current = 0 WHERE kind = :kind AND name = :name AND current = 1 AND id <> :id"
+        tx.run(sql, kind=row.kind, name=row.name, id=row.id)
     stored = row._asdict() | {"features": msgspec.json.encode(row.features).decode(), "current": int(row.current)}
-    tx.run(
-        f"""INSERT INTO class ({CLASS_COLUMNS}) VALUES (:{", :".join(ClassRow._fields)})
-            ON CONFLICT (id) DO UPDATE SET features = excluded.features, weight = excluded.weight,
-            holding_cost = excluded.holding_cost, backlog = excluded.backlog, current = excluded.current""",
-        **stored,
-    )
+    sql = f"""INSERT INTO class ({CLASS_COLUMNS}) VALUES (:{", :".join(ClassRow._fields)})
+        ON CONFLICT (id) DO UPDATE SET features = excluded.features, weight = excluded.weight,
+        holding_cost = excluded.holding_cost, backlog = excluded.backlog, current = excluded.current"""
+    tx.run(sql, **stored)
 
 
 def _class(row: Row) -> ClassRow:
@@ -93,18 +87,16 @@ def all_servers(tx: Transaction) -> list[ServerRow]:
 
 def put_server(tx: Transaction, row: ServerRow) -> None:
     """Store a server; it replaces the row with its id."""
-    tx.run(
-        f"""INSERT INTO server ({SERVER_COLUMNS}) VALUES (:{", :".join(ServerRow._fields)})
-            ON CONFLICT (id) DO UPDATE SET class = excluded.class, name = excluded.name, owner = excluded.owner,
-            registered = excluded.registered, seen = excluded.seen""",
-        **row._asdict(),
-    )
+    sql = f"""INSERT INTO server ({SERVER_COLUMNS}) VALUES (:{", :".join(ServerRow._fields)})
+        ON CONFLICT (id) DO UPDATE SET class = excluded.class, name = excluded.name, owner = excluded.owner,
+        registered = excluded.registered, seen = excluded.seen"""
+    tx.run(sql, **row._asdict())
 
 
 def remove_servers(tx: Transaction, *ids: int) -> None:
     """Delete servers; their ids are never used again."""
     keep_ids(tx, "server")
-    tx.many("DELETE FROM server WHERE id = :id", [{"id": id} for id in ids])
+    tx.among("DELETE FROM server WHERE id {among}", ids)
 
 
 def stored_settings(tx: Transaction) -> dict[str, Any]:
@@ -114,12 +106,11 @@ def stored_settings(tx: Transaction) -> dict[str, Any]:
 
 def store_settings(tx: Transaction, values: Mapping[str, Any]) -> None:
     """Store updated policy settings; the others stay."""
-    if values:
-        tx.many(
-            """INSERT INTO knob (name, value) VALUES (:name, :value)
-                ON CONFLICT (name) DO UPDATE SET value = excluded.value""",
-            [{"name": name, "value": msgspec.json.encode(value).decode()} for name, value in values.items()],
-        )
+    sql = (
+        "INSERT INTO knob (name, value) VALUES (:name, :value) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+    )
+    for name, value in values.items():
+        tx.run(sql, name=name, value=msgspec.json.encode(value).decode())
 
 
 def save_checkpoint(tx: Transaction, seq: int, at: float, state: bytes, checksum: str) -> None:

@@ -113,7 +113,9 @@ class RewardRow(NamedTuple):
     value: float
 
 
-class _Start(NamedTuple):
+class JobStart(NamedTuple):
+    """The first lease of a job."""
+
     job: int
     granted: float
 
@@ -122,48 +124,47 @@ JOB_COLUMNS = ", ".join("class" if name == "job_class" else name for name in Job
 LEASE_COLUMNS = ", ".join(LeaseRow._fields)
 REWARD_COLUMNS = ", ".join(RewardRow._fields)
 
-INSERT_JOBS = Bulk(f"INSERT INTO job ({JOB_COLUMNS}) SELECT :{', :'.join(JobRow._fields)} {{rows}}", JobRow)
-REQUEUE_JOBS = Bulk(
+insert_jobs = Bulk(f"INSERT INTO job ({JOB_COLUMNS}) SELECT :{', :'.join(JobRow._fields)} {{rows}}", JobRow)
+"""Store new jobs."""
+requeue_jobs = Bulk(
     """UPDATE job SET state = 'queued', units_left = :units_left, attempts = :attempts, error = :error, ended = NULL {rows}
         WHERE {key}""",
     RequeuedJob,
     "job.id = :id",
 )
-END_JOBS = Bulk(
+"""Return jobs to their queues."""
+end_jobs = Bulk(
     """UPDATE job SET state = :state, ended = :ended, units_left = :units_left, attempts = :attempts, result = :result,
         reward = :reward, error = :error {rows} WHERE {key}""",
     JobEnd,
     "job.id = :id",
 )
-START_JOBS = Bulk(
+"""Mark jobs as done, dead or cancelled."""
+start_jobs = Bulk(
     "UPDATE job SET state = 'leased', started = coalesce(job.started, :granted) {rows} WHERE {key}",
-    _Start,
+    JobStart,
     "job.id = :job",
 )
-INSERT_LEASES = Bulk(f"INSERT INTO lease ({LEASE_COLUMNS}) SELECT :{', :'.join(LeaseRow._fields)} {{rows}}", LeaseRow)
-END_LEASES = Bulk(
+insert_leases = Bulk(f"INSERT INTO lease ({LEASE_COLUMNS}) SELECT :{', :'.join(LeaseRow._fields)} {{rows}}", LeaseRow)
+end_leases = Bulk(
     """UPDATE lease SET state = :state, ended = :ended, reward = :reward, digest = :digest, detail = :detail {rows}
         WHERE {key} AND lease.ended IS NULL""",
     LeaseEnd,
     "lease.id = :id",
 )
-EXTEND_LEASES = Bulk(
+"""End leases; those that have ended stay as they are."""
+extend_leases = Bulk(
     "UPDATE lease SET deadline = :deadline {rows} WHERE {key} AND lease.ended IS NULL", Extension, "lease.id = :id"
 )
-ADD_REWARDS = Bulk(f"INSERT INTO reward ({REWARD_COLUMNS}) SELECT :{', :'.join(RewardRow._fields)} {{rows}}", RewardRow)
+"""Set later deadlines of leases; those that have ended stay as they are."""
+add_rewards = Bulk(f"INSERT INTO reward ({REWARD_COLUMNS}) SELECT :{', :'.join(RewardRow._fields)} {{rows}}", RewardRow)
+"""Append rewards to the log; a second reward for the same lease is an error."""
 
 STATES = {state: f"state = '{state}'" for state in ("queued", "leased", "done", "dead", "cancelled")}
 """Conditions on the state, written out so that partial indexes can be used."""
-LARGEST_ID = 2**62
-"""Larger than any id."""
+LARGEST_ID = 2**62  # larger than any id
 EXPIRED = """SELECT id FROM job WHERE state IN ('done', 'cancelled') AND ended < :before
     ORDER BY ended, id LIMIT :limit"""
-
-
-def insert_jobs(tx: Transaction, rows: Sequence[JobRow]) -> None:
-    """Store new jobs."""
-    if rows:
-        tx.each(INSERT_JOBS, rows)
 
 
 def get_job(tx: Transaction, id: int) -> JobRow | None:
@@ -215,18 +216,6 @@ def count_dead_jobs(tx: Transaction) -> int:
     return int(tx.rows("SELECT count(*) FROM job WHERE state = 'dead'")[0][0])
 
 
-def requeue_jobs(tx: Transaction, rows: Sequence[RequeuedJob]) -> None:
-    """Return jobs to their queues."""
-    if rows:
-        tx.each(REQUEUE_JOBS, rows)
-
-
-def end_jobs(tx: Transaction, rows: Sequence[JobEnd]) -> None:
-    """Mark jobs as done, dead or cancelled."""
-    if rows:
-        tx.each(END_JOBS, rows)
-
-
 def purge_jobs(tx: Transaction, before: float, limit: int) -> int:
     """Delete up to `limit` jobs that were done or cancelled before a time, with their leases; return how many.
 
@@ -245,12 +234,11 @@ def grant_leases(tx: Transaction, rows: Sequence[LeaseRow], stored: Container[in
 
     Jobs in `stored` are already marked, and their payloads are not returned.
     """
-    if rows:
-        tx.each(INSERT_LEASES, rows)
+    insert_leases(tx, rows)
     waiting = [row for row in rows if row.job not in stored]
     if not waiting:
         return {}
-    tx.each(START_JOBS, [(row.job, row.granted) for row in waiting])
+    start_jobs(tx, [JobStart(row.job, row.granted) for row in waiting])
     return dict(tx.among("SELECT id, payload FROM job WHERE id {among}", [row.job for row in waiting]))
 
 
@@ -274,28 +262,9 @@ def leases_of_job(tx: Transaction, job: int, limit: int = 1000) -> list[LeaseRow
     return [LeaseRow._make(row) for row in reversed(tx.rows(sql, job=job, limit=limit))]
 
 
-def end_leases(tx: Transaction, rows: Sequence[LeaseEnd]) -> None:
-    """End leases; those that have ended stay as they are."""
-    if rows:
-        tx.each(END_LEASES, rows)
-
-
-def extend_leases(tx: Transaction, rows: Sequence[Extension]) -> None:
-    """Set later deadlines of leases; those that have ended stay as they are."""
-    if rows:
-        tx.each(EXTEND_LEASES, rows)
-
-
-def add_rewards(tx: Transaction, rows: Sequence[RewardRow]) -> None:
-    """Append rewards to the log; a second reward for the same lease is an error."""
-    if rows:
-        tx.each(ADD_REWARDS, rows)
-
-
-def rewards_since(tx: Transaction, seq: int, limit: int | None = None) -> list[RewardRow]:
-    """Return the rewards after `seq`, in order: all, or the first `limit`."""
-    sql = f"SELECT {REWARD_COLUMNS} FROM reward WHERE seq > :seq ORDER BY seq"
-    found = tx.rows(sql, seq=seq) if limit is None else tx.rows(f"{sql} LIMIT :limit", seq=seq, limit=limit)
+def rewards_since(tx: Transaction, seq: int) -> list[RewardRow]:
+    """Return the rewards after `seq`, in order."""
+    found = tx.rows(f"SELECT {REWARD_COLUMNS} FROM reward WHERE seq > :seq ORDER BY seq", seq=seq)
     return list(map(RewardRow._make, found))
 
 

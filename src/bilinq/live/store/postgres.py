@@ -15,7 +15,7 @@ from psycopg.types.numeric import Int8Dumper
 from bilinq.errors import BadInput, Unavailable
 from bilinq.live.store.admin_tables import skip_used_ids
 from bilinq.live.store.store import Store
-from bilinq.live.store.transaction import PARAMETER, Bulk, DatabaseConnection, Row
+from bilinq.live.store.transaction import PARAMETER, Bulk, DatabaseConnection, R, Row
 
 DEFAULTS = {
     "application_name": "bilinq",
@@ -43,12 +43,9 @@ WRITING = """
 """
 """A leader that froze or is disconnected loses its lock. The writer finds rows by key: plans that were made and cached
 while a table was empty must not scan all of it once it is full."""
-READING = "SET plan_cache_mode = force_custom_plan"
-"""Readers run many kinds of queries, and plan each time."""
-ENDING = ("FATAL", "PANIC")
-"""Severities of errors after which PostgreSQL closes the connection."""
-STANDBY = "25006"
-"""The error code of a write to a server that became read-only: it is no longer the primary."""
+READING = "SET plan_cache_mode = force_custom_plan"  # readers run many kinds of queries, and plan each time
+ENDING = ("FATAL", "PANIC")  # severities of errors after which PostgreSQL closes the connection
+STANDBY = "25006"  # the error code of a write to a server that became read-only: it is no longer the primary
 
 
 class PostgresConnection(DatabaseConnection):
@@ -78,7 +75,7 @@ class PostgresConnection(DatabaseConnection):
         self._pipeline = self._life.enter_context(self._db.pipeline()) if writes else None
 
     def begin(self) -> None:
-        """Do nothing: the first statement begins a transaction."""
+        pass  # the first statement begins a transaction
 
     def commit(self) -> None:
         """Commit; raise if a statement failed and the operation hid it: PostgreSQL has rolled back everything."""
@@ -90,7 +87,6 @@ class PostgresConnection(DatabaseConnection):
             self._pipeline.sync()
 
     def rollback(self) -> None:
-        """Roll back."""
         if self.lost:
             return
         if self._pipeline is not None:
@@ -102,7 +98,6 @@ class PostgresConnection(DatabaseConnection):
         self._failed = False
 
     def check(self) -> None:
-        """Send a query that fails if the connection is lost."""
         self.rows("SELECT 1")
         self.commit()
 
@@ -131,11 +126,9 @@ class PostgresConnection(DatabaseConnection):
             self._db.close()
 
     def rows(self, sql: str, /, **params: Any) -> list[Row]:
-        """Return the rows that a query finds."""
         return self._fetched(self._send(_named(sql), params))
 
     def among(self, sql: str, values: Sequence[int] | Sequence[str], /, **params: Any) -> list[Row]:
-        """Return the rows whose column is one of `values`, passed as an array."""
         return self.rows(sql.replace("{among}", "= ANY(:among)"), among=list(values), **params)
 
     def run(self, sql: str, /, **params: Any) -> int:
@@ -145,14 +138,7 @@ class PostgresConnection(DatabaseConnection):
         self._fetched(sent)
         return sent.rowcount
 
-    def many(self, sql: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Run a statement for each set of parameters."""
-        self.wrote = True
-        for row in rows:
-            self._send(_named(sql), row)
-
-    def each(self, bulk: Bulk, rows: Sequence[Row]) -> None:
-        """Run `bulk` for all rows in one statement."""
+    def each(self, bulk: Bulk[R], rows: Sequence[R]) -> None:
         self.wrote = True
         sql, key = _at_once(bulk)
         texts = msgspec.json.encode(rows).decode()
@@ -187,18 +173,16 @@ class PostgresConnection(DatabaseConnection):
 
 
 def _first_line(error: Exception) -> str:
-    """Return the first line of an error's message."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 @lru_cache(1024)
 def _named(sql: str) -> bytes:
-    """Return the statement with its parameters in the syntax of psycopg."""
     return PARAMETER.sub(r"%(\1)s", sql.replace("%", "%%")).encode()
 
 
 @lru_cache
-def _at_once(bulk: Bulk) -> tuple[bytes, int | None]:
+def _at_once(bulk: Bulk[R]) -> tuple[bytes, int | None]:
     """Return the statement that reads rows from a JSON text, a list of lists, and the index of the key in each row.
 
     An update also receives the keys: a plan that was made, and cached, while the table was small could scan all of it.
@@ -226,7 +210,6 @@ class PostgresStore(Store):
         super().__init__(lead)
 
     async def backup(self, path: str | PathLike[str]) -> None:
-        """Refuse: PostgreSQL has its own tools."""
         raise BadInput(f"backup copies SQLite files only; use pg_dump to write {path}")
 
     async def restore(self, path: str | PathLike[str] | None, *, force: bool) -> None:
@@ -250,9 +233,6 @@ class PostgresStore(Store):
             return candidate
         self._candidate = candidate
         return None
-
-    def _connect_reader(self) -> DatabaseConnection:
-        return self._connect(writes=False)
 
     def _connect(self, *, writes: bool) -> PostgresConnection:
         try:

@@ -76,10 +76,7 @@ FIRST = Migration(
     ),
 )
 
-NO_INDEX_OF_ACTIVE = Migration(
-    both=("DROP INDEX lease_active",),
-    postgresql=("ALTER TABLE lease SET (fillfactor = 60)",),
-)
+NO_INDEX_OF_ACTIVE = Migration(["DROP INDEX lease_active"], (), ["ALTER TABLE lease SET (fillfactor = 60)"])
 """A lease ends without a change to any index: active leases are found through their jobs. Free space in the pages lets
 PostgreSQL write the new version of a row next to the old one, so that no index changes."""
 
@@ -93,7 +90,8 @@ def migrate(tx: Transaction, migrations: Sequence[Migration] = MIGRATIONS) -> No
     version = int(get_meta(tx, "schema") or 0)
     check_version(version, len(migrations))
     for step in migrations[version:]:
-        _run(tx, step)
+        for statement in (*step.both, *getattr(step, tx.dialect)):
+            tx.run(statement.format(**WORDS[tx.dialect]))
     if version < len(migrations):
         put_meta(tx, "schema", str(len(migrations)))
 
@@ -105,11 +103,3 @@ def check_version(version: int, newest: int = len(MIGRATIONS)) -> None:
             f"database must have tables of version {newest} or older; "
             f"got version {version}, made by a newer bilinq: upgrade bilinq"
         )
-
-
-def _run(tx: Transaction, step: Migration) -> None:
-    words = WORDS[tx.dialect]
-    for statement in step.both:
-        tx.run(statement.format(**words))
-    for statement in step.sqlite if tx.dialect == "sqlite" else step.postgresql:
-        tx.run(statement)

@@ -5,7 +5,7 @@ import contextlib
 import fcntl
 import os
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import chain
 from os import PathLike
@@ -18,24 +18,14 @@ from bilinq.errors import BadInput, Unavailable
 from bilinq.live.store.admin_tables import skip_used_ids
 from bilinq.live.store.schema import check_version
 from bilinq.live.store.store import Store
-from bilinq.live.store.transaction import PARAMETER, Bulk, DatabaseConnection, Row
+from bilinq.live.store.transaction import PARAMETER, Bulk, DatabaseConnection, R, Row
 
-AT_ONCE = 64
-"""Most rows in one statement; a statement has 1, 2, 4, ... rows, so that few statements are cached."""
-STATEMENTS = 256
-"""Prepared statements that are cached."""
+AT_ONCE = 64  # most rows in one statement; a statement has 1, 2, 4, ... rows, so that few statements are cached
+STATEMENTS = 256  # prepared statements that are cached
 AMONG = "IN (SELECT value FROM json_each(:among))"
 FAULTS = {
-    sqlite3.SQLITE_FULL,
-    sqlite3.SQLITE_IOERR,
-    sqlite3.SQLITE_BUSY,
-    sqlite3.SQLITE_LOCKED,
-    sqlite3.SQLITE_NOMEM,
-    sqlite3.SQLITE_READONLY,
-    sqlite3.SQLITE_CANTOPEN,
-    sqlite3.SQLITE_PROTOCOL,
-    sqlite3.SQLITE_CORRUPT,
-    sqlite3.SQLITE_NOTADB,
+    getattr(sqlite3, f"SQLITE_{name}")
+    for name in ["FULL", "IOERR", "BUSY", "LOCKED", "NOMEM", "READONLY", "CANTOPEN", "PROTOCOL", "CORRUPT", "NOTADB"]
 }
 """Errors of the database itself, whatever the operation."""
 TIDY_EVERY = 3000
@@ -57,8 +47,7 @@ class SqliteConnection(DatabaseConnection):
 
     def __init__(self, path: Path, *, writes: bool) -> None:
         super().__init__()
-        self._path = path
-        self._writes, self._tidied = writes, 0
+        self._path, self._writes, self._tidied = path, writes, 0
         uri = f"{path.as_uri()}?mode={'rw' if writes else 'ro'}"
         self._db = sqlite3.connect(
             uri, uri=True, timeout=5.0, isolation_level=None, check_same_thread=False, cached_statements=STATEMENTS
@@ -67,11 +56,9 @@ class SqliteConnection(DatabaseConnection):
             self._db.execute(pragma)
 
     def begin(self) -> None:
-        """Begin; the writer takes the lock that only it takes."""
         self._db.execute("BEGIN IMMEDIATE" if self._writes else "BEGIN")
 
     def commit(self) -> None:
-        """Write the WAL to disk."""
         self._db.execute("COMMIT")
 
     def rollback(self) -> None:
@@ -87,10 +74,9 @@ class SqliteConnection(DatabaseConnection):
                 self._db.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     def check(self) -> None:
-        """Do nothing: a file does not disconnect."""
+        pass  # a file does not disconnect
 
     def fault(self, error: Exception) -> str | None:
-        """Return the message of an error that no operation has caused."""
         if not self._writes and str(error).startswith("no such table"):
             return f"the database {self._path.name} has no tables yet: {error}"
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK) & 0xFF
@@ -105,26 +91,18 @@ class SqliteConnection(DatabaseConnection):
         self._db.close()
 
     def rows(self, sql: str, /, **params: Any) -> list[Row]:
-        """Return the rows that a query finds."""
         return self._db.execute(sql, params).fetchall()
 
     def among(self, sql: str, values: Sequence[int] | Sequence[str], /, **params: Any) -> list[Row]:
-        """Return the rows whose column is one of `values`; several values are passed as a JSON list."""
         if len(values) == 1:
             return self.rows(sql.replace("{among}", "= :among"), among=values[0], **params)
         return self.rows(sql.replace("{among}", AMONG), among=msgspec.json.encode(values).decode(), **params)
 
     def run(self, sql: str, /, **params: Any) -> int:
-        """Run a statement; return the number of rows that it changed."""
         self.wrote = True
         return self._db.execute(sql, params).rowcount
 
-    def many(self, sql: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Run a statement for each set of parameters."""
-        self.wrote = True
-        self._db.executemany(sql, rows)
-
-    def each(self, bulk: Bulk, rows: Sequence[Row]) -> None:
+    def each(self, bulk: Bulk[R], rows: Sequence[R]) -> None:
         """Run `bulk` for many rows at a time: each statement releases the GIL, and other threads may keep it."""
         self.wrote = True
         done = 0
@@ -135,7 +113,7 @@ class SqliteConnection(DatabaseConnection):
 
 
 @lru_cache(STATEMENTS)
-def _at_once(bulk: Bulk, rows: int) -> str:
+def _at_once(bulk: Bulk[R], rows: int) -> str:
     """Return the statement for a number of rows, with their fields as parameters one after the other."""
     names, sql = list(bulk.types()), bulk.sql.replace("{key}", bulk.key)
     if rows == 1:
@@ -156,7 +134,6 @@ class SqliteStore(Store):
         super().__init__(lead)
 
     async def backup(self, path: str | PathLike[str]) -> None:
-        """Copy a snapshot of the database to a file that does not exist yet."""
         await asyncio.to_thread(_backup, self._path, Path(path).resolve())
 
     async def restore(self, path: str | PathLike[str] | None, *, force: bool) -> None:
@@ -176,9 +153,6 @@ class SqliteStore(Store):
         with contextlib.suppress(FileExistsError):  # closing a file in use would drop SQLite's locks on it
             os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         return self._connect(writes=True)
-
-    def _connect_reader(self) -> DatabaseConnection:
-        return self._connect(writes=False)
 
     def _connect(self, *, writes: bool) -> DatabaseConnection:
         try:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TypeVar
@@ -16,10 +17,8 @@ from bilinq.live.store.threads import Reader, Writer
 from bilinq.live.store.transaction import DatabaseConnection, Transaction
 
 T = TypeVar("T")
-Leadership = tuple[DatabaseConnection, int]
-"""The connection that writes, with the lock, and the epoch before this one."""
-POLL = 0.25
-"""Seconds between two attempts to connect and to take the lock."""
+Leadership = tuple[DatabaseConnection, int]  # the connection that writes, with the lock, and the epoch before this one
+POLL = 0.25  # seconds between two attempts to connect and to take the lock
 
 
 class Store(ABC):
@@ -38,7 +37,7 @@ class Store(ABC):
         self._leads = lead
         self._closed = "this process does not lead"
         self._writer: Writer | None = None
-        self._reader = Reader(self._connect_reader)
+        self._reader = Reader(partial(self._connect, writes=False))
 
     @property
     def commits(self) -> int:
@@ -144,7 +143,6 @@ class Store(ABC):
             raise
 
     def _enter(self) -> Leadership | None:
-        """Connect, take the lock, bring the tables up to date; None if another process has the lock."""
         connection = self._connect_writer()
         return (connection, _raise_epoch(connection)) if connection else None
 
@@ -153,8 +151,8 @@ class Store(ABC):
         """Return a writing connection with the lock, or None to wait for it; raise `Unavailable` if neither helps."""
 
     @abstractmethod
-    def _connect_reader(self) -> DatabaseConnection:
-        """Return a connection that cannot write."""
+    def _connect(self, *, writes: bool) -> DatabaseConnection:
+        """Return a connection that can write or only read; raise `Unavailable` if there is none."""
 
     @abstractmethod
     def _release(self) -> None:

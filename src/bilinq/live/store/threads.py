@@ -1,12 +1,12 @@
-"""The threads that run operations: one writes, with group commit, and a few read."""
+"""The threads of a store: one that writes, with group commit, one that reads, and reads that share a transaction."""
 
 import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from bilinq.errors import BadInput, Refused, Unavailable
 from bilinq.live.metrics import CommitMeter
@@ -17,12 +17,9 @@ Operation = Callable[[Transaction], Any]
 Task = tuple[Operation, asyncio.Future[Any]]
 Result = tuple[Any, Exception | None]
 
-LONGEST = 0.05
-"""Seconds after which a batch is committed although more operations wait."""
-BEAT = 1.0
-"""Seconds without work after which the connection is checked."""
-READERS = 2
-"""Threads that read."""
+LONGEST = 0.05  # seconds after which a batch is committed although more operations wait
+BEAT = 1.0  # seconds without work after which the connection is checked
+READERS = 2  # threads that read
 
 
 class Writer:
@@ -36,9 +33,7 @@ class Writer:
 
     def __init__(self, connection: DatabaseConnection, on_lost: Callable[[], None], meter: CommitMeter) -> None:
         self.commits = 0
-        self._meter = meter
-        self._connection = connection
-        self._on_lost = on_lost
+        self._connection, self._on_lost, self._meter = connection, on_lost, meter
         self._loop = asyncio.get_running_loop()
         self._ended = asyncio.Event()
         self._waiting: list[Task] = []
@@ -108,9 +103,10 @@ class Writer:
             if cause:
                 self._give_up(cause)
                 return [(None, Unavailable(cause)) for _ in batch]
-            if 0 < len(results) < len(batch):  # run those before the failed one, which is then the first of the rest
-                return self._results(batch[: len(results)])
-            return [self._run_alone(batch[0][0])]
+            if len(batch) == 1:
+                return [(None, error)]
+            some = len(results) if 0 < len(results) < len(batch) else 1
+            return self._results(batch[:some])  # those before the failed one, which is then the first of the rest
         return results
 
     def _run_together(self, batch: list[Task], results: list[Result]) -> None:
@@ -134,22 +130,6 @@ class Writer:
             if self._connection.wrote:
                 raise
             return None, error
-
-    def _run_alone(self, operation: Operation) -> Result:
-        """Return the result of an operation in a transaction of its own."""
-        began = time.monotonic()
-        try:
-            self._connection.begin()
-            result = operation(self._connection)
-            self._commit()
-            self._meter.note(1, time.monotonic() - began)
-        except Exception as error:
-            cause = self._undo(error)
-            if cause is None:
-                return None, error
-            self._give_up(cause)
-            return None, Unavailable(cause)
-        return result, None
 
     def _commit(self) -> None:
         try:
@@ -269,7 +249,6 @@ class Reader:
             self._return(connection)
 
     def _return(self, connection: DatabaseConnection) -> None:
-        """Keep a connection for the next read, unless it is lost."""
         try:
             connection.rollback()
         except Exception:
@@ -282,3 +261,68 @@ class Reader:
 
 class _Lost(Exception):
     """The database failed on a connection."""
+
+
+Item = TypeVar("Item")
+Write = Callable[[Callable[[Transaction], Any]], Awaitable[Any]]  # `Store.write`, `Store.read` or a substitute
+MOST = 100  # most items of one operation
+
+
+class Batcher(Generic[Item, T]):
+    """An operation on many items that is called with one item at a time, and run by `write`.
+
+    `operation` returns a result for each item, in order; a result that is a `Refused` or `BadInput` is raised in its
+    caller. While one operation is in progress, the items for the next one queue up. If an operation fails on several
+    items, each is tried alone.
+    """
+
+    def __init__(
+        self, write: Write, operation: Callable[[Transaction, list[Item]], Sequence[T | Refused | BadInput]]
+    ) -> None:
+        self._write, self._operation = write, operation
+        self._waiting: list[tuple[Item, asyncio.Future[T]]] = []
+        self._work: asyncio.Task[None] | None = None
+
+    async def __call__(self, item: Item) -> T:
+        """Return the result for `item` once the operation is complete."""
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._waiting.append((item, future))
+        if self._work is None:
+            self._work = asyncio.create_task(self._drain())
+        return await future
+
+    async def _drain(self) -> None:
+        while self._waiting:
+            batch, self._waiting = self._waiting[:MOST], self._waiting[MOST:]
+            await self._serve(batch)
+        self._work = None
+
+    async def _serve(self, batch: list[tuple[Item, asyncio.Future[T]]]) -> None:
+        items = [item for item, _ in batch]
+        results: Sequence[T | Exception]
+        try:
+            results = await self._write(lambda tx: self._results(tx, items))
+        except Unavailable as error:
+            results = [Unavailable(str(error), error.retry_after) for _ in batch]
+        except Exception as error:
+            if len(batch) > 1:
+                await asyncio.gather(*(self._serve([one]) for one in batch))
+                return
+            results = [error]
+        for (_, future), result in zip(batch, results, strict=True):
+            _settle_reads(future, result)
+
+    def _results(self, tx: Transaction, items: list[Item]) -> Sequence[T | Refused | BadInput]:
+        results = self._operation(tx, items)
+        if len(results) != len(items):
+            raise RuntimeError(f"the operation must return {len(items)} results; got {len(results)}")
+        return results
+
+
+def _settle_reads(future: asyncio.Future[T], result: T | Exception) -> None:
+    if future.done():  # the caller was cancelled meanwhile
+        return
+    if isinstance(result, Exception):
+        future.set_exception(result)
+    else:
+        future.set_result(result)

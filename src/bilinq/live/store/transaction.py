@@ -2,18 +2,18 @@
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple, get_args, get_type_hints
+from collections.abc import Sequence
+from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args, get_type_hints
 
 Row = tuple[Any, ...]
-PARAMETER = re.compile(r"(?<![:\w]):([a-z]\w*)")
-"""A parameter `:name`, but not a cast `::name`."""
+R = TypeVar("R", bound=Row)
+PARAMETER = re.compile(r"(?<![:\w]):([a-z]\w*)")  # a parameter `:name`, but not a cast `::name`
 
 TYPES = {int: "bigint", str: "text", float: "double precision"}
 
 
-class Bulk(NamedTuple):
-    """A statement for many rows at once, faster than one statement for each row.
+class Bulk(NamedTuple, Generic[R]):
+    """A statement for many rows at once, faster than one statement for each row; call it to run it.
 
     Its parameters are the fields of `row`, a NamedTuple class. It inserts with `SELECT :name, ... {rows}` and updates
     with `UPDATE ... SET ... {rows} WHERE {key}`, where `key` is like "job.id = :id". A database that receives all rows
@@ -21,8 +21,12 @@ class Bulk(NamedTuple):
     """
 
     sql: str
-    row: type[Row]
+    row: type[R]
     key: str = ""
+
+    def __call__(self, tx: "Transaction", rows: Sequence[R]) -> None:
+        if rows:
+            tx.each(self, rows)
 
     def types(self) -> dict[str, str]:
         """Return the SQL type of each field of a row, in order."""
@@ -44,18 +48,14 @@ class Transaction(ABC):
 
     @abstractmethod
     def among(self, sql: str, values: Sequence[int] | Sequence[str], /, **params: Any) -> list[Row]:
-        """Return the rows of a query with `column {among}` where the column must be one of `values`."""
+        """Run a statement with `column {among}` where the column must be one of `values`; return the rows it finds."""
 
     @abstractmethod
     def run(self, sql: str, /, **params: Any) -> int:
         """Run a statement; return the number of rows that it changed."""
 
     @abstractmethod
-    def many(self, sql: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Run a statement once for each set of parameters."""
-
-    @abstractmethod
-    def each(self, bulk: Bulk, rows: Sequence[Row]) -> None:
+    def each(self, bulk: Bulk[R], rows: Sequence[R]) -> None:
         """Run `bulk` for all `rows`, no two of which may concern the same row of the table."""
 
 

@@ -1,10 +1,8 @@
 """The last hour of samples, and the feed that viewers follow."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -13,10 +11,8 @@ import msgspec
 from bilinq.errors import Busy, Unavailable
 from bilinq.live.wire.samples import Layout, Sample
 
-VIEWERS = 500
-"""Most viewers at a time."""
-QUIET = 15.0
-"""Seconds without news after which a comment keeps the connection alive."""
+VIEWERS = 500  # most viewers at a time
+QUIET = 15.0  # seconds without news after which a comment keeps the connection alive
 COMMENT = b":\n\n"
 BY_JOB = ("queued", "leased", "submitted", "finished", "reward")
 BY_SERVER = ("idle", "busy")
@@ -58,14 +54,13 @@ class Ring:
         """Bring the kept samples into the order of other classes; a class that was not there gets zeros."""
         if (before.job_classes, before.server_classes) == (after.job_classes, after.server_classes):
             return  # only a setting was updated
-        jobs = _places(before.job_classes, after.job_classes)
-        servers = _places(before.server_classes, after.server_classes)
+        orders = dict.fromkeys(BY_JOB, (before.job_classes, after.job_classes))
+        orders |= dict.fromkeys(BY_SERVER, (before.server_classes, after.server_classes))
         for place, kept in enumerate(self._kept):
             sample = msgspec.json.decode(kept.json)
-            for name in BY_JOB:
-                sample[name] = _moved(sample[name], jobs)
-            for name in BY_SERVER:
-                sample[name] = _moved(sample[name], servers)
+            for field, (old, new) in orders.items():
+                values = dict(zip(old, sample[field], strict=True))
+                sample[field] = [values.get(name, 0) for name in new]
             self._kept[place] = KeptSample(kept.id, msgspec.json.encode(sample))
 
     def _number(self, id: str | None) -> int:
@@ -73,15 +68,6 @@ class Ring:
         start, _, number = (id or "").rpartition("-")
         known = start == self.start and number.isascii() and number.isdigit() and len(number) < 18
         return int(number) if known and int(number) <= self.last else 0
-
-
-def _places(before: Sequence[str], after: Sequence[str]) -> list[int | None]:
-    known = {name: place for place, name in enumerate(before)}
-    return [known.get(name) for name in after]
-
-
-def _moved(values: list[float], places: Sequence[int | None]) -> list[float]:
-    return [0 if place is None else values[place] for place in places]
 
 
 def event(name: str, body: bytes | msgspec.Struct, id: str | None = None) -> bytes:

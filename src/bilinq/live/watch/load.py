@@ -1,18 +1,20 @@
-"""The load of a running service as a problem, and the best possible reward for it."""
+"""What a service did lately: totals over windows of time, the load that they show, and the best reward for it."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
 import numpy as np
 
+from bilinq.arrays import Array
 from bilinq.errors import BilinqError, Unavailable
-from bilinq.live.watch.window import Span, in_order
+from bilinq.live.metrics import Meters
 from bilinq.problem import Problem
 from bilinq.problem.oracle import Oracle, oracle
 
@@ -21,32 +23,132 @@ if TYPE_CHECKING:
     from bilinq.scheduler.classes import RewardRange
     from bilinq.scheduler.scheduler import Scheduler
 
+
+K = TypeVar("K")
+V = TypeVar("V", int, float)
+
+MINUTE = 60.0  # seconds that a window reaches back
+STEP = 0.5  # least seconds between two totals that are kept for the window
+THIN = 50  # most waits kept of one sample; of more, so many evenly spaced ones are kept, each with a larger weight
+
+
+class WindowTotals(NamedTuple):
+    """Running totals at some time; see `Meters`."""
+
+    at: float
+    submitted: Mapping[str, int] = {}
+    units: Mapping[str, int] = {}
+    granted: Mapping[tuple[str, str], int] = {}
+    finished: Mapping[str, int] = {}
+    seconds: Mapping[str, float] = {}
+    reward: Mapping[str, float] = {}
+
+    @classmethod
+    def of(cls, meters: Meters, at: float) -> Self:
+        """Return the current totals."""
+        finished = {name: count for (name, end), count in meters.leases_ended.items() if end == "finished"}
+        return cls(
+            at=at, submitted=dict(meters.submitted), units=dict(meters.units), granted=dict(meters.granted),
+            finished=finished, seconds=dict(meters.serving), reward=dict(meters.reward_sum),
+        )  # fmt: skip
+
+
+class Span:
+    """The differences between two totals, by job class.
+
+    `units` are the services that the submitted jobs need, `seconds` the total duration of the finished leases.
+    """
+
+    def __init__(self, start: WindowTotals, end: WindowTotals) -> None:
+        self._start, self._end = start, end
+        self.duration = end.at - start.at
+        self.submitted, self.units = _minus(end.submitted, start.submitted), _minus(end.units, start.units)
+        self.finished, self.seconds = _minus(end.finished, start.finished), _minus(end.seconds, start.seconds)
+        self.reward = _minus(end.reward, start.reward)
+
+    @property
+    def granted(self) -> dict[tuple[str, str], int]:
+        """Leases by job class and server class."""
+        return _minus(self._end.granted, self._start.granted)
+
+    @property
+    def earned(self) -> float | None:
+        """Reward per second; None before the first reward."""
+        if not self._end.reward or self.duration <= 0.0:
+            return None
+        return (sum(self._end.reward.values()) - sum(self._start.reward.values())) / self.duration
+
+
+class Window:
+    """The totals and waits of the last minute, or since the window was made."""
+
+    def __init__(self, meters: Meters, at: float) -> None:
+        self._meters = meters
+        self._before = self._now = WindowTotals(at)
+        self._totals = deque([self._now])
+        self._waits: deque[tuple[float, Array, float]] = deque()
+
+    def add(self, at: float) -> None:
+        """Add the current totals and waits, and drop those older than a minute."""
+        self._before, self._now = self._now, WindowTotals.of(self._meters, at)
+        if at - self._totals[-1].at >= STEP:
+            self._totals.append(self._now)
+        waits = np.sort(np.array(self._meters.take_waits()))
+        if waits.size:
+            places = np.arange(waits.size) if waits.size <= THIN else ((np.arange(THIN) + 0.5) * waits.size / THIN)
+            kept = waits[places.astype(np.int64)]
+            self._waits.append((at, kept, waits.size / kept.size))
+        while len(self._totals) > 2 and self._totals[1].at <= at - MINUTE:
+            self._totals.popleft()
+        while self._waits and self._waits[0][0] <= at - MINUTE:
+            self._waits.popleft()
+
+    @property
+    def latest(self) -> Span:
+        """The difference between the last two samples."""
+        return Span(self._before, self._now)
+
+    def within(self, seconds: float = MINUTE) -> Span:
+        """Return the difference over the last seconds, or since the window began."""
+        since = self._now.at - seconds
+        start = next((totals for totals in reversed(self._totals) if totals.at <= since), self._totals[0])
+        return Span(start, self._now)
+
+    def waits(self, *parts: float) -> list[float | None]:
+        """Return quantiles of the waits of the last minute; None if there were no waits."""
+        if not self._waits:
+            return [None] * len(parts)
+        value = np.concatenate([kept for _, kept, _ in self._waits])
+        weight = np.concatenate([np.full(kept.size, each) for _, kept, each in self._waits])
+        order = np.argsort(value)
+        below = np.cumsum(weight[order])
+        places = np.searchsorted(below, np.array(parts) * below[-1])
+        found: list[float | None] = value[order][np.minimum(places, value.size - 1)].tolist()
+        return found
+
+
+def in_order(names: Sequence[str], values: Mapping[str, V]) -> list[V]:
+    """Return the values of `names`, zero for a missing one."""
+    return [values.get(name, 0) for name in names]
+
+
+def _minus(end: Mapping[K, V], start: Mapping[K, V]) -> dict[K, V]:
+    return {name: value - start.get(name, 0) for name, value in end.items()}
+
+
 log = logging.getLogger("bilinq.live")
 
-EVERY, SELDOM = 1.0, 5.0
-"""Least and most seconds between two computations."""
-SHARE = 50.0
-"""Pause after a computation, as a multiple of its duration, within these bounds."""
+EVERY, SELDOM = 1.0, 5.0  # least and most seconds between two computations
+SHARE = 50.0  # pause after a computation, as a multiple of its duration, within these bounds
 
 
 @dataclass(frozen=True)
 class ObservedLoad:
     """The load of the last minute, in seconds and the user's units.
 
-    Attributes
-    ----------
-    rate : (I,) array
-        Services requested per second.
-    seconds : (I,) array
-        Mean duration of a service; for a class without finished leases, the mean of all classes.
-    servers : (J,) array
-        Servers that are idle or busy.
-    mean : (I, J) array
-        Learnt rewards.
-    reward : RewardRange
-        Their range.
-    earned : float
-        Reward per second.
+    `rate` (I,) are services requested per second, and `seconds` (I,) the mean duration of one; for a class without finished
+    leases, that of all classes. `servers` (J,) are idle or busy. `mean` (I, J) are learnt rewards, `reward` is their range,
+    and `earned` the reward per second.
     """
 
     rate: Array
@@ -67,15 +169,10 @@ class ObservedLoad:
             return None
         spent = np.array(in_order(jobs, minute.seconds), dtype=float)
         seconds = np.where(finished > 0, spent / np.maximum(finished, 1), spent.sum() / finished.sum())
-        rate, n = units / minute.duration, np.array(servers, dtype=float)
         return cls(
-            rate=rate,
-            seconds=np.maximum(seconds, 1e-6),
-            servers=n,
-            mean=known.mean,
-            reward=scheduler.reward,
-            earned=earned,
-        )
+            rate=units / minute.duration, seconds=np.maximum(seconds, 1e-6), servers=np.array(servers, dtype=float),
+            mean=known.mean, reward=scheduler.reward, earned=earned,
+        )  # fmt: skip
 
     @property
     def traffic(self) -> Array:

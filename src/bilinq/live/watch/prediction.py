@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,8 +16,7 @@ if TYPE_CHECKING:
     from bilinq.live.settings import ServiceSettings
     from bilinq.live.watch.load import ObservedLoad
 
-STEPS, TOLERANCE = 500, 1e-8
-"""Most iterations to the equilibrium, and the change at which they end."""
+STEPS, TOLERANCE = 500, 1e-8  # most iterations to the equilibrium, and the change at which they end
 FULL = "More jobs arrived than the servers can serve: queues grow, and no setting changes that."
 PAPER = (
     "Queues and waits are those at which the allocation serves as many jobs as arrived in the last minute, with learnt "
@@ -40,22 +40,12 @@ class MeanField(NamedTuple):
 
 
 def mean_field(rate: Array, slots: Array, servers: Array, reward: Array, weight: Array, gamma: float) -> MeanField:
-    """Return the equilibrium at which the queues settle.
+    """Return the equilibrium at which the queues settle; `reward` (I, J) is on the scale of [-1, 1].
 
-    By Eq. (8) a class with Q_i queued jobs takes w_i Q_i / (V (gamma - r_ij)) services per slot of the best server
-    class that has an idle server. A server class is full as often as Erlang's loss formula gives for the services
-    requested of it, independently of the others. If no class is ever full this is Eq. (21). Random fluctuations and
-    errors of the learnt rewards are ignored.
-
-    Parameters
-    ----------
-    rate, slots : (I,) arrays
-        Services requested per slot, and slots that one takes.
-    servers : (J,) array
-    reward : (I, J) array
-        On the scale of [-1, 1].
-    weight : (I,) array
-    gamma : float
+    `rate` (I,) are services requested per slot, and `slots` (I,) the slots that one takes. By Eq. (8) a class with Q_i
+    queued jobs takes w_i Q_i / (V (gamma - r_ij)) services per slot of the best server class that has an idle server. A
+    server class is full as often as Erlang's loss formula gives for the services requested of it, independently of the
+    others. If no class is ever full this is Eq. (21). Random fluctuations and errors of the learnt rewards are ignored.
     """
     order = np.argsort(-reward, axis=1, kind="stable")
     pace = weight[:, None] / (gamma - np.take_along_axis(reward, order, axis=1))
@@ -115,38 +105,29 @@ def predict(
 ) -> Prediction:
     """Return the prediction for the current and the proposed settings; `waits` are the measured ones, in seconds."""
     if load is None:
+        classes = [_class_prediction(*row) for row in zip(names, waits, strict=True)]
         return Prediction(
-            V_now=now.options.V,
-            V_then=proposed.options.V,
-            job_classes=[_class_prediction(*row) for row in zip(names, waits, strict=True)],
-            reward_now=None,
-            reward_then=None,
+            V_now=now.options.V, V_then=proposed.options.V, job_classes=classes, reward_now=None, reward_then=None,
             note=NOTHING,
-        )
+        )  # fmt: skip
     expected = [expected_waits(load, scenario) for scenario in (now, proposed)]
     columns = [[None] * len(names) if wait is None else [_known(x) for x in wait.tolist()] for wait in expected]
     rows = zip(names, waits, load.rate.tolist(), *columns, strict=True)
     return Prediction(
-        V_now=current_V(load, now),
-        V_then=current_V(load, proposed),
-        job_classes=[_class_prediction(*row) for row in rows],
-        reward_now=load.earned,
+        V_now=current_V(load, now), V_then=current_V(load, proposed),
+        job_classes=[_class_prediction(*row) for row in rows], reward_now=load.earned,
         reward_then=expected_reward(load, now, proposed),
         note=FULL if load.factor >= 1.0 else EAGER if proposed.options.work_conserving else PAPER,
-    )
+    )  # fmt: skip
 
 
 def _class_prediction(
     name: str, measured: float | None, rate: float = 0.0, now: float | None = None, proposed: float | None = None
 ) -> ClassPrediction:
     """Return the prediction for a class from its rate and its expected waits; queues by Little's law."""
+    queue_now, queue_then = (None if wait is None else rate * wait for wait in (now, proposed))
     return ClassPrediction(
-        name=name,
-        queue_now=None if now is None else rate * now,
-        queue_then=None if proposed is None else rate * proposed,
-        wait_now=now,
-        wait_then=proposed,
-        measured_wait=measured,
+        name=name, queue_now=queue_now, queue_then=queue_then, wait_now=now, wait_then=proposed, measured_wait=measured
     )
 
 
@@ -194,4 +175,4 @@ def _settled(load: ObservedLoad, scenario: Scenario) -> MeanField:
 
 
 def _known(wait: float) -> float | None:
-    return None if wait != wait else wait
+    return None if math.isnan(wait) else wait

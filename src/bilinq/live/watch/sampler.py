@@ -15,8 +15,7 @@ import httpx
 import msgspec
 
 from bilinq.live.service.configuration import settings_info
-from bilinq.live.watch.load import ObservedLoad
-from bilinq.live.watch.window import Window, in_order
+from bilinq.live.watch.load import ObservedLoad, Window, in_order
 from bilinq.live.wire.messages import SettingsInfo
 from bilinq.live.wire.samples import BaselineSample, History, Layout, RecentLease, Sample
 
@@ -28,14 +27,10 @@ log = logging.getLogger("bilinq.live")
 
 T = TypeVar("T")
 
-RATE_OVER = 10.0
-"""Seconds over which leases per second are counted."""
-PRESENT = 10
-"""Samples over which the most servers count: between two leases a server is neither idle nor busy."""
-SETTINGS_PATH = "/v1/settings"
-"""Where a baseline reports its policy."""
-TIMEOUT = 5.0
-"""Seconds to wait for a response of the baseline."""
+RATE_OVER = 10.0  # seconds over which leases per second are counted
+PRESENT = 10  # samples over which the most servers count: between two leases a server is neither idle nor busy
+SETTINGS_PATH = "/v1/settings"  # where a baseline reports its policy
+TIMEOUT = 5.0  # seconds to wait for a response of the baseline
 FAILURES = (httpx.HTTPError, httpx.InvalidURL, msgspec.MsgspecError)
 """Errors of a baseline that is unavailable, refuses the request, or is some other program."""
 
@@ -59,10 +54,9 @@ class Sampler:
             version=1 if self._layout is None else self._layout.version,
             job_classes=[row.name for row in rows if row.kind == "job"],
             server_classes=[row.name for row in rows if row.kind == "server"],
-            target_wait=settings_info(settings).target_wait,
-            reward_low=settings.reward.low,
+            target_wait=settings_info(settings).target_wait, reward_low=settings.reward.low,
             reward_high=settings.reward.high,
-        )
+        )  # fmt: skip
         if self._layout is None:
             self._layout = now
         elif now != self._layout:
@@ -110,23 +104,16 @@ class Sampler:
 
     def leases(self, limit: int) -> list[RecentLease]:
         """Return the newest leases, newest first."""
-        newest = list(self._core.memory.recent)[: -limit - 1 : -1]
-        return [_recent_lease(lease) for lease in newest]
+        return [_recent_lease(lease) for lease in list(self._core.memory.recent)[: -limit - 1 : -1]]
 
 
 def _recent_lease(lease: LiveLease) -> RecentLease:
-    end = lease.end
+    row, end = lease.row, lease.end
     return RecentLease(
-        lease=f"l{lease.row.id}",
-        job=f"j{lease.row.job}",
-        job_class=lease.job_class,
-        server=f"s{lease.row.server}",
-        server_class=lease.server_class,
-        granted=lease.row.granted,
-        ended=None if end is None else end.ended,
-        state="active" if end is None else end.state,
-        reward=None if end is None else end.reward,
-    )
+        lease=f"l{row.id}", job=f"j{row.job}", job_class=lease.job_class, server=f"s{row.server}",
+        server_class=lease.server_class, granted=row.granted, ended=None if end is None else end.ended,
+        state="active" if end is None else end.state, reward=None if end is None else end.reward,
+    )  # fmt: skip
 
 
 class BaselinePoller:

@@ -7,7 +7,7 @@ import logging
 import math
 import secrets
 import time
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -22,15 +22,15 @@ from bilinq.live.watch.sampler import BaselinePoller, Sampler
 from bilinq.live.wire.samples import Layout, Leases, Prediction
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from bilinq.live.service.replica import Replica
     from bilinq.live.wire.messages import SettingsUpdate
 
 log = logging.getLogger("bilinq.live")
 
-STATE_EVERY = 2.0
-"""Seconds between two events with matrices and leases."""
-LEASES = 20
-"""Leases in an event."""
+STATE_EVERY = 2.0  # seconds between two events with matrices and leases
+LEASES = 20  # leases in an event
 
 
 class Watcher:
@@ -46,11 +46,6 @@ class Watcher:
         self._layout: Layout | None = None
         self._views, self._views_at = b"", -math.inf
         self._tasks: list[asyncio.Task[None]] = []
-
-    @property
-    def viewers(self) -> int:
-        """The number of viewers."""
-        return self._feed.viewers
 
     def start(self) -> None:
         """Begin to take samples."""
@@ -70,7 +65,7 @@ class Watcher:
         self._feed.end()
 
     async def until_drained(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run some work until it is done or streams must end."""
+        """Run some work, for instance forward a stream from the leader, until it is done or all streams end."""
         await self._feed.until_end(work)
 
     def history(self, after: str | None, limit: int | None) -> msgspec.Raw:
@@ -117,7 +112,6 @@ class Watcher:
                     log.exception("watching failed")
 
     def _take_sample(self) -> None:
-        """Take a sample and send it to all viewers."""
         before, layout = self._layout, self._current_layout()
         baseline = None if self._baseline is None else self._baseline.take()
         kept = self._ring.add(self._sampler.sample(self._ring.next_id, self._best.value, baseline))
@@ -141,8 +135,6 @@ class Watcher:
         """Return matrices and leases as events, made again if they are older than the last sample."""
         now = time.monotonic()
         if now - self._views_at > 0.5 * self._every:
-            self._views = event("state", state_view(self._core, self._sampler.lease_rates())) + event(
-                "leases", self.leases(LEASES)
-            )
-            self._views_at = now
+            state = state_view(self._core, self._sampler.lease_rates())
+            self._views, self._views_at = event("state", state) + event("leases", self.leases(LEASES)), now
         return self._views

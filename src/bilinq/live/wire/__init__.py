@@ -1,1 +1,5 @@
-"""Types of the HTTP API: bodies of requests and responses, queries, samples for viewers."""
+"""What travels over HTTP: bodies of requests and responses, queries, samples for viewers; `convert` checks such values."""
+
+from bilinq.live.wire.queries import convert
+
+__all__ = ["convert"]

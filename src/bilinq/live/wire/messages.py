@@ -15,8 +15,7 @@ Features = Annotated[list[Annotated[float, Meta(ge=-1e6, le=1e6)]], Meta(min_len
 Cost = Annotated[float, Meta(ge=0.0, le=1e9)]
 JobState = Literal["queued", "leased", "done", "dead", "cancelled"]
 Scope = Literal["submit", "work", "read", "admin"]
-BATCH = 1000
-"""Most jobs, leases or servers in one call."""
+BATCH = 1000  # most jobs, leases or servers in one call
 
 
 class NewJob(Struct, forbid_unknown_fields=True, frozen=True):

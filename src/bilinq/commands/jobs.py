@@ -1,7 +1,8 @@
-"""`bilinq submit`: send jobs to the live service."""
+"""`bilinq submit` and `bilinq work`: jobs into the service, and servers for them."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,32 +19,22 @@ if TYPE_CHECKING:
     from bilinq.client import Client
     from bilinq.live.wire.messages import Job, JobRef, NewJob
 
-ROOM = 900_000
-"""Bytes of payload in one request, somewhat less than the service accepts by default."""
-SLOW = 3.0
-"""Seconds without a response after which the user gets a message."""
-NOT_DONE = 1
-"""Exit code if --wait was given and a job is not done."""
+
+ROOM = 900_000  # bytes of payload in one request, somewhat less than the service accepts by default
+SLOW = 3.0  # seconds without a response after which the user gets a message
+NOT_DONE = 1  # exit code if --wait was given and a job is not done
 
 
 def submit(
     job_class: Annotated[str, Argument(metavar="CLASS", help="Class of the jobs.")],
     payload: Annotated[str | None, Option(help="JSON for the worker, or - for standard input. [default: null]")] = None,
-    lines: Annotated[
-        str | None, Option(help="File with one JSON payload per line, one job each, or - for standard input.")
-    ] = None,
+    lines: Annotated[str | None, Option(help="File of JSON payloads, one job per line; - is standard input.")] = None,
     count: Annotated[int, Option(help="Number of jobs with this payload.")] = 1,
     units: Annotated[int, Option(help="Number of services that each job needs.")] = 1,
-    once: Annotated[
-        str | None, Option(help="Name of this submission: running the command again with it adds no jobs.")
-    ] = None,
-    wait: Annotated[
-        float | None, Option(help="Wait up to this many seconds for the jobs to end, and print their results.")
-    ] = None,
+    once: Annotated[str | None, Option(help="Name of this submission: the same name again adds no jobs.")] = None,
+    wait: Annotated[float | None, Option(help="Seconds to wait for the jobs to end and print their results.")] = None,
     url: Url = None,
-    key: Annotated[
-        str | None, Option(help="Key with scope submit. [default: BILINQ_KEY, which hides it from other users]")
-    ] = None,
+    key: Annotated[str | None, Option(help="Key with scope submit. [default: BILINQ_KEY, hidden from others]")] = None,
     timeout: Annotated[float, Option(help="Seconds to retry while the service is busy or unavailable.")] = 30.0,
     json: Json = False,
 ) -> None:
@@ -65,9 +56,10 @@ def submit(
         with _message_if_slow(f"no response from {client.link.url} yet; retrying for up to {timeout:g} s"):
             refs = _send(client, jobs, word)
         if wait is None:
-            _show(refs, [f"{ref.id}" for ref in refs], json)
+            _show(refs, [ref.id for ref in refs], json)
             return
-        found = _wait(client, refs, wait)
+        end = time.monotonic() + wait
+        found = [client.wait(ref.id, max(end - time.monotonic(), 0.0)) for ref in refs]
     _show(found, [_line(job) for job in found], json)
     if any(job.state != "done" for job in found):
         raise typer.Exit(NOT_DONE)
@@ -75,7 +67,6 @@ def submit(
 
 @contextmanager
 def _message_if_slow(text: str) -> Iterator[None]:
-    """Print a message if the block takes long."""
     import threading
 
     timer = threading.Timer(SLOW, typer.echo, (text,), {"err": True})
@@ -94,13 +85,11 @@ def _payload(text: str | None) -> Raw | None:
 
 
 def _lines(source: str) -> list[Raw]:
-    """Return the payloads in a file, without blank lines."""
     numbered = enumerate(read_text(source).splitlines(), 1)
     return [_checked(f"{source_name(source)}, line {k}", line) for k, line in numbered if line.strip()]
 
 
 def _checked(name: str, text: str) -> Raw:
-    """Return a text unchanged if it is JSON."""
     import msgspec
 
     try:
@@ -119,15 +108,13 @@ def _send(client: Client, jobs: Sequence[NewJob], word: str) -> list[JobRef]:
     except Exception:
         if len(jobs) > 1 or refs:
             typer.echo(
-                f"{len(refs)} of {len(jobs)} jobs were submitted; add --once {word} to submit the others",
-                err=True,
+                f"{len(refs)} of {len(jobs)} jobs were submitted; add --once {word} to submit the others", err=True
             )
         raise
     return refs
 
 
 def _batches(jobs: Sequence[NewJob]) -> Iterator[list[NewJob]]:
-    """Yield the jobs in batches that the service accepts."""
     from bilinq.live.wire.messages import BATCH
 
     batch: list[NewJob] = []
@@ -143,16 +130,7 @@ def _batches(jobs: Sequence[NewJob]) -> Iterator[list[NewJob]]:
         yield batch
 
 
-def _wait(client: Client, refs: Sequence[JobRef], seconds: float) -> list[Job]:
-    """Return the jobs when all have ended or the time is over."""
-    import time
-
-    end = time.monotonic() + seconds
-    return [client.wait(ref.id, max(end - time.monotonic(), 0.0)) for ref in refs]
-
-
 def _line(job: Job) -> str:
-    """Return a job as one line: id, state, reward, result and error."""
     import msgspec
 
     reward = [] if job.reward is None else [f"{job.reward:g}"]
@@ -165,3 +143,41 @@ def _show(jobs: Sequence[Any], lines: Sequence[str], json: bool) -> None:
         print_structs({"jobs": jobs})
     elif lines:
         typer.echo("\n".join(lines))
+
+
+def work(
+    server_class: Annotated[str, Argument(metavar="CLASS", help="Server class of this machine.")],
+    command: Annotated[list[str], Argument(metavar="-- COMMAND", help="Program and arguments to run for each job.")],
+    reward: Annotated[
+        str,
+        Option(
+            help="exit: the highest reward for exit code 0; duration: more reward for less time; last-line: the last "
+            'line of output, a number or {"reward": x, "done": true, "result": any}.'
+        ),
+    ] = "exit",
+    low: Annotated[float, Option(help="Lowest reward; the same as in the settings of the service.")] = 0.0,
+    high: Annotated[float, Option(help="Highest reward; the same as in the settings of the service.")] = 1.0,
+    half: Annotated[float, Option(help="For duration: seconds that earn the mean of --low and --high.")] = 10.0,
+    limit: Annotated[float | None, Option(help="Seconds after which a command is stopped and fails.")] = None,
+    servers: Annotated[int, Option(help="Number of commands that may run at the same time.")] = 1,
+    name: Annotated[str | None, Option(help="Server name; after a crash the same name frees its jobs at once.")] = None,
+    url: Url = None,
+    key: Annotated[str | None, Option(help="Key with scope work. [default: BILINQ_KEY, hidden from others]")] = None,
+) -> None:
+    """Run a command for each job that this server gets.
+
+    The command reads the payload of the job as JSON from standard input. The environment contains BILINQ_JOB_ID,
+    BILINQ_JOB_CLASS, BILINQ_UNITS_LEFT, BILINQ_ATTEMPTS and BILINQ_FENCE. Exit code 0 is success; any other code fails
+    the attempt and returns the job to its queue. After SIGTERM or Ctrl-C running commands may finish; a second signal
+    stops them and returns their jobs.
+    """
+    import sys
+
+    from bilinq.client import Client, Worker
+    from bilinq.client.command import Command, reward_rule
+    from bilinq.live.logs import log_to
+
+    rule = reward_rule(reward, low, high, half)
+    log_to(sys.stderr)
+    with Client(url, key) as client, Command(command, rule, limit) as function:
+        Worker(client, server_class, function, name, servers=servers).run()
