@@ -13,7 +13,7 @@ from process import Process, make_key
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from bilinq.live.http.server import GRACE
-from bilinq.live.service.administration import FRESH
+from bilinq.live.service.service import FRESH
 from bilinq.live.settings import ServiceSettings
 from pages import FENCE, ROOT, page, run, script, section
 

@@ -27,7 +27,7 @@ def test_the_old_key_is_valid_until_the_grace_is_over(database_url: str, monkeyp
         assert new.info.expires == pytest.approx(new.info.created + 30 * 86_400.0, abs=5.0)
         assert service.identify(old.key).namespace == service.identify(new.key).namespace == "team"
         later = new.info.created + 3601.0
-        monkeypatch.setattr("bilinq.live.service.administration.time.time", lambda: later)
+        monkeypatch.setattr("bilinq.live.service.service.time.time", lambda: later)
         with pytest.raises(NoKey, match="has expired"):
             service.identify(old.key)
         assert service.identify(new.key).scopes == {"submit", "read"}

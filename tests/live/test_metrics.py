@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 from bilinq.client import Client
 from bilinq.errors import BadInput
 from bilinq.live.service import Service
-from bilinq.live.service.administration import FRESH
+from bilinq.live.service.service import FRESH
 from bilinq.live.settings import ServiceSettings, load
 from bilinq.live.store import open_store
 from bilinq.live.wire.messages import JobClassInfo, ServerClassInfo

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import structs
 
-from bilinq.errors import Unavailable
-from bilinq.live.keys import Identity, create_key, identify, key_info, revoke_key, rotate_key
+from bilinq.live.keys import Identity, create_key, key_info, revoke_key, rotate_key
 from bilinq.live.service import configuration as config
 from bilinq.live.service.outbox import to_text
-from bilinq.live.store.admin_tables import KeyRow, add_audit, all_keys, list_audit
+from bilinq.live.store.admin_tables import add_audit, all_keys, list_audit
 from bilinq.live.store.class_tables import ClassRow, put_class, store_settings
 from bilinq.live.wire import messages as m
 
@@ -27,8 +25,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-FRESH = 5.0  # seconds after which a process that does not lead reads the keys again
-
 
 class Administration:
     """Changes classes, settings and keys; every change is in the audit log.
@@ -39,8 +35,6 @@ class Administration:
     def __init__(self, replica: Replica, slots: Slots) -> None:
         self._replica, self._slots = replica, slots
         self._changing = asyncio.Lock()
-        self._kept: dict[str, KeyRow] | None = None
-        self._read = float("-inf")
 
     async def classes(self) -> m.Classes:
         """Return the current classes."""
@@ -98,21 +92,6 @@ class Administration:
         result = await self._replica.write(operation)
         memory.keys = {row.prefix: row for row in await self._replica.write(all_keys)}
         return result
-
-    def identify(self, key: str) -> Identity:
-        """Return who has a key, or raise `NoKey`."""
-        return identify(self._replica.memory.keys, key, time.time())
-
-    async def identify_here(self, key: str) -> Identity:
-        """Return the same also while this process does not lead, by keys that are read at most every few seconds."""
-        if self._replica.ready:
-            self._kept = self._replica.memory.keys
-        elif time.monotonic() > self._read + FRESH:
-            with contextlib.nullcontext() if self._kept is None else contextlib.suppress(Unavailable):
-                rows = await self._replica.store.read(all_keys)
-                self._kept, self._read = {row.prefix: row for row in rows}, time.monotonic()
-        assert self._kept is not None
-        return identify(self._kept, key, time.time())
 
     async def audit(self, who: Identity, limit: int) -> m.Audit:
         """Return admin actions, newest first."""

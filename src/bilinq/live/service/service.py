@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from typing import TYPE_CHECKING
 
+from bilinq.errors import Unavailable
+from bilinq.live.keys import identify
 from bilinq.live.service import views
 from bilinq.live.service.administration import Administration
 from bilinq.live.service.leadership import Leadership
@@ -12,11 +16,16 @@ from bilinq.live.service.replica import Replica
 from bilinq.live.service.slots import Slots
 from bilinq.live.service.submissions import Submissions
 from bilinq.live.service.workers import Workers
+from bilinq.live.store.admin_tables import all_keys
 
 if TYPE_CHECKING:
+    from bilinq.live.keys import Identity
     from bilinq.live.settings import ServiceSettings
     from bilinq.live.store import Store
+    from bilinq.live.store.admin_tables import KeyRow
     from bilinq.live.wire import messages as m
+
+FRESH = 5.0  # seconds after which a process that does not lead reads the keys again
 
 
 class Service(Submissions, Workers, Administration):
@@ -31,6 +40,8 @@ class Service(Submissions, Workers, Administration):
         self._leadership = Leadership(self.replica, self.slots, Recovery(self.replica))
         for part in (Submissions, Workers, Administration):
             part.__init__(self, self.replica, self.slots)
+        self._kept: dict[str, KeyRow] | None = None
+        self._read = float("-inf")
 
     @property
     def ready(self) -> bool:
@@ -58,6 +69,21 @@ class Service(Submissions, Workers, Administration):
     def drain(self) -> None:
         """End all calls that wait for work, so that connections can be closed."""
         self.replica.end_polls()
+
+    def identify(self, key: str) -> Identity:
+        """Return who has a key, or raise `NoKey`."""
+        return identify(self.replica.memory.keys, key, time.time())
+
+    async def identify_here(self, key: str) -> Identity:
+        """Return the same also while this process does not lead, by keys that are read at most every few seconds."""
+        if self.replica.ready:
+            self._kept = self.replica.memory.keys
+        elif time.monotonic() > self._read + FRESH:
+            with contextlib.nullcontext() if self._kept is None else contextlib.suppress(Unavailable):
+                rows = await self.replica.store.read(all_keys)
+                self._kept, self._read = {row.prefix: row for row in rows}, time.monotonic()
+        assert self._kept is not None
+        return identify(self._kept, key, time.time())
 
     async def metrics(self) -> str:
         """Return the metrics of this process in the text format of Prometheus."""
