@@ -21,7 +21,7 @@ paper: setup  ## Redraw the paper and judge its claims: out/paper/report.html
 
 test: setup  ## All tests
 	$(BIN)/bilinq warm
-	$(BIN)/python -m pytest -n 3
+	$(BIN)/python -m pytest -n 2
 
 soak: setup  ## Kill the live service 250 times under load, take its database away, and audit what it kept: some minutes
 	$(BIN)/python tests/live/crash.py --kills 200 --database sqlite
