@@ -64,7 +64,7 @@ class Administration:
             after, weights = config.check_update(memory, self._replica.settings, update)
             rows = [memory.classes["job", name]._replace(weight=weight) for name, weight in weights.items()]
             values = {name: getattr(after, name) for name in config.ADJUSTABLE}
-            await self._set_classes(memory, who, rows, f"knobs {to_text(values | {'weight': weights})}", values)
+            await self._set_classes(memory, who, rows, f"settings {to_text(values | {'weight': weights})}", values)
             self._replica.settings = after
             if memory.scheduler is not None:
                 memory.scheduler.update_settings(**config.scheduler_settings(after))
