@@ -117,10 +117,11 @@ def test_memory_and_database_agree_whatever_meets(database_url: str, seed: int) 
                 await service.register(LOCAL, NewServer("x", f"name {name}"))
             crowd = Crowd(service, seed)
             await asyncio.gather(*(crowd.caller() for _ in range(CALLERS)))
-            memory = service.replica.memory
+            memory = service.replica.memory  # read now: slots go on while the database is read
+            queued = {id for id, job in memory.jobs.items() if job.lease is None}
+            leased = {(lease.row.job, lease.row.id) for lease in memory.leases.values()}
             stored: Any = await service.replica.write(look)
-            assert stored["queued"] == {id for id, job in memory.jobs.items() if job.lease is None}
-            assert stored["leased"] == {(lease.row.job, lease.row.id) for lease in memory.leases.values()}
+            assert (stored["queued"], stored["leased"]) == (queued, leased)
             assert max(crowd.done.values()) == 1 and set(crowd.done) <= stored["done"]
             assert service.replica.meters.recoveries == 0
             assert min(crowd.made["hung up"], crowd.made["Conflict"] + crowd.made["Stale"], len(crowd.done)) > 50
