@@ -2,7 +2,8 @@
 
 The bounds are for the worst case and far above simulated values: on the paper's synthetic instance (traffic 1, 4 servers,
 V = 58) the bound on the total queue is 513, and simulations find about 20. Use the bounds to see how things scale, and
-`stationary_queue` for the values to expect.
+`stationary_queue` for the values to expect. All of it is for servers that form one pool: functions raise `BadInput` for a
+problem with eligible pairs or service rates by pair.
 """
 
 from dataclasses import dataclass
@@ -127,6 +128,7 @@ def stationary_queue(problem: Problem, V: float, gamma: float = 1.2, weight: Arr
     This is a rule of thumb, not a bound: it holds where rewards are known and no server class is full, so that every job
     class uses its best server class. Service rates may differ.
     """
+    _check_pooled(problem)
     best = problem.mean_reward[:, problem.servers > 0].max(axis=1)
     price = scalar("gamma", gamma) - best
     if price.min() <= 0:
@@ -137,6 +139,7 @@ def stationary_queue(problem: Problem, V: float, gamma: float = 1.2, weight: Arr
 
 def V_order(problem: Problem, horizon: int) -> float:
     """Return sqrt(I T), Eq. (23), the order of V that balances the bound; 70.7 on the paper's synthetic instance."""
+    _check_pooled(problem)
     return float(np.sqrt(problem.job_classes * count("horizon", horizon)))
 
 
@@ -193,7 +196,19 @@ class _Setting(NamedTuple):
     rarity: float
 
 
+def _check_pooled(problem: Problem) -> None:
+    """Raise an error if the servers are not one pool: nothing here is proved for that."""
+    if problem.eligible is not None:
+        raise BadInput(
+            "eligible must be None: the paper's results assume that every server class may serve every job class"
+        )
+    if problem.service_rate.ndim == 2:
+        raise BadInput("service_rate must not depend on the server class: the paper's results assume one rate for each "
+                       f"job class; got shape {problem.service_rate.shape}")  # fmt: skip
+
+
 def _setting(problem: Problem, gamma: float, weight: ArrayLike | None) -> _Setting:
+    _check_pooled(problem)
     require("arrival_rate", problem.arrival_rate, lambda x: x > 0, "positive in every class for this formula")
     rate = problem.service_rate
     require("service_rate", rate, lambda x: x == rate[0], f"equal in all classes for this formula ({rate[0]:g})")

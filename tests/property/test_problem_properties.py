@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 from bilinq.errors import BadInput, UnstableLoad
 from bilinq.problem import Problem
 
-NUMERIC = ("arrival_rate", "servers", "job_features", "server_features", "theta", "service_rate", "noise")
+NUMERIC = ("arrival_rate", "servers", "job_features", "server_features", "theta", "service_rate", "eligible", "noise")
 NEVER_A_NUMBER = st.sampled_from(
     [float("nan"), float("inf"), -float("inf"), "x", "1.0", 1j, object(), 10**400, {}, [1, [2]]]
 )
@@ -37,7 +37,12 @@ def arguments(draw: st.DrawFn) -> dict[str, Any]:
     values: dict[str, Any] = {
         "arrival_rate": draw(hnp.arrays(np.float64, i, elements=floats(0, 1e6))),
         "servers": draw(hnp.arrays(np.int64, j, elements=st.integers(0, 5))) + 1,
-        "service_rate": draw(floats(1e-3, 1.0) | hnp.arrays(np.float64, i, elements=floats(1e-3, 1.0))),
+        "service_rate": draw(
+            floats(1e-3, 1.0)
+            | hnp.arrays(np.float64, i, elements=floats(1e-3, 1.0))
+            | hnp.arrays(np.float64, (i, j), elements=floats(1e-3, 1.0))
+        ),
+        "eligible": draw(st.none() | hnp.arrays(np.bool_, (i, j)).map(lambda mask: mask | (np.arange(j) == 0))),
         "noise": draw(floats(0, 10) | hnp.arrays(np.float64, (i, j), elements=floats(0, 10))),
         "holding_cost": draw(floats(0, 1e300)),
         "job_names": draw(st.none() | st.lists(names, min_size=i, max_size=i, unique=True)),

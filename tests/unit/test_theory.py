@@ -110,6 +110,10 @@ RULES: list[Callable[[Problem], object]] = [
     lambda problem: theory.V_minimiser(problem, 500),
     lambda problem: theory.V_published(problem),
 ]
+OTHERS: list[Callable[[Problem], object]] = [
+    lambda problem: theory.stationary_queue(problem, 50.0),
+    lambda problem: theory.V_order(problem, 500),
+]
 
 
 @pytest.mark.parametrize("formula", BOUNDS + RULES)
@@ -122,6 +126,14 @@ def test_formulas_refuse_what_the_paper_excludes(formula: Callable[[Problem], ob
         unstable = PAPER.replace(service_rate=0.25)
     with pytest.raises(BadInput, match="load must be below capacity for this formula; got rho = 4, n = 4"):
         formula(unstable)
+
+
+@pytest.mark.parametrize("formula", [*BOUNDS, *RULES, *OTHERS])
+def test_nothing_is_claimed_for_eligible_pairs_or_rates_by_pair(formula: Callable[[Problem], object]) -> None:
+    with pytest.raises(BadInput, match="eligible must be None: the paper's results assume that every server class"):
+        formula(PAPER.replace(eligible=[[True, False]] + [[True, True]] * 9))
+    with pytest.raises(BadInput, match=r"service_rate must not depend on the server class: .* got shape \(10, 2\)"):
+        formula(PAPER.replace(service_rate=np.tile([1.0, 0.5], (10, 1))))
 
 
 @pytest.mark.parametrize("formula", BOUNDS)

@@ -17,12 +17,15 @@ REQUIRED = ("arrival_rate", "servers")
 NAMES = ("job_names", "server_names")
 FEATURES = ("job_features", "server_features")
 NUMBERS = (*REQUIRED, *FEATURES, "theta", "mean_reward", "service_rate", "noise", "holding_cost")
+MASK = "eligible"
+KEYS = (*NUMBERS, MASK, *NAMES)
 
 
 def load(path: str | PathLike[str]) -> Problem:
     """Read a problem from a `.json` or `.toml` file.
 
-    The file contains a value for each argument of `Problem` that is set: a number, lists of numbers, or a list of names.
+    The file contains a value for each argument of `Problem` that is set: a number, lists of numbers, a list of names, or
+    for `eligible` lists of true and false.
     Every error in it raises `BadInput` with the file and the key.
     """
     file = Path(path)
@@ -66,8 +69,8 @@ def _read(file: Path, parse: Callable[[str], object]) -> dict[str, Any]:
 
 def _check_keys(values: dict[str, Any]) -> None:
     for key, value in values.items():
-        if key not in (*NUMBERS, *NAMES):
-            raise BadInput(f"unknown key {key!r}; known are {', '.join((*NUMBERS, *NAMES))}")
+        if key not in KEYS:
+            raise BadInput(f"unknown key {key!r}; known are {', '.join(KEYS)}")
         if key in NUMBERS and not _numeric(value):
             raise BadInput(f"{key} must be a number or lists of numbers; got {short(value)}")
         if key in NAMES and not isinstance(value, list):
@@ -90,7 +93,7 @@ def _plain(problem: Problem) -> dict[str, Any]:
         for key in FEATURES:
             if np.array_equal(values[key], np.eye(len(values[key]))):
                 del values[key]
-    plain = {key: values[key].tolist() for key in NUMBERS if key in values}
+    plain = {key: values[key].tolist() for key in (*NUMBERS, MASK) if values.get(key) is not None}
     return plain | {key: list(values[key]) for key in NAMES}
 
 

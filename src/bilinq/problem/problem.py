@@ -3,15 +3,18 @@
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from os import PathLike
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bilinq.arrays import Array, count, non_negative, scalar
+from bilinq.arrays import Array, BoolArray, count, non_negative, scalar
 from bilinq.errors import BadInput, UnstableLoad
 from bilinq.problem import rules
+from bilinq.problem.bottleneck import ROUNDING, Bottleneck, find_bottleneck
+from bilinq.problem.pairs import Pairs
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
@@ -34,8 +37,12 @@ class Problem:
         Reward parameters; every mean reward must then lie in [-1, 1].
     mean_reward : (I, J) array
         The table of mean rewards: any finite numbers, but see `bounded`.
-    service_rate : float or (I,) array
-        Chance that one slot of service completes a job, in (0, 1].
+    service_rate : float, (I,) or (I, J) array
+        Chance that one slot of service completes a job, in (0, 1]: of each job class, or of each pair. A table whose
+        rows are constant is kept as (I,).
+    eligible : (I, J) bool array, optional
+        Which server classes may serve which job classes; every job class needs one that has servers. Default: all, kept
+        as None.
     noise : float or (I, J) array
         Standard deviation of an observed reward around its mean.
     holding_cost : float or (I,) array
@@ -59,6 +66,7 @@ class Problem:
     theta: Array | None
     mean_reward: Array
     service_rate: Array
+    eligible: BoolArray | None
     noise: Array
     holding_cost: Array
     job_names: tuple[str, ...]
@@ -74,13 +82,14 @@ class Problem:
         theta: ArrayLike | None = None,
         mean_reward: ArrayLike | None = None,
         service_rate: ArrayLike = 1.0,
+        eligible: ArrayLike | None = None,
         noise: ArrayLike = 0.1,
         holding_cost: ArrayLike = 1.0,
         job_names: Sequence[str] | None = None,
         server_names: Sequence[str] | None = None,
     ) -> None:
         lam, n = rules.vector("arrival_rate", non_negative("arrival_rate", arrival_rate)), rules.capacity(servers)
-        mu = rules.service(service_rate, lam.size)
+        mu = rules.service(service_rate, lam.size, n.size)
         if theta is not None and (job_features is None or server_features is None):
             raise BadInput(f"theta needs {'job' if job_features is None else 'server'}_features; got None")
         u = rules.features("job_features", job_features, lam.size, "arrival_rate")
@@ -88,21 +97,27 @@ class Problem:
         weights, rewards = rules.rewards(theta, mean_reward, u, v)
         sigma = rules.filled("noise", non_negative("noise", noise), (lam.size, n.size))
         cost = rules.filled("holding_cost", non_negative("holding_cost", holding_cost), (lam.size,))
-        arrays = (lam, n, u, v, weights, rewards, mu, sigma, cost)
         job = rules.names("job_names", job_names, "job", lam.size)
         server = rules.names("server_names", server_names, "server", n.size)
+        allowed = rules.mask(eligible, n, job)
+        arrays = (lam, n, u, v, weights, rewards, mu, allowed, sigma, cost)
         for field, value in zip(fields(self), (*map(_locked, arrays), job, server), strict=True):
             object.__setattr__(self, field.name, value)
-        rho, capacity = rules.total_traffic(lam, mu), n.sum()
-        if rho >= capacity:
+        rho, capacity = rules.total_traffic(lam, self.pairs.rate), n.sum()
+        if not self.pairs.plain and self.load_factor >= 1.0 - ROUNDING:
+            where = self.bottleneck.text(job, server)
+            text = f"the load {self.load_factor:g} is not below one: queues will grow; {where}"
+            warnings.warn(text, UnstableLoad, stacklevel=2)
+        elif self.pairs.plain and rho >= capacity:
             text = f"traffic intensity {rho:g} is not below the number of servers {capacity:g}: queues will grow"
             warnings.warn(text, UnstableLoad, stacklevel=2)
 
     @classmethod
     def synthetic(
         cls, *, job_classes: int = 10, server_classes: int = 2, dimension: int | tuple[int, int] = 2,
-        servers: int | Sequence[int] = 4, traffic: float = 1.0, service_rate: ArrayLike = 1.0, noise: ArrayLike = 0.1,
-        holding_cost: ArrayLike = 1.0, seed: int | np.random.Generator = 0,
+        servers: int | Sequence[int] = 4, traffic: float = 1.0, service_rate: ArrayLike = 1.0,
+        eligible: ArrayLike | None = None, noise: ArrayLike = 0.1, holding_cost: ArrayLike = 1.0,
+        seed: int | np.random.Generator = 0,
     ) -> Self:  # fmt: skip
         """Draw a random bilinear problem; the defaults are the paper's synthetic experiment.
 
@@ -125,8 +140,10 @@ class Problem:
         rng = seed if isinstance(seed, np.random.Generator) else np.random.default_rng(count("seed", seed, least=0))
         u, v, theta = rng.random((n_jobs, d1)), rng.random((n_servers, d2)), rng.random((d1, d2))
         share = scalar("traffic", traffic, non_negative) / n_jobs
+        mu, n = rules.service(service_rate, n_jobs, n_servers), rules.split(servers, n_servers)
+        allowed = rules.mask(eligible, n, rules.names("job_names", None, "job", n_jobs))
         return cls(
-            arrival_rate=share * rules.service(service_rate, n_jobs), servers=rules.split(servers, n_servers),
+            arrival_rate=share * Pairs.of(mu, allowed, mu.ndim == 2).rate, servers=n, eligible=allowed,
             job_features=u / np.linalg.norm(u, axis=1, keepdims=True),
             server_features=v / np.linalg.norm(v, axis=1, keepdims=True),
             theta=theta / np.linalg.norm(theta), service_rate=service_rate, noise=noise, holding_cost=holding_cost,
@@ -157,17 +174,38 @@ class Problem:
 
     @property
     def traffic(self) -> Array:
-        """Traffic intensity of each job class (I,): arrival rate over service rate."""
-        return self.arrival_rate / self.service_rate
+        """Traffic intensity of each job class (I,): arrival rate over service rate, its mean over eligible pairs."""
+        return self.arrival_rate / self.pairs.rate
+
+    @property
+    def pairs(self) -> Pairs:
+        """Rates, durations and eligible pairs in the form of Eq. (48)."""
+        return Pairs.of(self.service_rate, self.eligible, self.service_rate.ndim == 2)
+
+    @cached_property
+    def bottleneck(self) -> Bottleneck:
+        """The load by Eq. (50), and the classes that limit it."""
+        m, allowed = self.pairs.filled(self.mean_reward.shape)
+        return find_bottleneck(self.traffic, self.servers, m, allowed)
 
     @property
     def load_factor(self) -> float:
-        """Total traffic intensity over the number of servers; queues stay short only below one."""
+        """Total traffic intensity over the number of servers; queues stay short only below one.
+
+        With rates or eligibility by pair it is the load of the servers that are busiest if work is shared best, Eq. (50).
+        """
+        if not self.pairs.plain:
+            return self.bottleneck.load
         return float(self.traffic.sum() / self.servers.sum())
 
     @property
     def slack(self) -> float:
-        """Number of servers minus total traffic intensity; zero or negative if the load is unstable."""
+        """Number of servers minus total traffic intensity; zero or negative if the load is unstable.
+
+        With rates or eligibility by pair it is the number of servers times one minus `load_factor`.
+        """
+        if not self.pairs.plain:
+            return float(self.servers.sum() * (1.0 - self.load_factor))
         return float(self.servers.sum() - self.traffic.sum())
 
     @property
@@ -211,10 +249,10 @@ class Problem:
         )
 
 
-def _locked(array: Array | None) -> Array | None:
+def _locked(array: Array | BoolArray | None) -> Array | BoolArray | None:
     """Return a read-only C-ordered copy."""
     if array is None:
         return None
-    copy = np.array(array, dtype=np.float64, order="C")
+    copy = array.copy(order="C")
     copy.setflags(write=False)
     return copy

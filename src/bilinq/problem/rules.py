@@ -35,10 +35,34 @@ def capacity(servers: ArrayLike) -> Array:
     return array
 
 
-def service(service_rate: ArrayLike, n_jobs: int) -> Array:
-    """Return the service rate of each job class (I,), in (0, 1]."""
+def service(service_rate: ArrayLike, n_jobs: int, n_servers: int) -> Array:
+    """Return service rates in (0, 1]: of job classes (I,), or of pairs (I, J) if those of a class are not all equal."""
     array = require("service_rate", positive("service_rate", service_rate), lambda x: x <= 1, "at most 1")
-    return filled("service_rate", array, (n_jobs,))
+    if array.ndim == 2 and array.shape == (n_jobs, n_servers):
+        return array[:, 0] if (array == array[:, :1]).all() else array
+    if array.ndim and array.shape != (n_jobs,):
+        rule = f"one number or have shape ({n_jobs},) or ({n_jobs}, {n_servers})"
+        raise BadInput(f"service_rate must be {rule}; got {array.shape}")
+    return np.broadcast_to(array, (n_jobs,))
+
+
+def mask(eligible: ArrayLike | None, servers: Array, job: Sequence[str]) -> BoolArray | None:
+    """Return which server class may serve which job class (I, J), or None if all may; every job class needs a server."""
+    if eligible is None:
+        return None
+    try:
+        array, shape = np.asarray(eligible), (len(job), servers.size)
+    except (TypeError, ValueError, OverflowError):
+        raise BadInput(f"eligible must have rows of equal length; got {short(eligible)}") from None
+    if array.dtype.kind not in "biuf" or not ((array == 0) | (array == 1)).all():
+        raise BadInput(f"eligible must be True or False for each pair; got {short(eligible)}")
+    if array.shape != shape:
+        raise BadInput(f"eligible must have shape {shape}, job classes by server classes; got {array.shape}")
+    allowed = array.astype(np.bool_)
+    for i in np.flatnonzero(~(allowed & (servers > 0)).any(axis=1)).tolist():
+        what = "with servers " if allowed[i].any() else ""
+        raise BadInput(f"eligible must have a server class {what}for every job class; got none in row {i}, {job[i]!r}")
+    return None if allowed.all() else allowed
 
 
 def features(name: str, value: ArrayLike | None, rows: int, fits: str) -> Array:
@@ -77,7 +101,7 @@ def in_bounds(reward: Array) -> BoolArray:
 
 
 def total_traffic(arrival_rate: Array, service_rate: Array) -> float:
-    """Return the total traffic intensity; raise an error if it is not finite."""
+    """Return the total traffic intensity of rates (I,); raise an error if it is not finite."""
     with np.errstate(over="ignore"):
         total = float((arrival_rate / service_rate).sum())
     if not np.isfinite(total):
