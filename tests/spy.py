@@ -9,6 +9,7 @@ from bilinq.arrays import Array, IntArray
 from bilinq.learning import Outcome
 from bilinq.policies.policy import Policy, State
 from bilinq.problem.instances import Instances
+from bilinq.problem.pairs import Pairs
 
 
 class Spy(Policy):
@@ -27,6 +28,9 @@ class Spy(Policy):
 
     def start(self, instances: Instances, horizon: int, rngs: Sequence[np.random.Generator]) -> State:
         return self.policy.start(instances, horizon, rngs)
+
+    def with_pairs(self, state: State, pairs: Pairs) -> State:
+        return self.policy.with_pairs(state, pairs)
 
     def decide(self, state: State, queue: Array, capacity: Array) -> Array:
         y = self.policy.decide(state, queue, capacity)

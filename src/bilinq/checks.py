@@ -14,6 +14,7 @@ from bilinq.learning import Outcome
 from bilinq.policies.policy import Policy, State
 from bilinq.problem import Problem
 from bilinq.problem.instances import Instances
+from bilinq.problem.pairs import Pairs
 from bilinq.simulation import Breakdowns, Poisson, Runs, simulate
 
 SLACK = 1e-9  # how far, relatively, the load of a server class may exceed its capacity by rounding
@@ -100,6 +101,9 @@ class _Watched(Policy):
 
     def start(self, instances: Instances, horizon: int, rngs: Sequence[np.random.Generator]) -> State:
         return self.policy.start(instances, horizon, rngs)
+
+    def with_pairs(self, state: State, pairs: Pairs) -> State:
+        return self._unchanged("with_pairs", state=state, pairs=pairs)
 
     def decide(self, state: State, queue: Array, capacity: Array) -> Array:
         y = self._unchanged("decide", state=state, queue=queue, capacity=capacity)

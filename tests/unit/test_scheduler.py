@@ -6,7 +6,18 @@ import numpy as np
 import pytest
 
 import bilinq
-from bilinq import BadInput, FirstCome, Greedy, JobClass, MaxWeight, RewardRange, Sabr, Scheduler, ServerClass
+from bilinq import (
+    BadInput,
+    FirstCome,
+    Greedy,
+    JobClass,
+    MaxWeight,
+    Random,
+    RewardRange,
+    Sabr,
+    Scheduler,
+    ServerClass,
+)
 from bilinq.errors import BadState
 from bilinq.scheduler.classes import PolicySettings
 from bilinq.scheduler.snapshot import seal, unseal
@@ -237,6 +248,20 @@ def test_a_snapshot_without_jobs_keeps_what_was_learnt() -> None:
     mine, theirs = one.beliefs(), other.beliefs()
     assert mine is not None and theirs is not None
     assert np.array_equal(mine.mean, theirs.mean)
+
+
+def test_a_snapshot_without_later_optional_values_is_restored() -> None:
+    """Older snapshots have neither `pairs` of fair policies nor `eligible` of others; other missing values are refused."""
+    for policy in (None, Greedy(), Random()):
+        classes = [JobClass("chat", [1.0, 0.1]), JobClass("code", [1.0, 0.9])]
+        one = scheduler() if policy is None else Scheduler(classes, SERVERS, policy=policy)
+        document = unseal(one.snapshot())
+        assert document["state"].pop() is None
+        other = Scheduler.restore(seal(document), policy)
+        assert other.snapshot() == one.snapshot()
+        del document["state"][1:]
+        with pytest.raises(BadState, match="snapshot must fit this version and policy"):
+            Scheduler.restore(seal(document), policy)
 
 
 def test_a_damaged_snapshot_is_noticed_at_any_byte() -> None:

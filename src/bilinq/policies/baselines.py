@@ -16,13 +16,15 @@ from bilinq.problem.oracle import oracle_shares
 
 if TYPE_CHECKING:
     from bilinq.problem.instances import Instances
+    from bilinq.problem.pairs import Pairs
 
 
 class RankedState(NamedTuple):
-    """The learner's state, and the service rates (R, I) that weigh queues."""
+    """The learner's state, the service rates (R, I) or (R, I, J) that weigh queues, and the eligible pairs (R, I, J)."""
 
     learnt: BilinearState
     service_rate: Array
+    eligible: BoolArray | None = None
 
 
 class _Ranked(Policy):
@@ -31,13 +33,13 @@ class _Ranked(Policy):
     learns, live = True, True
 
     def start(self, instances: Instances, horizon: int, rngs: Sequence[np.random.Generator]) -> RankedState:
-        return RankedState(Bilinear().start(instances, horizon, rngs), instances.service_rate)
+        return RankedState(Bilinear().start(instances, horizon, rngs), instances.service_rate, instances.eligible)
 
     def learn(self, state: RankedState, outcome: Outcome) -> RankedState:
         return state._replace(learnt=Bilinear().learn(state.learnt, outcome))
 
     def adapt(self, state: RankedState, instances: Instances) -> RankedState:
-        return RankedState(Bilinear().adapt(state.learnt, instances), instances.service_rate)
+        return RankedState(Bilinear().adapt(state.learnt, instances), instances.service_rate, instances.eligible)
 
     def beliefs(self, state: RankedState) -> tuple[Array, Array] | None:
         return Bilinear().beliefs(state.learnt)
@@ -48,7 +50,7 @@ class _Ranked(Policy):
 
 @dataclass(frozen=True)
 class MaxWeight(_Ranked):
-    """A policy that serves the pair with the largest positive mu_i Q_i + V (r_ij - gamma), with learnt rewards.
+    """A policy that serves the pair with the largest positive mu_ij Q_i + V (r_ij - gamma), with learnt rewards.
 
     This is the classic throughput-optimal rule with rewards as a bonus. A large V waits for good matches; V = 0 serves
     the longest queue.
@@ -64,8 +66,9 @@ class MaxWeight(_Ranked):
 
     def decide(self, state: RankedState, queue: Array, capacity: Array) -> Array:
         index = Bilinear().index(state.learnt)
-        score = (state.service_rate * queue)[:, :, None] + self.V * (index - self.gamma)
-        return _by_rank(np.where(score > 0.0, score, -np.inf), queue, capacity)
+        rate = state.service_rate if state.service_rate.ndim == 3 else state.service_rate[:, :, None]
+        score = rate * queue[:, :, None] + self.V * (index - self.gamma)
+        return _by_rank(np.where(score > 0.0, score, -np.inf), queue, capacity, state.eligible)
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,7 @@ class Greedy(_Ranked):
     assignment: str = "distinct"
 
     def decide(self, state: RankedState, queue: Array, capacity: Array) -> Array:
-        return _by_rank(Bilinear().index(state.learnt), queue, capacity)
+        return _by_rank(Bilinear().index(state.learnt), queue, capacity, state.eligible)
 
 
 @dataclass(frozen=True)
@@ -86,13 +89,20 @@ class Random(Policy):
     assignment: str = "distinct"
 
     def decide(self, state: Instances, queue: Array, capacity: Array) -> Array:
-        return _by_rank(np.zeros((*queue.shape, capacity.shape[1])), queue, capacity)
+        return _by_rank(np.zeros((*queue.shape, capacity.shape[1])), queue, capacity, state.eligible)
 
     def learn(self, state: Instances, outcome: Outcome) -> Instances:
         return state
 
     def adapt(self, state: Instances, instances: Instances) -> Instances:
         return instances
+
+
+class _Masked(NamedTuple):
+    """Slots of arrival (R, known rows), and which server classes may serve each row (R, rows, J) in this slot."""
+
+    since: Array
+    eligible: BoolArray
 
 
 @dataclass(frozen=True)
@@ -102,7 +112,8 @@ class FirstCome(Policy):
     A job that has a server keeps one until it leaves (unless servers fail), but not always of the same class: classes are
     drawn in each slot in proportion to their capacity. At most one server serves a job at a time, even if the job needs
     several units of service. Jobs that arrived in the same slot are served in random order. With `newest` the last server
-    classes are filled first, as operators do whose classes are listed by age.
+    classes are filled first, as operators do whose classes are listed by age. If not every server class may serve every
+    job, a job takes one of the idle servers that may, and is passed over if there is none.
     """
 
     live = True
@@ -117,8 +128,13 @@ class FirstCome(Policy):
         """Return the slot of arrival of each row's job (R, rows), infinite if unknown; at the start there are no rows."""
         return np.zeros((instances.count, 0))
 
-    def decide(self, state: Array, queue: Array, capacity: Array) -> Array:
+    def with_pairs(self, state: Array, pairs: Pairs) -> Array | _Masked:
+        return state if pairs.eligible is None else _Masked(state, pairs.eligible)
+
+    def decide(self, state: Array | _Masked, queue: Array, capacity: Array) -> Array:
         """Return one server for each of the oldest jobs, shared over the classes in proportion to the servers used."""
+        if isinstance(state, _Masked):
+            return self._decide_masked(state, queue, capacity)
         room = capacity.sum(axis=1, keepdims=True)
         served = _oldest(_with_rows(state, queue.shape[1]), queue > 0.0, room)
         total = served.sum(axis=1, keepdims=True)
@@ -126,9 +142,18 @@ class FirstCome(Policy):
         share = np.divide(used, total, out=np.zeros_like(capacity), where=total > 0.0)
         return np.asarray(served[:, :, None] * share[:, None, :])
 
-    def learn(self, state: Array, outcome: Outcome) -> Array:
+    def _decide_masked(self, state: _Masked, queue: Array, capacity: Array) -> Array:
+        """Serve jobs by age, each with one eligible server: from the last class with `newest`, else of any class."""
+        columns = capacity.shape[1]
+        age = np.minimum(_with_rows(state.since, queue.shape[1]), np.finfo(float).max)
+        rank = np.stack([np.unique(ages, return_inverse=True)[1] for ages in age])
+        score = -columns * rank[:, :, None] + (np.arange(columns) if self.newest else np.zeros(columns))
+        return _by_rank(score, queue, capacity, state.eligible)
+
+    def learn(self, state: Array | _Masked, outcome: Outcome) -> Array:
         if outcome.queue is None:
             raise BadInput("outcome.queue must be the queue that the policy was shown; got None")
+        state = state.since if isinstance(state, _Masked) else state
         since = _with_rows(state, outcome.queue.shape[1])
         since = np.where((outcome.queue > 0.0) & np.isinf(since), float(outcome.slot), since)
         begun = np.ceil(since) - 0.5  # before jobs of the same slot that are not served yet
@@ -141,12 +166,16 @@ class FirstCome(Policy):
 
 @dataclass(frozen=True)
 class StaticSplit(Policy):
-    """A fixed split by the oracle's shares p*, Eq. (2), which needs known rewards and rates."""
+    """A fixed split of each class's services by the oracle, Eq. (2) or (49), which needs known rewards and rates."""
 
     assignment: str = "distinct"
 
     def start(self, instances: Instances, horizon: int, rngs: Sequence[np.random.Generator]) -> Array:
-        return oracle_shares(instances)
+        share, duration = oracle_shares(instances), instances.pairs.duration
+        if duration is None:
+            return share
+        time = share * duration  # a job stays longer where it is served at a lower rate
+        return np.asarray(time / time.sum(axis=2, keepdims=True))
 
     def decide(self, state: Array, queue: Array, capacity: Array) -> Array:
         """Return every waiting job's share, scaled back if a server class has too few servers."""
@@ -159,11 +188,11 @@ class StaticSplit(Policy):
         return state
 
 
-def _by_rank(score: Array, queue: Array, capacity: Array) -> Array:
+def _by_rank(score: Array, queue: Array, capacity: Array, eligible: BoolArray | None) -> Array:
     from bilinq.policies.kernels import fill_by_rank
 
     y = np.empty(score.shape)
-    fill_by_rank(score, queue, capacity, y)
+    fill_by_rank(score if eligible is None else np.where(eligible, score, -np.inf), queue, capacity, y)
     return y
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from bilinq.arrays import Array
     from bilinq.learning import Outcome
     from bilinq.problem.instances import Instances
+    from bilinq.problem.pairs import Pairs
 
 State = Any  # what a policy has learnt: a value that only the policy reads
 
@@ -64,11 +65,20 @@ class Policy(ABC):
         """
         return instances
 
+    def with_pairs(self, state: State, pairs: Pairs) -> State:
+        """Return the state with the rates and the eligible pairs (R, rows, J) of this slot's rows; default: the same state.
+
+        It is called before `decide` where rows are jobs and not every server class may serve every job, or at the same
+        rate. Where rows are classes, `start` gets the same from `instances`.
+        """
+        return state
+
     @abstractmethod
     def decide(self, state: State, queue: Array, capacity: Array) -> Array:
         """Return the expected allocation y (R, rows, J) for `queue` (R, rows) and `capacity` (R, J).
 
-        y is at least zero, and the sum of each server class is at most its capacity. Equal arguments give equal answers.
+        y is at least zero, zero where a pair is not eligible, and the sum of each server class is at most its capacity.
+        Equal arguments give equal answers.
         """
 
     @abstractmethod

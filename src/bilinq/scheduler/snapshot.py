@@ -73,17 +73,27 @@ def encode(value: Any) -> Any:
 
 
 def decode(plain: Any, like: Any) -> Any:
-    """Return what `encode` was given, with the types of `like`; shapes are those that were stored."""
+    """Return what `encode` was given, with the types of `like`; shapes are those that were stored.
+
+    Optional values at the end that an older version did not store stay None.
+    """
     if isinstance(like, np.ndarray):
         return _array(plain, like)
     if isinstance(like, tuple):
         if not hasattr(like, "_fields"):
             return tuple(plain)
-        return type(like)(*(decode(one, other) for one, other in zip(plain, like, strict=True)))
+        return type(like)(*(decode(one, other) for one, other in zip(_padded(plain, like), like, strict=True)))
     if is_dataclass(like) and not isinstance(like, type):
-        names = [field.name for field in fields(like)]
-        return replace(like, **{n: decode(p, getattr(like, n)) for n, p in zip(names, plain, strict=True)})
+        values = {field.name: getattr(like, field.name) for field in fields(like)}
+        kept = zip(values, _padded(plain, tuple(values.values())), strict=True)
+        return replace(like, **{name: decode(one, values[name]) for name, one in kept})
     return plain
+
+
+def _padded(plain: Any, like: tuple[Any, ...]) -> list[Any]:
+    """Return stored values with None for those at the end of `like` that are missing and None there."""
+    missing = like[len(plain) :]
+    return [*plain, *missing] if all(value is None for value in missing) else plain
 
 
 def _array(plain: Any, like: np.ndarray[Any, Any]) -> Any:

@@ -124,6 +124,8 @@ class Sized(Arrivals):
     law: Arrivals
 
     def blocks(self, instances: Instances, slots: int, rngs: Rngs) -> Iterator[Block]:
+        if instances.service_rate.ndim == 3:
+            raise BadInput("service_rate must not depend on the server class for jobs of a given number of units")
         for block in self.law.blocks(instances, slots, rngs):
             units = np.ones_like(block.job_class)
             for r, rng in enumerate(rngs):

@@ -17,6 +17,7 @@ FAULTS = (
     "finite and non-negative",
     "within the capacity of every server class",
     "zero where no job waits",
+    "zero where the server class may not serve the job class",
 )
 """The faults that `earn` reports, by number."""
 
@@ -68,9 +69,15 @@ def waiting_jobs(job: IntArray, member: IntArray, queue: IntArray, out: Array) -
 
 
 @kernel
-def earn(y: Array, mean: Array, job: IntArray, by_job: bool, waiting: Array, capacity: Array, out: Array) -> int:
-    """Fill the expected reward sum_ij r_ij y_ij (R,) of this slot; return the number of the fault in y, or zero."""
+def earn(
+    y: Array, mean: Array, eligible: BoolArray, job: IntArray, by_job: bool, waiting: Array, capacity: Array, out: Array
+) -> int:
+    """Fill the expected reward sum_ij r_ij y_ij (R,) of this slot; return the number of the fault in y, or zero.
+
+    `eligible` is (R, I, J), or empty if every pair is.
+    """
     load = np.empty(y.shape[2])
+    masked = eligible.size > 0
     for r in range(y.shape[0]):
         total = 0.0
         load[:] = 0.0
@@ -82,6 +89,8 @@ def earn(y: Array, mean: Array, job: IntArray, by_job: bool, waiting: Array, cap
                     load[j] += y[r, i, j]
                     if waiting[r, i] == 0.0:
                         return 3
+                    if masked and not eligible[r, row, j]:
+                        return 4
                 elif y[r, i, j] != 0.0:
                     return 1
         for j in range(y.shape[2]):
@@ -113,7 +122,7 @@ def serve(
     """Serve `picks` (R, rows, J): choose jobs, draw rewards and completions; return the furthest cursors.
 
     Fills the sums of rewards and of their squares, the observed reward (R,), and marks places whose job is complete in
-    `done` (R, 1 + places): their number, then the places.
+    `done` (R, 1 + places): their number, then the places. Completion rates mu are (R, I, J).
     """
     for r in range(picks.shape[0]):
         at = cursor[r]
@@ -142,7 +151,7 @@ def serve(
                     if job[UNITS, r, k] <= 0:
                         continue
                     if geometric:
-                        complete = uniform[r, at] < mu[r, i]
+                        complete = uniform[r, at] < mu[r, i, j]
                         at += 1
                         job[UNITS, r, k] = 0 if complete else job[UNITS, r, k]
                     else:

@@ -3,7 +3,6 @@
 import platform
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 from functools import cache
 from typing import Any
 
@@ -15,7 +14,7 @@ from bilinq.errors import BadInput
 from bilinq.policies.policy import Policy
 from bilinq.problem import Problem
 from bilinq.problem.instances import Instances, stack
-from bilinq.problem.oracle import oracle_values
+from bilinq.problem.oracle import has_oracle, oracle_values
 from bilinq.simulation.arrivals import SERVICES, AllUp, Arrivals, Bernoulli, Block, Capacity
 from bilinq.simulation.records import Jobs, Runs
 
@@ -57,7 +56,8 @@ def simulate(
     arrivals : Arrivals, optional
         Default: `Bernoulli()`, as in the paper.
     service : "geometric" or "units"
-        A service completes a job with the problem's probability, or removes one of its units.
+        A service completes a job with the problem's probability, or removes one of its units; service rates by pair
+        need "geometric".
     capacity : Capacity, optional
         Default: all servers are up.
     record_allocation, record_jobs : bool
@@ -82,6 +82,8 @@ def simulate(
     count("seed", seed, least=0)
     instances = _instances(problem, replications)
     one_of("service", service, SERVICES)
+    if service == "units" and instances.service_rate.ndim == 3:
+        raise BadInput("service must be 'geometric' where service_rate depends on the server class; got 'units'")
     if not isinstance(policy, Policy):
         raise BadInput(f"policy must be a Policy; got {short(policy)}")
     one_of("assignment", policy.assignment, METHODS)
@@ -113,11 +115,10 @@ def _versions() -> tuple[tuple[str, str], ...]:
 
 def _oracle(instances: Instances) -> Array:
     """Return r* of each replication (R,), NaN if the load exceeds capacity."""
-    stable = instances.traffic.sum(axis=1) <= instances.servers.sum(axis=1)
+    stable = has_oracle(instances)
     value = np.full(instances.count, np.nan)
     if stable.any():
-        kept = {field.name: getattr(instances, field.name)[stable] for field in fields(instances)}
-        value[stable] = oracle_values(Instances(**kept))
+        value[stable] = oracle_values(instances.only(stable))
     return value
 
 
@@ -173,6 +174,8 @@ class _Run:
         world.arrive(t + 1, block, b)
         self.queue[:, t] = world.queue
         waiting = world.waiting()
+        if (pairs := world.pairs_of_jobs()) is not None:
+            self.state = self.policy.with_pairs(self.state, pairs)
         y = np.ascontiguousarray(self.policy.decide(self.state, waiting, capacity), dtype=np.float64)
         if y.shape != (*waiting.shape, capacity.shape[1]):
             raise BadInput(f"decide must return shape {(*waiting.shape, capacity.shape[1])}; got {y.shape}")

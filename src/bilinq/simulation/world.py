@@ -9,10 +9,12 @@ from bilinq.arrays import Array, BoolArray, IntArray
 from bilinq.errors import BadInput
 from bilinq.learning import Outcome
 from bilinq.problem.instances import Instances
+from bilinq.problem.pairs import Pairs
 from bilinq.simulation import kernels
 from bilinq.simulation.arrivals import Block, Rngs
 
 T = TypeVar("T", bound=np.generic)
+NO_MASK: BoolArray = np.empty((0, 0, 0), np.bool_)  # for kernels, if every pair is eligible
 
 
 class Tape:
@@ -46,8 +48,12 @@ class World:
     ) -> None:  # fmt: skip
         count, self.classes = instances.arrival_rate.shape
         self.by_job, self.distinct, self.geometric = by_job, distinct, geometric
-        arrays = instances.mean_reward, instances.noise, instances.service_rate
-        self.mean, self.noise, self.rate = (np.ascontiguousarray(array) for array in arrays)
+        self.mean, self.noise = (np.ascontiguousarray(array) for array in (instances.mean_reward, instances.noise))
+        by_pair, pairs = instances.service_rate.ndim == 3, instances.pairs
+        rate = instances.service_rate if by_pair else instances.service_rate[:, :, None]
+        self.rate: Array = np.broadcast_to(rate, self.mean.shape).copy()
+        self.pairs = None if pairs.plain else pairs
+        self.eligible: BoolArray = NO_MASK if instances.eligible is None else instances.eligible.copy()
         self.queue: IntArray = np.zeros((count, self.classes), np.int64)
         self.job: IntArray = np.zeros((5, count, 0), np.int64)
         self.member: IntArray = np.zeros((count, self.classes, 0), np.int64)
@@ -75,10 +81,14 @@ class World:
         kernels.waiting_jobs(self.job, self.member, self.queue, out)
         return out
 
+    def pairs_of_jobs(self) -> Pairs | None:
+        """Return rates and eligible pairs of each job's place, where rows are jobs and pairs differ; None otherwise."""
+        return self.pairs.of_jobs(self.job[kernels.CLASS]) if self.by_job and self.pairs else None
+
     def expected_reward(self, y: Array, waiting: Array, capacity: Array) -> Array:
         """Return sum_ij r_ij y_ij (R,); raise an error if y is not an allocation."""
         out = np.empty(len(y))
-        fault = kernels.earn(y, self.mean, self.job, self.by_job, waiting, capacity, out)
+        fault = kernels.earn(y, self.mean, self.eligible, self.job, self.by_job, waiting, capacity, out)
         if fault:
             raise BadInput(f"decide must return an allocation that is {kernels.FAULTS[fault]}")
         return out
