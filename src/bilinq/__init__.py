@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from bilinq.allocation import Allocation, allocate
     from bilinq.assignment import assign
     from bilinq.errors import BadInput, BilinqError, NotSolved, UnstableLoad
+    from bilinq.policies.allocators import Exact
     from bilinq.policies.baselines import FirstCome, Greedy, MaxWeight, Random, StaticSplit
-    from bilinq.policies.fair import Exact, KnownRewards, Sabr, UgdaOl
+    from bilinq.policies.fair import KnownRewards, Sabr, UgdaOl
     from bilinq.policies.nodes import FixedPoint, Rounds
     from bilinq.policies.policy import Policy
     from bilinq.problem import Problem

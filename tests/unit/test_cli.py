@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -62,6 +63,26 @@ def test_allocate_shows_a_table(tmp_path: Path) -> None:
     assert "0.143" in result.stdout
 
 
+def test_allocate_takes_eligible_pairs_and_durations(tmp_path: Path) -> None:
+    """Class 0 alone on server 0, 3 / (10 * 1) services of one half; class 1 on server 1, 1 / (10 * 0.8) of two."""
+    pairs: dict[str, Any] = {"eligible": [[True, False], [False, True]], "duration": [[0.5, 1.0], [1.0, 2.0]]}
+    path = request_file(tmp_path, **pairs)
+    answer = allocate(**REQUEST, **pairs)
+    assert json.loads(run("allocate", str(path), "--json").stdout)["expected"] == answer.expected.tolist()
+    assert answer.expected == pytest.approx(np.array([[0.3, 0.0], [0.0, 0.125]]))
+    shown = run("allocate", str(path)).stdout
+    assert "0.300" in shown and "0.125" in shown and "0.150" in shown and "0.250" in shown  # services, then server time
+
+
+def test_simulate_reads_eligible_pairs_and_rates(tmp_path: Path) -> None:
+    problem = Problem(arrival_rate=[0.3, 0.1], servers=[1, 1], mean_reward=[[0.2, 0.9], [0.5, 0.4]],
+                      service_rate=[[0.5, 0.9], [0.4, 0.2]], eligible=[[True, True], [True, False]])  # fmt: skip
+    problem.save(tmp_path / "fleet.toml")
+    result = run("simulate", "--problem", str(tmp_path / "fleet.toml"), "--policy", "greedy", "--json", *SMALL)
+    expected = simulate(problem, cli_policy("greedy"), slots=20, replications=2, seed=1).summary()
+    assert json.loads(result.stdout)["queue"]["mean"] == expected["queue"].mean
+
+
 def test_infinite_price_is_null(tmp_path: Path) -> None:
     result = run("allocate", str(request_file(tmp_path, capacity=[0, 0])), "--json")
     assert json.loads(result.stdout)["price"] == [None, None]
@@ -81,6 +102,8 @@ def test_infinite_price_is_null(tmp_path: Path) -> None:
         ({"V": "10"}, ["V must be a number", "got '10'"]),
         ({"V": 0}, ["V must be positive", "V = 0"]),
         ({"gamma": 0.5}, ["gamma must be above one"]),
+        ({"eligible": [[1, 0], [0, 1]]}, ["eligible must be a list of rows of true and false", "got [[1, 0], [0, 1]]"]),
+        ({"duration": [1.0, 2.0]}, ["duration must be a list of rows of numbers"]),
     ],
 )
 def test_bad_requests_are_explained(tmp_path: Path, changes: dict[str, Any], parts: list[str]) -> None:

@@ -13,6 +13,9 @@ from bilinq.distributed import (
     Power,
     System,
     automatic_gain,
+    gap_bound,
+    integrate,
+    iterate,
     scaled_back,
     shortfall,
     start_rates,
@@ -41,6 +44,9 @@ GIVEN: dict[str, Any] = {
         ({"V": 0.0}, ["V must be positive"]),
         ({"gamma": 1.0}, ["gamma must be above one"]),
         ({"weight": [1.0, 0.0]}, ["weight must be positive", "weight[1] = 0"]),
+        ({"eligible": [[True, False, True]]}, ["eligible must have shape (2, 2)", "[[True, False, True]]"]),
+        ({"eligible": [[True], [True, False]]}, ["eligible must have shape (2, 2)"]),
+        ({"eligible": [[1, 0], [0, 1]]}, ["eligible must be True or False for each pair", "[[1, 0], [0, 1]]"]),
         ({"V": 1e-320, "queue": [1e300, 1.0]}, ["weight * queue / V must be finite"]),
     ],
 )
@@ -48,6 +54,29 @@ def test_bad_systems_are_explained(changes: dict[str, Any], parts: list[str]) ->
     with pytest.raises(BadInput) as caught:
         System(**(GIVEN | changes))
     assert all(part in str(caught.value) for part in parts), str(caught.value)
+
+
+@pytest.mark.parametrize("nodes", ["job", "server"])
+def test_nodes_that_do_not_know_each_other(nodes: Any) -> None:
+    """Fixed point, rounds and flow are those of pairs that cost too much to be used; other pairs have no margin."""
+    rng = np.random.default_rng(4)
+    mask = np.array([[True, False, True], [False, True, True], [True, True, True], [False, False, True]])
+    reward = rng.uniform(0.0, 1.0, (4, 3))
+    given: dict[str, Any] = {"queue": [9, 4, 6, 3], "capacity": [2, 1, 1], "V": 3.0, "forward": 1.0, "backward": 1.0}
+    masked = System(**given, reward=reward, eligible=mask)
+    expensive = System(**given, reward=np.where(mask, reward, -80.0))
+    best = masked.fixed_point()
+    assert not best[~mask].any() and best.any(axis=1).all() and masked.equilibrium.residual < 1e-9
+    np.testing.assert_allclose(best, expensive.fixed_point(), rtol=1e-8, atol=1e-10)
+    gain = masked.safe_gain(0.5, "discrete")
+    assert (masked.margin(gain)[mask] > 0).all() and not masked.margin(gain)[~mask].any()
+    run = iterate(masked, gain, 8000, nodes=nodes, record="last")
+    np.testing.assert_allclose(run.expected[-1], best, atol=1e-3)
+    flow = integrate(masked, masked.safe_gain(0.5), until=6000.0, nodes=nodes)
+    np.testing.assert_allclose(flow.expected[-1], best, atol=1e-3)
+    assert not run.expected[-1][~mask].any() and not flow.expected[-1][~mask].any()
+    assert gap_bound(masked, best) < 1e-9 < gap_bound(masked.with_delays(0.0, 0.0), 0.9 * best)
+    assert shortfall(masked) >= 0.0
 
 
 def test_arrays_are_read_only_copies() -> None:

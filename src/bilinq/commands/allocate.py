@@ -15,21 +15,23 @@ if TYPE_CHECKING:
 
     from bilinq.allocation import Allocation
 
-NUMBERS = "a list of numbers"
+NUMBERS, ROWS = "a list of numbers", "a list of rows of numbers"
 KEYS: dict[str, tuple[str, Any]] = {
-    "queue": (NUMBERS, list[float]), "reward": ("a list of rows of numbers", list[list[float]]),
+    "queue": (NUMBERS, list[float]), "reward": (ROWS, list[list[float]]),
     "capacity": (NUMBERS, list[float]), "V": ("a number", float), "gamma": ("a number", float),
     "weight": (NUMBERS, list[float]), "limit": (NUMBERS, list[float | None]),
+    "eligible": ("a list of rows of true and false", list[list[bool]]), "duration": (ROWS, list[list[float]]),
 }  # fmt: skip
 """The keys of a request with their rules, in words and as types."""
-OPTIONAL = ("weight", "limit")
+OPTIONAL = ("weight", "limit", "eligible", "duration")
 
 
 def allocate(file: Annotated[str, Argument(help="A JSON file, or - for standard input.")], json: Json = False) -> None:
     """Share the servers of one slot among the waiting jobs.
 
     The file contains {"queue": [..], "reward": [[..]], "capacity": [..], "V": x, "gamma": x} and optionally
-    "weight": [..] and "limit": [..], where null means no limit. With --json the output is
+    "weight": [..], "limit": [..], where null means no limit, "eligible": [[true, false, ..]], the pairs that may be
+    used, and "duration": [[..]], the server time of a service. With --json the output is
     {"expected": [[..]], "price": [..], "residual": x}.
     """
     import bilinq
@@ -85,13 +87,14 @@ def _decode(text: str, name: str) -> dict[str, Any]:
 
 
 def _table(request: dict[str, Any], found: Allocation) -> Table:
-    """Return the servers of each class (columns) that each job class (rows) gets, with sums and prices."""
+    """Return what each job class (rows) gets of each server class (columns), with sums, servers in use and prices."""
+    import numpy as np
     from rich.table import Table
 
     table = Table(title="Expected allocation", caption=f"residual {found.residual:.1e}", show_footer=True)
     table.add_column("job class", footer="used\nof\nprice")
     table.add_column("queue", justify="right")
-    used = found.expected.sum(axis=0)
+    used = (found.expected * np.array(request.get("duration", 1.0))).sum(axis=0)
     for j, servers in enumerate(request["capacity"]):
         footer = f"{used[j]:.3f}\n{servers:g}\n{found.price[j]:.3f}"
         table.add_column(f"server {j + 1}", footer, justify="right")

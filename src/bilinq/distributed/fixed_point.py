@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bilinq.arrays import Array, IntArray
+from bilinq.arrays import Array, BoolArray, IntArray
 from bilinq.distributed.interior import AIM, AllPairs, SomePairs, polished, residual, search, start
 from bilinq.distributed.penalties import Penalty
 from bilinq.errors import NotSolved
@@ -47,20 +47,24 @@ class Equilibrium:
     steps: int
 
 
-def equilibrium(a: Array, c: Array, n: Array, penalty: Penalty) -> Equilibrium:
-    """Return the fixed points of a batch: a (B, I), c (B, I, J), n (B, J)."""
-    large = c[0].size > LARGE and c.shape[1] > SAMPLE
-    y, steps = (_one_by_one if large else _over_all)(a, c, n, penalty)
+def equilibrium(a: Array, c: Array, n: Array, penalty: Penalty, eligible: BoolArray | None = None) -> Equilibrium:
+    """Return the fixed points of a batch: a (B, I), c (B, I, J), n (B, J); `eligible` (B, I, J), by default all."""
+    large = c[0].size > LARGE and c.shape[1] > SAMPLE and eligible is None
+    y, steps = _one_by_one(a, c, n, penalty) if large else _over_all(a, c, n, penalty, eligible)
     open_n = np.where(n > 0.0, n, 1.0)
     price = np.where(n > 0.0, penalty.price(y.sum(axis=1), open_n), 0.0)
-    left = residual(y, a, c + price[:, None, :], (a > 0.0)[:, :, None] & (n > 0.0)[:, None, :])
+    live = (a > 0.0)[:, :, None] & (n > 0.0)[:, None, :]
+    left = residual(y, a, c + price[:, None, :], live if eligible is None else live & eligible)
     _certify(left, TOLERANCE, steps)
     return Equilibrium(y, price, left, steps)
 
 
-def close_rates(a: Array, c: Array, n: Array, penalty: Penalty) -> Array:
-    """Return fixed points (B, I, J) with residuals of at most 1e-6, in a third of the time; for the slots of schedulers."""
-    program = start(AllPairs(), a, c, n, penalty)
+def close_rates(a: Array, c: Array, n: Array, penalty: Penalty, eligible: BoolArray | None = None) -> Array:
+    """Return fixed points (B, I, J) with residuals of at most 1e-6, in a third of the time; for the slots of schedulers.
+
+    Only pairs that are `eligible` (B, I, J) are used, by default all.
+    """
+    program = start(AllPairs(), a, c, n, penalty, eligible)
     steps = search(program, STEPS, enough=CLOSE)
     _certify(program.residual, CLOSE, steps)
     return np.where(program.live, program.y, 0.0)
@@ -74,9 +78,11 @@ def _certify(left: Array, most: float, steps: int) -> None:
         )
 
 
-def _over_all(a: Array, c: Array, n: Array, penalty: Penalty) -> tuple[Array, int]:
+def _over_all(
+    a: Array, c: Array, n: Array, penalty: Penalty, eligible: BoolArray | None = None
+) -> tuple[Array, int]:  # fmt: skip
     """Return y (B, I, J) and the steps it took, with all pairs at once."""
-    program = start(AllPairs(), a, c, n, penalty)
+    program = start(AllPairs(), a, c, n, penalty, eligible)
     steps = search(program, STEPS)
     return np.array([polished(program, b) for b in range(len(a))]).reshape(c.shape), steps
 

@@ -202,7 +202,7 @@ class Flow:
     def __init__(self, system: System, gain: Array, nodes: Nodes, rule: Rule) -> None:
         a, self.c, n, forward, backward = system.flat
         self.by_job, self.rule, self.penalty = nodes == "job", rule, system.penalty
-        self.live = (a > 0.0)[:, :, None] & (n > 0.0)[:, None, :]
+        self.live = system.live.reshape(self.c.shape)
         self.gain = np.where(self.live, gain.reshape(self.c.shape), 0.0)
         self.a, self.n = np.where(a > 0.0, a, np.inf)[:, :, None], np.where(n > 0.0, n, 1.0)[:, None, :]
         self.send, self.hear = (forward, backward) if self.by_job else (backward, forward)

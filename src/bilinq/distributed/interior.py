@@ -125,9 +125,13 @@ def residual(y: Array, a: Array, price: Array, live: BoolArray) -> Array:
     return np.asarray(np.maximum(row.max(axis=1), over.max(axis=(1, 2))))
 
 
-def start(pairs: Pairs, a: Array, c: Array, n: Array, penalty: Penalty) -> Program:
+def start(
+    pairs: Pairs, a: Array, c: Array, n: Array, penalty: Penalty, eligible: BoolArray | None = None
+) -> Program:  # fmt: skip
     """Return a point with every row spread in proportion to capacity, and no more than half of any capacity used."""
     live = (a > 0.0)[:, :, None] & (pairs.spread(n) > 0.0)
+    if eligible is not None:
+        live &= eligible
     share = np.where(live, pairs.spread(n), 0.0)
     share /= np.maximum(share.sum(axis=2, keepdims=True), TINY)
     least = np.where(live.any(axis=2), c.min(axis=2, where=live, initial=np.inf), 1.0)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bilinq.arrays import Array, IntArray, count, non_negative, one_of, require, shaped
+from bilinq.arrays import Array, BoolArray, IntArray, count, non_negative, one_of, require, shaped
 from bilinq.distributed.system import Nodes, Rule, System
 from bilinq.errors import BadInput, Diverged
 
@@ -78,7 +78,7 @@ class Network:
         self._known: Array
         self._gain, self.tuned = system.checked_gain(gain).reshape(-1, *system.shape), tuned
         self._delays = delay_tables(*whole_delays(system), nodes)
-        self._set_problem(*system.flat[:3])
+        self._set_problem(*system.flat[:3], system.flat_eligible)
         begin = start_rates(system) if start is None else non_negative("start", start)
         self._y = np.where(self._live, self._by_node(shaped("start", begin, system.reward.shape)), 0.0)
         self._fill()
@@ -142,20 +142,25 @@ class Network:
         if system.penalty is not self.system.penalty:
             raise BadInput("penalty must stay as it is; make a new Network for another")
         self.system = system
-        self.aim(new.a, new.c, new.n)
+        self.aim(new.a, new.c, new.n, system.flat_eligible)
 
-    def aim(self, a: Array, c: Array, n: Array) -> None:
-        """Continue with other a (B, I), c (B, I, J) and n (B, J); for schedulers' slots, so nothing is checked."""
+    def aim(self, a: Array, c: Array, n: Array, eligible: BoolArray | None = None) -> None:
+        """Continue with other a (B, I), c (B, I, J) and n (B, J); for schedulers' slots, so nothing is checked.
+
+        Nodes whose pair is not `eligible` (B, I, J) do not know each other; by default all do.
+        """
         before = self._live
-        self._set_problem(a, c, n)
+        self._set_problem(a, c, n, eligible)
         if not np.array_equal(before, self._live):
             stay = np.where(self._live, self._y, 0.0)
             self._replace_rates(np.where(self._live & ~before, self._restart_rates(a, c, n), stay))
 
     # The problem, and how arrays (B, I, J) become (B, K, L): K computing nodes, L nodes that answer.
 
-    def _set_problem(self, a: Array, c: Array, n: Array) -> None:
+    def _set_problem(self, a: Array, c: Array, n: Array, eligible: BoolArray | None = None) -> None:
         live, most = (a > 0.0)[:, :, None] & (n > 0.0)[:, None, :], a[:, :, None] / c
+        if eligible is not None:
+            live &= eligible
         self._live, self._c = self._by_node(live), self._by_node(c)
         self._live_gain = np.where(live, self._gain, 0.0)
         self._step = self._by_node(self._live_gain)

@@ -212,7 +212,8 @@ def shortfall(system: System, expected: ArrayLike | None = None) -> Array:
     fixed point. The result is infinite if a class with jobs is not served.
     """
     y = scaled_back(system.equilibrium.expected if expected is None else expected, system.capacity)
-    best = allocate(system.queue, system.reward, system.capacity, system.V, system.gamma, weight=system.weight)
+    best = allocate(system.queue, system.reward, system.capacity, system.V, system.gamma, weight=system.weight,
+                    eligible=system.eligible)  # fmt: skip
     total = np.maximum(system.demand.sum(axis=-1), 1e-300)
     return np.asarray((_value(system, best.expected) - _value(system, y)) / total)
 

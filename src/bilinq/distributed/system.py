@@ -9,7 +9,19 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bilinq.allocation.arguments import Program, align
-from bilinq.arrays import Array, BoolArray, as_floats, count, non_negative, one_of, positive, require, scalar, shaped
+from bilinq.arrays import (
+    Array,
+    BoolArray,
+    as_floats,
+    count,
+    non_negative,
+    one_of,
+    positive,
+    require,
+    scalar,
+    shaped,
+    short,
+)
 from bilinq.distributed.fixed_point import Equilibrium, equilibrium
 from bilinq.distributed.penalties import Penalty, Power, checked
 from bilinq.errors import BadInput
@@ -66,6 +78,8 @@ class System:
         The price that a server class charges for its load, in place of a hard capacity; default: `Power(2.0)`.
     forward, backward : float or (..., I, J) array
         Delay of messages from job node i to server node j, and back; at least zero.
+    eligible : (..., I, J) bool array, optional
+        Which job nodes know which server nodes; default: all.
 
     Examples
     --------
@@ -85,6 +99,7 @@ class System:
     forward: Array
     backward: Array
     penalty: Penalty
+    eligible: BoolArray | None
 
     def __init__(
         self,
@@ -97,9 +112,10 @@ class System:
         penalty: Penalty | None = None,
         forward: ArrayLike = 0.0,
         backward: ArrayLike = 0.0,
+        eligible: ArrayLike | None = None,
     ) -> None:
         values = (queue, reward, capacity, V, gamma, 1.0 if weight is None else weight, forward, backward)
-        given = {field.name: as_floats(field.name, v) for field, v in zip(fields(self)[:-1], values, strict=True)}
+        given = {field.name: as_floats(field.name, v) for field, v in zip(fields(self)[:-2], values, strict=True)}
         batch = _checked(given)
         rows, columns = pair = given["reward"].shape[-2:]
         tails = ((rows,), pair, (columns,), (), (), (rows,), pair, pair)
@@ -110,6 +126,7 @@ class System:
         require("weight * queue / V", self.demand, np.isfinite, "finite")
         require("gamma - reward", self.cost, lambda x: (x > 0.0) & np.isfinite(x), "positive and finite")
         object.__setattr__(self, "penalty", checked(Power(2.0) if penalty is None else penalty, self.capacity))
+        object.__setattr__(self, "eligible", None if eligible is None else _mask(eligible, self.reward.shape))
 
     def __repr__(self) -> str:
         of = f" of {len(self.flat.a)} in a batch" if self.batch else ""
@@ -176,9 +193,20 @@ class System:
         return Flat(*(v.reshape(-1, *v.shape[len(self.batch) :]).copy() for v in values))
 
     @cached_property
+    def flat_eligible(self) -> BoolArray | None:
+        """The eligible pairs with one leading axis; None if all are."""
+        return None if self.eligible is None else self.eligible.reshape(-1, *self.shape)
+
+    @property
+    def live(self) -> BoolArray:
+        """Which pairs take part, (..., I, J): eligible, with jobs and with servers."""
+        live = (self.demand > 0.0)[..., :, None] & (self.capacity > 0.0)[..., None, :]
+        return live if self.eligible is None else live & self.eligible
+
+    @cached_property
     def equilibrium(self) -> Equilibrium:
         """The fixed point with its prices and its certificate."""
-        found = equilibrium(self.flat.a, self.flat.c, self.flat.n, self.penalty)
+        found = equilibrium(self.flat.a, self.flat.c, self.flat.n, self.penalty, self.flat_eligible)
         y, price = found.expected.reshape(self.reward.shape), found.price.reshape(self.capacity.shape)
         return Equilibrium(y, price, found.residual.reshape(self.batch), found.steps)
 
@@ -206,10 +234,12 @@ class System:
         """Return the part of the stability condition that each pair uses, (..., I, J): below one everywhere is safe.
 
         With "continuous" time it is the theorem's left side over pi / 2, Eq. (38); with "discrete" time it is the
-        condition for rounds, Eq. (40), which is stricter. Classes without jobs have margin zero.
+        condition for rounds, Eq. (40), which is stricter. Classes without jobs have margin zero, and so have pairs that
+        are not eligible.
         """
         used = self.checked_gain(gain) * self.stiffness() / allowance(self.round_trip, time)
-        return np.where(self.demand[..., None] > 0.0, used, 0.0)
+        known = np.where(self.demand[..., None] > 0.0, used, 0.0)
+        return known if self.eligible is None else np.where(self.eligible, known, 0.0)
 
     def safe_gain(self, fraction: float = 0.5, time: Time = "continuous") -> Array:
         """Return the gains (..., I, J) whose margin is `fraction` at every pair, computed at the fixed point.
@@ -237,6 +267,18 @@ class System:
         """Return the same system with other delays."""
         given = {field.name: getattr(self, field.name) for field in fields(self)}
         return type(self)(**given | {"forward": forward, "backward": backward})
+
+
+def _mask(eligible: ArrayLike, shape: tuple[int, ...]) -> BoolArray:
+    """Return `eligible` as a read-only array of bool with this shape."""
+    try:
+        given = np.array(np.broadcast_to(np.asarray(eligible), shape))
+    except ValueError:
+        raise BadInput(f"eligible must have shape {shape}; got {short(eligible)}") from None
+    if given.dtype != np.bool_:
+        raise BadInput(f"eligible must be True or False for each pair; got {short(eligible)}")
+    given.setflags(write=False)
+    return given
 
 
 def _checked(given: dict[str, Array]) -> tuple[int, ...]:
@@ -271,9 +313,8 @@ def gap_bound(system: System, expected: ArrayLike) -> Array:
     """
     y = shaped("expected", non_negative("expected", expected), system.reward.shape)
     a, n = system.demand, system.capacity
-    live = (a > 0.0)[..., :, None] & (n > 0.0)[..., None, :]
     price = system.penalty.price(y.sum(axis=-2), np.where(n > 0.0, n, 1.0))
-    total = row_gaps(y, a, system.cost, price, live).sum(axis=-1)
+    total = row_gaps(y, a, system.cost, price, system.live).sum(axis=-1)
     return np.asarray(total / np.maximum(a.sum(axis=-1), 1e-300))
 
 

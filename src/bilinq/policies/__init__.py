@@ -1,7 +1,8 @@
 """Scheduling policies: the abstract `Policy`, SABR and the policies that it is compared with."""
 
+from bilinq.policies.allocators import Allocator, Demand, Exact
 from bilinq.policies.baselines import FirstCome, Greedy, MaxWeight, Random, StaticSplit
-from bilinq.policies.fair import Allocator, Demand, Exact, FairPolicy, KnownRewards, Sabr, UgdaOl
+from bilinq.policies.fair import FairPolicy, KnownRewards, Sabr, UgdaOl
 from bilinq.policies.nodes import FixedPoint, Rounds
 from bilinq.policies.policy import Policy
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
@@ -10,95 +10,24 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bilinq.allocation.allocate import allocate_batch
-from bilinq.allocation.arguments import Program
+from bilinq.allocation.arguments import ALL_ELIGIBLE, EQUAL_DURATIONS
 from bilinq.arrays import Array, count, one_of, positive, require, scalar, shaped, short
 from bilinq.assignment import METHODS
 from bilinq.errors import BadInput
 from bilinq.learning import Bilinear, Known, Learner, Outcome, PerJob, PerPair
+from bilinq.policies.allocators import EXACT, Allocator, Demand, Memory
 from bilinq.policies.policy import Policy
+from bilinq.problem.pairs import Pairs
 
 if TYPE_CHECKING:
     from bilinq.learning.learner import State as LearnerState
     from bilinq.problem.instances import Instances
 
-Memory = Any
-"""What an allocator remembers from slot to slot: a value that only the allocator reads; None if there is nothing."""
-
-
-class Demand(NamedTuple):
-    """What an allocator shares in one slot, for R replications.
-
-    Attributes
-    ----------
-    queue, weight : (R, rows) arrays
-        Waiting jobs and the priority of each row.
-    reward : (R, rows, J) array
-        Rewards to assume.
-    capacity : (R, J) array
-        Servers that are up.
-    V : (R,) array
-        Weight of the rewards against short queues.
-    gamma : float
-        Cost of using a server.
-    capped : bool
-        Whether a row gets at most one server for each of its jobs.
-    """
-
-    queue: Array
-    reward: Array
-    capacity: Array
-    V: Array
-    weight: Array
-    gamma: float
-    capped: bool
-
-    @property
-    def a(self) -> Array:
-        """w_i Q_i / V (R, rows) of Eq. (6)."""
-        return np.asarray(self.weight * self.queue / self.V[:, None])
-
-    @property
-    def c(self) -> Array:
-        """gamma - r_ij (R, rows, J) of Eq. (6)."""
-        return np.asarray(self.gamma - self.reward)
-
-
-class Allocator(ABC):
-    """A way to share servers among job classes. Settings are in the object, memories in the policy's state."""
-
-    def start(self, instances: Instances, gamma: float) -> Memory:
-        """Return the memory before the first slot; default: None."""
-        return None
-
-    @abstractmethod
-    def share(self, memory: Memory, demand: Demand) -> tuple[Array, Memory]:
-        """Return a slot's expected allocation (R, rows, J) and the memory after it, without changing the old one.
-
-        The allocation is a new array that the caller may change. Equal arguments give equal answers.
-        """
-
-
-@dataclass(frozen=True)
-class Exact(Allocator):
-    """The certified solution of Eq. (5), as in the paper's algorithm."""
-
-    def share(self, memory: Memory, demand: Demand) -> tuple[Array, Memory]:
-        queue, V = demand.queue, demand.V
-        program = Program(
-            queue=queue, reward=demand.reward, capacity=demand.capacity, V=V, gamma=np.full(len(V), demand.gamma),
-            weight=demand.weight, limit=queue if demand.capped else np.full(queue.shape, np.inf),
-        )  # fmt: skip
-        return allocate_batch(program).expected, None
-
-
-EXACT = Exact()  # the default of fair policies
-
 
 class FairState(NamedTuple):
     """State of a fair policy: the learner's state, V (R,), weights (R, I), and mu averaged over classes (R,).
 
-    `shared` is the allocator's memory.
+    `shared` is the allocator's memory. `pairs` are those of the rows, None if all are eligible and of equal duration.
     """
 
     learnt: LearnerState
@@ -106,6 +35,7 @@ class FairState(NamedTuple):
     weight: Array
     service_rate: Array
     shared: Memory = None
+    pairs: Pairs | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,12 +66,17 @@ class FairPolicy(Policy):
         slots, classes = self.horizon or horizon, instances.mean_reward.shape[1]
         V = np.sqrt(classes * float(slots)) if self.V is None else self.V
         learnt, ones = self.learner().start(instances, slots, rngs), np.ones(instances.arrival_rate.shape)
-        return FairState(learnt, np.full(instances.count, V), ones, instances.service_rate.mean(axis=1))
+        rate, pairs = _rates(instances)
+        return FairState(learnt, np.full(instances.count, V), ones, rate, None, pairs)
+
+    def with_pairs(self, state: FairState, pairs: Pairs) -> FairState:
+        return state._replace(pairs=pairs)
 
     def decide(self, state: FairState, queue: Array, capacity: Array) -> Array:
         learner = self.learner()
-        index = learner.index(learner.grown(state.learnt, queue.shape[1]))
-        return EXACT.share(None, self._demand(index, queue, capacity, state.V, np.ones(queue.shape)))[0]
+        value = self._value(state, learner.index(learner.grown(state.learnt, queue.shape[1])))
+        demand = self._demand(state, value, queue, capacity, state.V, np.ones(queue.shape))
+        return demand.servers(EXACT.share(None, demand)[0])
 
     def learn(self, state: FairState, outcome: Outcome) -> FairState:
         return state._replace(learnt=self.learner().learn(state.learnt, outcome))
@@ -159,11 +94,24 @@ class FairPolicy(Policy):
     def current_V(self, state: FairState) -> Array:
         return state.V
 
-    def _demand(self, index: Array, queue: Array, capacity: Array, V: Array, weight: Array) -> Demand:
-        return Demand(
-            queue=queue, reward=index, capacity=capacity, V=V, weight=weight, gamma=self.gamma,
+    def _value(self, state: FairState, index: Array) -> Array:
+        """Return the reward of a service (R, rows, J), gamma - (gamma - index) duration, Eq. (48)."""
+        if state.pairs is None or state.pairs.duration is None:
+            return index
+        return np.asarray(self.gamma - (self.gamma - index) * state.pairs.duration)
+
+    def _demand(
+        self, state: FairState, value: Array, queue: Array, capacity: Array, V: Array, weight: Array
+    ) -> Demand:  # fmt: skip
+        demand = Demand(
+            queue=queue, reward=value, capacity=capacity, V=V, weight=weight, gamma=self.gamma,
             capped=self.limit == "queue",
         )  # fmt: skip
+        if state.pairs is None:
+            return demand
+        eligible, duration = state.pairs.eligible, state.pairs.duration
+        return demand._replace(eligible=ALL_ELIGIBLE if eligible is None else eligible,
+                               duration=EQUAL_DURATIONS if duration is None else duration)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,12 +140,12 @@ class WeightedFairPolicy(FairPolicy):
 
     def decide(self, state: FairState, queue: Array, capacity: Array) -> Array:
         """Return the allocator's answer to Eq. (5); with `work_conserving` no server idles while a job waits."""
-        index = self.learner().index(state.learnt)
-        y, _ = self._share(state, index, queue, capacity)
+        value = self._value(state, self.learner().index(state.learnt))
+        y, _ = self._share(state, value, queue, capacity)
         if self.work_conserving:
             from bilinq.policies.kernels import fill_idle
 
-            fill_idle(index, queue, capacity, y)
+            fill_idle(_only_eligible(value, state.pairs), queue, capacity, y)
         return y
 
     def learn(self, state: FairState, outcome: Outcome) -> FairState:
@@ -207,31 +155,49 @@ class WeightedFairPolicy(FairPolicy):
         if outcome.queue is None or outcome.capacity is None:
             missing = "queue" if outcome.queue is None else "capacity"
             raise BadInput(f"outcome.{missing} must be what the policy was shown, for {self.allocation}; got None")
-        index = self.learner().index(state.learnt)
-        return after._replace(shared=self._share(state, index, outcome.queue, outcome.capacity)[1])
+        value = self._value(state, self.learner().index(state.learnt))
+        return after._replace(shared=self._share(state, value, outcome.queue, outcome.capacity)[1])
 
     def adapt(self, state: FairState, instances: Instances) -> FairState:
         learnt, shared = self.learner().adapt(state.learnt, instances), self.allocation.start(instances, self.gamma)
         V = state.V if self.V is None else np.full(instances.count, self.V)
-        return FairState(learnt, V, self._weights(instances), instances.service_rate.mean(axis=1), shared)
+        rate, pairs = _rates(instances)
+        return FairState(learnt, V, self._weights(instances), rate, shared, pairs)
 
     def current_V(self, state: FairState) -> Array:
-        return self._V(state, self.learner().index(state.learnt))
+        return self._V(state, self._value(state, self.learner().index(state.learnt)))
 
-    def _share(self, state: FairState, index: Array, queue: Array, capacity: Array) -> tuple[Array, Memory]:
-        demand = self._demand(index, queue, capacity, self._V(state, index), state.weight)
-        return self.allocation.share(state.shared, demand)
+    def _share(self, state: FairState, value: Array, queue: Array, capacity: Array) -> tuple[Array, Memory]:
+        """Return the servers (R, I, J) that the allocator gives, and its memory."""
+        demand = self._demand(state, value, queue, capacity, self._V(state, value), state.weight)
+        expected, memory = self.allocation.share(state.shared, demand)
+        return demand.servers(expected), memory
 
     def _weights(self, instances: Instances) -> Array:
         weight = positive("weight", 1.0 if self.weight is None else self.weight)
         return shaped("weight", weight, instances.arrival_rate.shape).copy()
 
-    def _V(self, state: FairState, index: Array) -> Array:
-        """Return V (R,): as set, or as `target_wait` requires, Eq. (22)."""
+    def _V(self, state: FairState, value: Array) -> Array:
+        """Return V (R,): as set, or as `target_wait` requires, Eq. (22) or (52)."""
         if self.target_wait is None:
             return state.V
-        cost = ((self.gamma - index.max(axis=2)) / state.weight).sum(axis=1) / index.shape[1]
+        best = _only_eligible(value, state.pairs).max(axis=2)
+        cost = ((self.gamma - best) / state.weight).sum(axis=1) / value.shape[1]
         return np.asarray(self.target_wait * state.service_rate / cost)
+
+
+def _rates(instances: Instances) -> tuple[Array, Pairs | None]:
+    """Return the service rates averaged over classes (R,), and the pairs if they differ, as arrays for kernels."""
+    pairs = instances.pairs
+    arrays = (None if array is None else array.copy(order="C") for array in pairs[1:])
+    return pairs.rate.mean(axis=1), None if pairs.plain else Pairs(pairs.rate, *arrays)  # type: ignore[arg-type]
+
+
+def _only_eligible(value: Array, pairs: Pairs | None) -> Array:
+    """Return `value` (R, rows, J), minus infinity for pairs that are not eligible."""
+    if pairs is None or pairs.eligible is None:
+        return value
+    return np.where(pairs.eligible, value, -np.inf)
 
 
 def _check_one_of_them(**given: float | None) -> None:

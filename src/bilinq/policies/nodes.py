@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from bilinq.arrays import Array, count, non_negative, one_of, positive, require, scalar
 from bilinq.errors import BadInput
-from bilinq.policies.fair import Allocator, Demand, Memory
+from bilinq.policies.allocators import Allocator, Demand, Memory
 
 if TYPE_CHECKING:  # loaded when first needed: most schedulers have no nodes
     from bilinq.distributed import Network, Penalty, System
@@ -36,11 +36,11 @@ class NodesMemory:
 
     def advance(self, demand: Demand, rounds: int) -> tuple[Array, NodesMemory]:
         """Return the allocation after `rounds` rounds for `demand`, and the memory after them."""
-        queue, capacity, a, c = demand.queue, demand.capacity, demand.a, demand.c
-        key = rounds, demand.capped, queue.tobytes(), a.tobytes(), c.tobytes(), capacity.tobytes()
+        a, c, arrays = demand.a, demand.c, (demand.queue, demand.capacity, demand.eligible)
+        key = rounds, demand.capped, a.tobytes(), c.tobytes(), *(array.tobytes() for array in arrays)
         if self._known is None or self._known[0] != key:
             network = self.network.copy()
-            network.aim(a, c, capacity)
+            network.aim(a, c, demand.capacity, demand.eligible if demand.eligible.size else None)
             y = _drawable(network.advance(rounds), demand)
             self._known = key, y, NodesMemory(network)
         return self._known[1].copy(), self._known[2]
@@ -51,7 +51,8 @@ class Rounds(Allocator):
     """Nodes that run k rounds of Eq. (35) or (36) in every slot, from the last slot's rates; Eq. (43).
 
     Messages in transit at the end of a slot arrive in the next one. Job nodes know their queue and the indices of their
-    pairs at once; only rates and prices travel. Before jobs are drawn, rates are scaled back to the capacity, Eq. (42).
+    pairs at once; only rates and prices travel, and only between eligible pairs. Before jobs are drawn, rates are scaled
+    back to the capacity, Eq. (42). The service rates of a class must not depend on the server class.
 
     Parameters
     ----------
@@ -105,6 +106,7 @@ class Rounds(Allocator):
         from bilinq.distributed.network import Network
         from bilinq.distributed.system import System
 
+        _check_rates(instances, "Rounds")
         best = np.ones(instances.mean_reward.shape)  # no index is higher, so no pair is stiffer at a load
         system = System(np.zeros(best.shape[:2]), best, instances.servers, 1.0, gamma, None, _penalty(self.penalty),
                         self.forward, self.backward)  # fmt: skip
@@ -142,11 +144,22 @@ class FixedPoint(Allocator):
     def __post_init__(self) -> None:
         _check_penalty(self.penalty)
 
+    def start(self, instances: Instances, gamma: float) -> Memory:
+        _check_rates(instances, "FixedPoint")
+        return None
+
     def share(self, memory: Memory, demand: Demand) -> tuple[Array, Memory]:
         from bilinq.distributed.fixed_point import close_rates
 
-        y = close_rates(demand.a, demand.c, demand.capacity, _penalty(self.penalty))
+        eligible = demand.eligible if demand.eligible.size else None
+        y = close_rates(demand.a, demand.c, demand.capacity, _penalty(self.penalty), eligible)
         return _drawable(y, demand), None
+
+
+def _check_rates(instances: Instances, name: str) -> None:
+    """Raise an error if services take longer on some server classes: Eq. (33) counts every load as one."""
+    if instances.pairs.duration is not None:
+        raise BadInput(f"service_rate must not depend on the server class for {name}; use the allocation 'exact'")
 
 
 def _check_penalty(penalty: Penalty | None) -> None:

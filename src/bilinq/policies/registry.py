@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from bilinq.arrays import check_known, one_of, short
 from bilinq.errors import BadInput
+from bilinq.policies.allocators import Allocator, Exact
 from bilinq.policies.baselines import FirstCome, Greedy, MaxWeight, Random, StaticSplit
-from bilinq.policies.fair import Allocator, Exact, KnownRewards, Sabr, UgdaOl
+from bilinq.policies.fair import KnownRewards, Sabr, UgdaOl
 from bilinq.policies.nodes import FixedPoint, Rounds
 from bilinq.policies.policy import Policy
 

@@ -127,6 +127,10 @@ def solve(
               ("fraction", fraction), ("away", away), ("spare", spare))}  # fmt: skip
     if system.batch:
         raise BadInput(f"system must be a single one; got a batch {system.batch}")
+    if system.eligible is not None:
+        raise BadInput(
+            "eligible must be None on Ray: every shard of job nodes exchanges messages with every server node"
+        )
     rows, columns = _partition(system, shards)
     begin = start_rates(system) if start is None else non_negative("start", start)
     begin = shaped("start", begin, system.reward.shape)
