@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup run example paper test soak check bench docs clean
+.PHONY: setup run example paper test soak fuzz check bench docs clean
 
 setup: .venv/ready  ## Build .venv with pinned versions
 
@@ -27,6 +27,9 @@ soak: setup  ## Kill the live service 250 times under load, take its database aw
 	$(BIN)/python tests/live/crash.py --kills 200 --database sqlite
 	$(BIN)/python tests/live/crash.py --kills 50 --database postgresql
 	$(BIN)/python tests/live/crash.py --kills 0 --away 30 --database postgresql
+
+fuzz: setup  ## Solve a million random programs and check each answer: some minutes
+	$(BIN)/python tests/property/allocation_fuzz.py --programs 1000000
 
 check: setup  ## Lint, types, import contract
 	$(BIN)/ruff check .

@@ -10,11 +10,12 @@ from bilinq.allocation.program import residual
 from bilinq.errors import BadInput
 
 R = [[0.2, 0.9], [0.5, 0.4]]
+NO_TIME = np.empty((0, 0))
 
 
 def test_infinite_prices_certify_nothing_where_there_are_servers() -> None:
     one = np.ones(1)
-    assert residual(one, one[:, None], one, one * np.inf, np.zeros((1, 1)), one * np.inf) > 1e-2
+    assert residual(one, one[:, None], NO_TIME, one, one * np.inf, np.zeros((1, 1)), one * np.inf) > 1e-2
 
 
 def test_servers_that_come_back_are_used() -> None:

@@ -1,54 +1,62 @@
 """The allocation program, Eq. (5): how much of each server class each job class gets in this slot."""
 
+import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple, NoReturn
+from typing import Literal, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bilinq.allocation.arguments import Program, align
+from bilinq.allocation.arguments import ALL_ELIGIBLE, APART, EQUAL_DURATIONS, NO_LIMIT, ONE, Program, align, as_mask
 from bilinq.arrays import Array, as_floats, non_negative, positive, require, short
 from bilinq.errors import BadInput, NotSolved
 
-TOLERANCE = 1e-9  # the largest residual of an answer; above it `NotSolved` is raised
-AIM = 1e-11  # the residual at which the search stops; the answer is usually exact to rounding
+log = logging.getLogger("bilinq.allocation")
+TOLERANCE = 1e-9  # the largest residual of an answer that counts as certified
 FLOAT = np.dtype(np.float64)
-NO_ALLOCATION, NO_PRICE = np.empty((0, 0, 0)), np.empty((0, 0))  # passed to the kernel for a cold start
+NO_PRICE = np.empty((0, 0))  # passed to the kernel for a cold start
 
 
-@dataclass(frozen=True, slots=True)
-class Allocation:
-    """An optimal expected allocation with its prices and its certificate.
+class Allocation(NamedTuple):
+    """An expected allocation with its prices and its certificate; always feasible.
 
     Attributes
     ----------
     expected : (..., I, J) array
-        y, the expected number of servers of class j that serve class i. Unused pairs are exactly zero.
+        y, the expected number of services of class i that servers of class j start. Unused pairs are exactly zero.
     price : (..., J) array
         q, the value of one more server of class j; zero where servers stay idle, infinite only without any server.
     residual : (...) array or float
         The largest relative violation of the optimality conditions, Eq. (7), recomputed from y and q.
     steps : int
-        Interior point steps over the whole batch; zero where no server class is saturated.
+        Steps of the solver over the whole batch; zero where no server class is saturated.
+    gap : (...) array or float
+        The duality gap: the program's value is below the best possible one by no more than this.
     """
 
     expected: Array
     price: Array
     residual: Array | float
     steps: int
+    gap: Array | float = np.nan
+
+    @property
+    def status(self) -> Literal["certified", "uncertified"]:
+        """Whether every residual is at most 1e-9."""
+        return "certified" if np.all(np.asarray(self.residual) <= TOLERANCE) else "uncertified"
 
 
 def allocate(
     queue: ArrayLike, reward: ArrayLike, capacity: ArrayLike, V: ArrayLike, gamma: ArrayLike = 1.2, *,
-    weight: ArrayLike = 1.0, limit: ArrayLike = np.inf, start: Allocation | None = None,
+    weight: ArrayLike | None = None, limit: ArrayLike | None = None, eligible: ArrayLike | None = None,
+    duration: ArrayLike | None = None, start: Allocation | None = None, strict: bool = True,
 ) -> Allocation:  # fmt: skip
     """Return the optimal expected allocation with a certificate.
 
-    Maximise sum_i w_i Q_i / V log s_i - sum_ij (gamma - r_ij) y_ij with s_i = sum_j y_ij, sum_i y_ij <= n_j, s_i <= limit_i.
-    Where several allocations are optimal, each class is spread over its tied server classes in proportion to their
-    capacity as far as capacities allow; see Eq. (10) in `docs/maths.md`.
+    Maximise sum_i w_i Q_i / V log s_i - sum_ij (gamma - r_ij) y_ij with s_i = sum_j y_ij, over the eligible pairs, subject
+    to sum_i m_ij y_ij <= n_j and s_i <= limit_i. Where several allocations are optimal, each class is spread over its tied
+    server classes in proportion to their capacity as far as capacities allow; see Eq. (10) in `docs/maths.md`.
 
     Parameters
     ----------
@@ -63,16 +71,22 @@ def allocate(
     gamma : float or (...) array
         Cost of using a server, above one.
     weight, limit : (..., I) arrays, optional
-        w, positive; and a cap on each row sum, at least zero. All leading axes broadcast.
+        w, positive, 1 if not given; and a cap on each row sum, at least zero. All leading axes broadcast.
+    eligible : (..., I, J) array of bool, optional
+        Which pairs may be used. A class without an eligible server gets nothing.
+    duration : (..., I, J) array, optional
+        m, the server time of a service, positive, 1 if not given; within a row at most 1e9 times the shortest.
     start : Allocation, optional
-        A nearby solution of the same shape to start from, such as the last slot's.
+        A solution of the same shape whose prices are a good start, such as the last slot's.
+    strict : bool, optional
+        Whether to raise an error if the answer cannot be certified. Otherwise `status` and `residual` tell.
 
     Raises
     ------
     BadInput
         If an argument breaks a rule.
     NotSolved
-        If the certificate stays above 1e-9.
+        If the residual stays above 1e-9, with `strict`.
 
     Examples
     --------
@@ -82,70 +96,94 @@ def allocate(
     >>> answer.price.round(3).tolist()
     [0.0, 0.0]
     """
-    if start is None and (quick := _allocate_plain(queue, reward, capacity, V, gamma, weight, limit)):
+    plain = weight is None and limit is None and eligible is None and duration is None and start is None
+    if plain and (quick := _allocate_plain(queue, reward, capacity, V, gamma)):
         return quick
-    # by position, in the order of the fields: keywords would take a twentieth of a small program's time
-    given = Program(as_floats("queue", queue), as_floats("reward", reward), as_floats("capacity", capacity),
-                    as_floats("V", V), as_floats("gamma", gamma), as_floats("weight", weight),
-                    as_floats("limit", limit))  # fmt: skip
-    if start is None and (quick := _allocate_plain(*given[:3], V, gamma, weight, limit)):  # lists are arrays now
+    given = Program(
+        queue=as_floats("queue", queue), reward=as_floats("reward", reward), capacity=as_floats("capacity", capacity),
+        V=as_floats("V", V), gamma=as_floats("gamma", gamma),
+        weight=ONE if weight is None else as_floats("weight", weight),
+        limit=NO_LIMIT if limit is None else as_floats("limit", limit),
+        eligible=ALL_ELIGIBLE if eligible is None else as_mask("eligible", eligible),
+        duration=EQUAL_DURATIONS if duration is None else as_floats("duration", duration),
+    )  # fmt: skip
+    if plain and (quick := _allocate_plain(*given[:3], V, gamma)):  # lists are arrays now
         return quick
     batch, program = align(given)
-    warm = None if start is None else _flattened(start, batch, program.reward.shape)
-    try:
-        y, q, residual, steps = _solve(program, warm)
-    except BadInput:
-        _explain(given)
+    price = NO_PRICE if start is None else _prices(start, batch, program.reward.shape)
+    answer = _solve(program, price, given)
+    if strict and answer.status == "uncertified":
+        raise NotSolved(
+            f"allocation not certified: residual {np.max(answer.residual):.1e} (at most {TOLERANCE:g}), duality gap "
+            f"{np.max(answer.gap):.1e}; strict=False returns this feasible answer"
+        )
+    y, q, steps = answer.expected, answer.price, answer.steps
+    residual, gap = np.reshape(answer.residual, batch), np.reshape(answer.gap, batch)
     if not batch:
-        return Allocation(y[0], q[0], float(residual[0]), steps)
-    return Allocation(y.reshape(*batch, *y.shape[1:]), q.reshape(*batch, q.shape[1]), residual.reshape(batch), steps)
+        return Allocation(y[0], q[0], float(residual), steps, float(gap))
+    return Allocation(y.reshape(*batch, *y.shape[1:]), q.reshape(*batch, q.shape[1]), residual, steps, gap)
+
+
+class Tally:
+    """How many allocations of this process's policies could not be certified; the first is logged, the metrics show all."""
+
+    uncertified = 0
+
+    def add(self, batch: Allocation) -> None:
+        """Count the answers of a batch that are not certified."""
+        if batch.status == "uncertified":
+            if not self.uncertified:
+                text = (
+                    "an allocation could not be certified: residual %.1e; it is feasible and used. This is logged once"
+                )
+                log.warning(text, np.max(batch.residual))
+            self.uncertified += int(np.sum(~(np.asarray(batch.residual) <= TOLERANCE)))
+
+
+tally = Tally()
 
 
 def allocate_batch(program: Program) -> Allocation:
-    """Return the optimal allocations of a batch of B programs whose arrays have their full shapes; for policies.
+    """Return the allocations of a batch of B programs whose arrays have their full shapes; for policies.
 
-    queue, weight, limit (B, I); reward (B, I, J); capacity (B, J); V, gamma (B,).
+    queue, weight, limit (B, I); reward (B, I, J); capacity (B, J); V, gamma (B,); eligible and duration (B, I, J) or empty.
+    An answer that cannot be certified is used nevertheless, and counted.
     """
-    return Allocation(*_solve(program, None))
+    batch = _solve(program, NO_PRICE, program)
+    tally.add(batch)
+    return batch
 
 
-def _solve(program: Program, start: Allocation | None) -> tuple[Array, Array, Array, int]:
-    y, q, residual = np.empty(program.reward.shape), np.empty(program.capacity.shape), np.empty(len(program.queue))
-    y_last, q_last = (NO_ALLOCATION, NO_PRICE) if start is None else (start.expected, start.price)
-    steps = _kernels().batch(*program, y_last, q_last, AIM, y, q, residual)
+def _solve(program: Program, price: Array, given: Program) -> Allocation:
+    """Return the answers to a batch, from a cold start or given prices; errors name the arguments as they were `given`."""
+    y, q = np.empty(program.reward.shape), np.empty(program.capacity.shape)
+    residual, gap = np.empty(len(program.queue)), np.empty(len(program.queue))
+    steps = _kernels().batch(*program, price, y, q, residual, gap)
     if steps < 0:
-        _explain(program)
-    worst = max(residual.tolist(), default=0.0)
-    if worst > TOLERANCE:
-        raise NotSolved(
-            f"allocation not certified: residual {worst:.1e} after {steps} steps; "
-            "rescale queue / V or capacity so that they span fewer orders of magnitude"
-        )
-    return y, q, residual, steps
+        _explain(given)
+    return Allocation(y, q, residual, steps, gap)
 
 
 def _allocate_plain(
-    queue: ArrayLike, reward: ArrayLike, capacity: ArrayLike, V: ArrayLike, gamma: ArrayLike, weight: ArrayLike,
-    limit: ArrayLike,
-) -> Allocation | None:  # fmt: skip
+    queue: ArrayLike, reward: ArrayLike, capacity: ArrayLike, V: ArrayLike, gamma: ArrayLike
+) -> Allocation | None:
     """Return the answer if the arguments can go to the kernel as they are and it certifies: the fastest way; else None."""
     if not (
-        type(V) is float and type(gamma) is float and type(weight) is float and weight == 1.0
-        and type(limit) is float and limit == np.inf
+        type(V) is float and type(gamma) is float
         and type(queue) is np.ndarray and queue.ndim == 1 and queue.dtype is FLOAT and queue.flags.carray
         and type(reward) is np.ndarray and reward.ndim == 2 and reward.dtype is FLOAT and reward.flags.carray
         and type(capacity) is np.ndarray and capacity.ndim == 1 and capacity.dtype is FLOAT and capacity.flags.carray
     ):  # fmt: skip
         return None
-    y, q, worst, steps = _kernels().plain(queue, reward, capacity, V, gamma, AIM)
-    return Allocation(y, q, worst, steps) if worst <= TOLERANCE else None
+    y, q, worst, gap, steps = _kernels().plain(queue, reward, capacity, V, gamma)
+    return Allocation(y, q, worst, steps, gap) if worst <= TOLERANCE else None
 
 
 class Kernels(NamedTuple):
-    """The kernels for a program without weights, caps and start, and for a batch."""
+    """The kernels for a program with the five plain arguments only, and for a batch."""
 
-    plain: Callable[[Array, Array, Array, float, float, float], tuple[Array, Array, float, int]]
-    batch: Callable[[Array, Array, Array, Array, Array, Array, Array, Array, Array, float, Array, Array, Array], int]
+    plain: Callable[[Array, Array, Array, float, float], tuple[Array, Array, float, float, int]]
+    batch: Callable[..., int]
 
 
 @cache
@@ -156,21 +194,18 @@ def _kernels() -> Kernels:
     return Kernels(solve_plain, solve_batch)
 
 
-def _flattened(start: Allocation, batch: tuple[int, ...], shape: tuple[int, ...]) -> Allocation:
-    """Return the allocation to start from, with one leading axis."""
+def _prices(start: Allocation, batch: tuple[int, ...], shape: tuple[int, ...]) -> Array:
+    """Return the prices to start from, with one leading axis."""
     if not isinstance(start, Allocation):
         raise BadInput(f"start must be an Allocation; got {short(start)}")
     if start.price.shape != (*batch, shape[2]):
         raise BadInput(f"start must have prices of shape {(*batch, shape[2])}; got {start.price.shape}")
-    if start.expected.shape != (*batch, *shape[1:]):
-        raise BadInput(f"start must have an allocation of shape {(*batch, *shape[1:])}; got {start.expected.shape}")
-    y, q = start.expected.reshape(shape), start.price.reshape(shape[0], shape[2])
-    return Allocation(np.ascontiguousarray(y), np.ascontiguousarray(q), start.residual, start.steps)
+    return np.ascontiguousarray(start.price.reshape(shape[0], shape[2]))
 
 
 def _explain(given: Program) -> NoReturn:
     """Raise the error that names the argument that the kernel rejected."""
-    queue, reward, capacity, V, gamma, weight, limit = given
+    queue, reward, capacity, V, gamma, weight, limit, eligible, duration = given
     non_negative("queue", queue)
     non_negative("capacity", capacity)
     positive("V", V)
@@ -182,4 +217,9 @@ def _explain(given: Program) -> NoReturn:
     shown = "its own gamma" if gamma.ndim else f"{gamma:g}"
     require("reward", below, lambda x: x < gamma[..., None, None], f"below gamma = {shown}")
     require("gamma - reward", gamma[..., None, None] - reward, np.isfinite, "finite")
+    if duration.size:
+        positive("duration", duration)
+        counted = np.where(eligible, duration, duration.max(axis=-1, keepdims=True)) if eligible.size else duration
+        apart = counted.max(axis=-1) / counted.min(axis=-1)
+        require("duration", apart, lambda x: x <= APART, f"at most {APART:g} times the shortest of its row")
     raise BadInput("weight * queue / V must be finite; it overflows")

@@ -20,20 +20,22 @@ RULED_OUT = 0.75  # the part of all pairs that must be ruled out before it pays 
 
 @fast_kernel
 def pack(c: Array, q: Array, some: int, member: BoolArray) -> tuple[Array, IntArray, IntArray]:
-    """Return `pair`, `cols` and `width` for the `some` cheapest pairs of each row at prices `q` (J,); mark them.
+    """Return `pair`, `cols` and `width` for the `some` cheapest eligible pairs of each row at prices `q` (J,); mark them.
 
-    With `some` = J these are all pairs, in order.
+    With `some` = J these are all pairs, in order; this is for programs in which every pair is eligible.
     """
     rows, columns = c.shape
     first = min(some, columns)
     room = min(columns, 3 * first)
-    pair = np.zeros((9, rows, room))
+    pair = np.zeros((8, rows, room))
     cols = np.zeros((rows, room), np.int64)
     width = np.empty(rows, np.int64)
     for i in range(rows):
-        width[i] = first
         cheapest(c, q, i, first, cols)
-        for k in range(first):
+        width[i] = first
+        while c[i, cols[i, width[i] - 1]] == np.inf and width[i] > 1:
+            width[i] -= 1
+        for k in range(width[i]):
             pair[C, i, k] = c[i, cols[i, k]]
             member[i, cols[i, k]] = True
     return pair, cols, width

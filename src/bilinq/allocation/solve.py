@@ -1,160 +1,297 @@
-"""Kernels: the solver. Interior point steps, then exact prices from the used pairs, then the certificate."""
+"""Kernels: the solver. Prices that are nearly right, then exact ones with their flows, the tie rule, and the certificate."""
 
 import numpy as np
 
-from bilinq.allocation.exact import exact_prices, guess, recall, revise
-from bilinq.allocation.interior import FLOW, PRICE, RAW, SERVED, TRUE_A, A, C, N, Q, U, advance, start_cold, start_warm
+from bilinq.allocation.balance import balance
+from bilinq.allocation.edges import COLUMN, FIRST, NEXT_OF_ROW, place, space
+from bilinq.allocation.interior import A, C, N, Q, U, advance, start_cold
 from bilinq.allocation.packing import FEW, pack, take_in, thin, widen
-from bilinq.allocation.program import TIE, marks, prepare, price_absent, residual, room, trim, unsaturated
+from bilinq.allocation.program import OVER, TIE, duality_gap, prepare, price_absent, residual, trim, unsaturated
 from bilinq.allocation.split import split
 from bilinq.arrays import Array, BoolArray, IntArray
 from bilinq.jit import kernel
 
 BAD = -1  # returned instead of a number of steps where an argument breaks the rules
-POLISH_FROM, EAGER_FROM = 1e-4, 1.2e-2
-"""Relative gaps from which the used pairs are worth guessing, in large and in small programs."""
-CLEAR = 1e-7  # relative gap below which a guess is always worth trying
-SMALL = 500  # number of pairs up to which a guess is always worth trying, whatever the gap
-LATE, ENOUGH = 1e-10, 1e-9  # below this relative gap this residual is accepted: rounding rarely allows a better one
+SMALL, DIRECT = 250, 1000
+"""Number of pairs up to which prices start from one level for all columns; and up to which they may, if that fits well."""
+MISPLACED, PLENTY = 0.5, 0.3
+"""Part of all capacity that rows may ask for in excess at the first prices, in general and where demand is low, so that no
+interior point steps are needed."""
+LOW = 1.05  # demand at zero prices, relative to the capacity, that counts as low
+NEAR = 2.0  # gap times the number of pairs, relative to the costs, at which interior point steps end
+IDLE = 3.0  # a column whose price is below this multiple of what it is in idle columns, at the same gap, gets no price
 TAKE_IN_FROM = 1e-2  # gap, relative to the costs, below which prices are good enough to add further pairs
-COLD_PAIRS, WARM_PAIRS = 12, 4
-"""Pairs of each row at the start of a large program: from a cold start, and from good prices."""
-WARM_STEPS = 10  # steps after which a warm start has failed; the search then starts cold
-WARM_GAP = 3e-4  # relative gap at which a warm start begins
-COARSE_TIE = 3e-10  # replaces `TIE` where prices are so high that `TIE` is below rounding
-REPAIRS, EAGER_REPAIRS = 6, 2  # how often a guessed support is repaired where its flows or prices contradict it
-REPAIRABLE = 8  # contradictions up to which a repair is worth trying
-STEPS = 100  # interior point steps before giving up; eight to twenty-five are usual
+COLD_PAIRS = 12  # pairs of each row at the start of a large program
+STEPS = 60  # interior point steps before giving up; six to twelve are usual
 JAM = 10  # steps in which the gap must halve where pairs were left out; otherwise the chosen pairs are the wrong ones
+PATIENCE = 400  # steps of trees for each row and column before giving up; ten are many
+NOISE = 1e-12  # relative change of the costs that ends a cycle of steps that lead nowhere
 
 
 @kernel
 def solve_batch(
     queue: Array, reward: Array, capacity: Array, V: Array, gamma: Array, weight: Array, limit: Array,
-    y_last: Array, q_last: Array, tol: float, y: Array, q: Array, r: Array,
+    eligible: BoolArray, duration: Array, q_last: Array, y: Array, q: Array, r: Array, gap: Array,
 ) -> int:  # fmt: skip
-    """Fill y (B, I, J), q (B, J) and certificates r (B,) of a batch; return the steps it took, or `BAD`."""
-    a = np.empty(queue.shape)
-    c = np.empty(reward.shape)
-    for b in range(queue.shape[0]):
-        if not prepare(queue[b], reward[b], capacity[b], V[b], gamma[b], weight[b], limit[b], a[b], c[b]):
+    """Fill y (B, I, J), q (B, J), certificates r (B,) and duality gaps (B,) of a batch; return its steps, or `BAD`."""
+    size, rows, columns = reward.shape
+    masked, timed, cold = eligible.size > 0, duration.size > 0, q_last.size == 0
+    all_eligible, no_time, no_price = np.empty((0, 0), np.bool_), np.empty((0, 0)), np.empty(0)
+    a, c, u = np.empty((size, rows)), np.empty(reward.shape), np.empty((size, rows))
+    m, f = np.empty(duration.shape), np.ones((size, rows))
+    for b in range(size):
+        if not prepare(
+            queue[b], reward[b], capacity[b], V[b], gamma[b], weight[b], limit[b],
+            eligible[b] if masked else all_eligible, duration[b] if timed else no_time,
+            a[b], c[b], m[b] if timed else no_time, u[b], f[b],
+        ):  # fmt: skip
             return BAD
-    nothing, no_price = np.empty((0, 0)), np.empty(0)
-    cold = q_last.shape[0] == 0
     steps = 0
-    for b in range(queue.shape[0]):
-        y_near, q_near = (nothing, no_price) if cold else (y_last[b], q_last[b])
-        more, r[b] = solve_one(a[b], c[b], capacity[b], limit[b], y_near, q_near, tol, y[b], q[b])
+    for b in range(size):
+        unlike = timed and (m[b] != 1.0).any()
+        more, r[b], gap[b] = solve_one(
+            a[b], c[b], m[b] if unlike else no_time, capacity[b], u[b], no_price if cold else q_last[b], y[b], q[b]
+        )
         steps += more
+        for i in range(rows if timed else 0):
+            for j in range(columns):
+                y[b, i, j] /= f[b, i]
     return steps
 
 
 @kernel
 def solve_plain(
-    queue: Array, reward: Array, capacity: Array, V: float, gamma: float, tol: float
-) -> tuple[Array, Array, float, int]:
-    """Return y, q, certificate and steps (or `BAD`) of one program without weights, caps or a start."""
+    queue: Array, reward: Array, capacity: Array, V: float, gamma: float
+) -> tuple[Array, Array, float, float, int]:
+    """Return y, q, certificate, duality gap and steps (or `BAD`) of one program with the five plain arguments only."""
     rows, columns = reward.shape
     y, q = np.empty((rows, columns)), np.empty(columns)
     if not rows or not columns or queue.size != rows or capacity.size != columns:
-        return y, q, np.inf, BAD
-    a, u = np.empty(rows), np.full(rows, np.inf)
-    c = np.empty((rows, columns))
-    if not prepare(queue, reward, capacity, V, gamma, np.ones(rows), u, a, c):
-        return y, q, np.inf, BAD
-    steps, r = solve_one(a, c, capacity, u, np.empty((0, 0)), np.empty(0), tol, y, q)
-    return y, q, r, steps
+        return y, q, np.inf, np.inf, BAD
+    a, u = np.ones(rows), np.full(rows, np.inf)  # first weights and limits
+    c, no_time = np.empty((rows, columns)), np.empty((0, 0))
+    if not prepare(
+        queue, reward, capacity, V, gamma, a, u, np.empty((0, 0), np.bool_), no_time, a, c, no_time, u, a
+    ):  # fmt: skip
+        return y, q, np.inf, np.inf, BAD
+    steps, r, gap = solve_one(a, c, no_time, capacity, u, np.empty(0), y, q)
+    return y, q, r, gap, steps
 
 
 @kernel
 def solve_one(
-    a: Array, c: Array, n: Array, u: Array, y_last: Array, q_last: Array, tol: float, y: Array, q: Array
-) -> tuple[int, float]:
-    """Fill y (I, J) and prices q (J,) of a program; return the steps it took and the certificate.
+    a: Array, c: Array, m: Array, n: Array, u: Array, q_last: Array, y: Array, q: Array
+) -> tuple[int, float, float]:
+    """Fill y (I, J) and prices q (J,) of a program; return its steps, the certificate and the duality gap.
 
-    `y_last` and `q_last` hold a nearby solution to start from; the start is cold where they have length zero or prices
-    are not finite.
+    `q_last` are prices to start from; the start is cold where it has length zero or prices are not finite. The answer is
+    feasible even if it cannot be certified.
     """
     steps = 0
-    if unsaturated(a, c, n, u, y, q):
-        trim(n, y)
-        r = residual(a, c, n, u, y, q)
+    if unsaturated(a, c, m, n, u, y, q):
+        trim(m, n, y, 2.0 * OVER)
     else:
-        steps, r = saturated(a, c, n, u, y_last, q_last, tol, y, q)
-    price_absent(a, c, n, u, q)
-    return steps, r
+        steps = saturated(a, c, m, n, u, q_last, y, q)
+    r = residual(a, c, m, n, u, y, q)
+    gap = duality_gap(a, c, m, n, u, y, q)
+    price_absent(a, c, m, n, u, q)
+    return steps, r, gap
 
 
 @kernel
-def saturated(
-    a: Array, c: Array, n: Array, u: Array, y_last: Array, q_last: Array, tol: float, y: Array, q: Array
-) -> tuple[int, float]:
-    """Solve where prices matter: leave out empty rows and columns, search, and copy the answer to y and q.
+def saturated(a: Array, c: Array, m: Array, n: Array, u: Array, q_last: Array, y: Array, q: Array) -> int:
+    """Solve where prices matter; rows and columns that take no part are left out: they get nothing, at no price.
 
-    The search starts from the last solution if there is one, then with the cheapest pairs, then with every pair for the
-    first steps, then with every pair for all steps, until an answer certifies. Small programs use every pair from the start.
-    Returns the steps and the certificate. Rows and columns that were left out get nothing and obey every condition.
+    Returns the steps: those of the interior point and those of trees.
     """
-    rows, columns = np.flatnonzero((a > 0.0) & (u > 0.0)), np.flatnonzero(n > 0.0)
-    n_rows, n_columns = rows.size, columns.size
+    rows, columns = taking_part(a, c, n, u)
     y[:, :] = 0.0
-    q[:] = np.inf
-    if n_columns == 0:
-        return 0, 0.0
-    row, col, dense = compact(a, c, n, u, rows, columns)
-    found, start = compact_start(y_last, q_last, rows, columns)
-    prices = np.empty(n_columns)
-    tame(row, col, dense)
-    few = n_columns <= FEW or n_rows < n_columns
-    steps = 0
-    r = np.inf
-    for attempt in range(1 if np.isnan(start[0]) else 0, 2 if few else 4):
-        if attempt == 1:
-            start[0] = np.nan
-        more, r = search(row, col, dense, start, few or attempt >= 2, attempt == 2, tol, found, prices)
+    q[:] = 0.0
+    if rows.size == 0:
+        return 0
+    size = rows.size
+    a, c, m, bound = compact(a, c, m, n, u, rows, columns)
+    price, held = np.zeros(bound.size), np.empty(bound.size)
+    edge, flow, node, value, inside = space(size, columns.size)
+    warm = q_last.size > 0
+    for j in range(columns.size if warm else 0):
+        price[size + j] = q_last[columns[j]]
+        warm = warm and 0.0 <= q_last[columns[j]] < np.inf
+    steps, patience = 0, PATIENCE * (size + columns.size)
+    budget = 2 * (size + columns.size)
+    if not warm:
+        price[size:] = level(a, c, m, bound)
+    place(a, c, m, bound, price, held, edge, flow, node)
+    if not warm:
+        budget = first_budget(c, m, bound, price, held)
+    if budget > 0:
+        steps = balance(a, c, m, bound, price, held, edge, flow, node, value, inside, budget)
+    if steps > budget or budget == 0:
+        steps += approach(a, c, m, bound, price[size:])
+        place(a, c, m, bound, price, held, edge, flow, node)
+        more = balance(a, c, m, bound, price, held, edge, flow, node, value, inside, patience)
         steps += more
-        if r <= ENOUGH:
-            break
-    for j in range(n_columns):
-        q[columns[j]] = prices[j]
-        for i in range(n_rows):
-            y[rows[i], columns[j]] = found[i, j]
-    return steps, r
+        if more > patience:
+            shake(c)
+            price[size:] = level(a, c, m, bound)
+            place(a, c, m, bound, price, held, edge, flow, node)
+            steps += balance(a, c, m, bound, price, held, edge, flow, node, value, inside, patience)
+    for j in range(columns.size):
+        q[columns[j]] = price[size + j]
+    fill(c, m, bound, price, held, edge, flow, node, rows, columns, y)
+    return steps
 
 
 @kernel
-def compact(a: Array, c: Array, n: Array, u: Array, rows: IntArray, columns: IntArray) -> tuple[Array, Array, Array]:
-    """Return `row`, `col` and the costs of the program with the given rows and columns only."""
-    row = np.zeros((18, rows.size))
-    col = np.zeros((12, columns.size))
+def taking_part(a: Array, c: Array, n: Array, u: Array) -> tuple[IntArray, IntArray]:
+    """Return the rows that want something and have an eligible server, and the columns with servers."""
+    rows, columns = np.empty(a.size, np.int64), np.empty(n.size, np.int64)
+    many, some = 0, 0
+    for j in range(n.size):
+        columns[some] = j
+        some += n[j] > 0.0
+    for i in range(a.size):
+        wants = False
+        if a[i] > 0.0 and u[i] > 0.0:
+            for k in range(some):
+                if c[i, columns[k]] < np.inf:
+                    wants = True
+                    break
+        rows[many] = i
+        many += wants
+    return rows[:many], columns[:some]
+
+
+@kernel
+def compact(
+    a: Array, c: Array, m: Array, n: Array, u: Array, rows: IntArray, columns: IntArray
+) -> tuple[Array, Array, Array, Array]:
+    """Return a, costs, durations, and caps with capacities, of the given rows and columns only."""
+    demand, bound = np.empty(rows.size), np.empty(rows.size + columns.size)
     cost = np.empty((rows.size, columns.size))
+    time = np.empty(cost.shape if m.size > 0 else (0, 0))
     for j in range(columns.size):
-        col[N, j] = n[columns[j]]
+        bound[rows.size + j] = n[columns[j]]
     for i in range(rows.size):
-        row[A, i] = a[rows[i]]
-        row[TRUE_A, i] = a[rows[i]]
-        row[U, i] = u[rows[i]]
+        demand[i] = a[rows[i]]
+        bound[i] = u[rows[i]]
         for j in range(columns.size):
             cost[i, j] = c[rows[i], columns[j]]
-    return row, col, cost
+            if m.size > 0:
+                time[i, j] = m[rows[i], columns[j]]
+    return demand, cost, time, bound
 
 
 @kernel
-def compact_start(y_last: Array, q_last: Array, rows: IntArray, columns: IntArray) -> tuple[Array, Array]:
-    """Return allocation and prices to start from, in the given rows and columns; the first price is NaN for a cold start."""
-    y = np.zeros((rows.size, columns.size))
-    q = np.full(columns.size, np.nan)
-    if q_last.size == 0:
-        return y, q
-    for j in range(columns.size):
-        q[j] = q_last[columns[j]]
-        if not 0.0 <= q[j] < np.inf:
-            q[0] = np.nan
-            return y, q
-    for i in range(rows.size):
-        for j in range(columns.size):
-            y[i, j] = y_last[rows[i], columns[j]]
-    return y, q
+def level(a: Array, c: Array, m: Array, bound: Array) -> float:
+    """Return about the price at which rows would ask for the whole capacity, at their least cost and shortest duration."""
+    rows = a.size
+    capacity = bound[rows:].sum()
+    least, time = np.empty(rows), np.ones(rows)
+    for i in range(rows):
+        least[i] = c[i].min()
+        if m.size > 0:
+            time[i] = m[i].min()
+    price = 0.0
+    for _ in range(8):
+        demand, slope = 0.0, 0.0
+        for i in range(rows):
+            asked = a[i] / (least[i] + time[i] * price)
+            if asked < bound[i]:
+                demand += time[i] * asked
+                slope += time[i] * time[i] * asked / (least[i] + time[i] * price)
+            else:
+                demand += time[i] * bound[i]
+        if demand <= capacity * LOW or slope == 0.0:
+            break
+        price += (demand - capacity) / slope * (demand / capacity)
+    return price
+
+
+@kernel
+def first_budget(c: Array, m: Array, bound: Array, price: Array, held: Array) -> int:
+    """Return how many steps of trees to try from the first prices, before interior point steps are worth their time.
+
+    Zero if too much is misplaced at these prices. Interior point steps cannot handle durations.
+    """
+    rows, columns = c.shape
+    if c.size <= SMALL or m.size > 0:
+        return int(PATIENCE * (rows + columns))
+    excess = 0.0
+    for v in range(rows, bound.size):
+        excess += max(held[v] - bound[v], 0.0)
+    excess /= bound[rows:].sum()
+    if c.size <= DIRECT and excess <= MISPLACED:
+        return int(PATIENCE * (rows + columns))
+    return 5 * min(rows, columns) if price[rows] == 0.0 and excess <= PLENTY else 0
+
+
+@kernel
+def approach(a: Array, c: Array, m: Array, bound: Array, q: Array) -> int:
+    """Overwrite prices q (J,) with nearly right ones by interior point steps; return the steps.
+
+    They start with the cheapest pairs of each row; if those are the wrong ones, with every pair, of which most are removed
+    when prices have ruled them out. Small and wide programs use every pair from the start.
+    """
+    rows, columns = c.shape
+    if m.size > 0:
+        return 0
+    masked = not c.max() < np.inf
+    every = (columns <= FEW or rows < columns) and not masked
+    steps = 0
+    for attempt in range(2):
+        more, arrived = search(a, c, bound, every or (attempt == 1 and not masked), attempt == 1 and not masked, q)
+        steps += more
+        if arrived or every:
+            break
+    return steps
+
+
+@kernel
+def search(a: Array, c: Array, bound: Array, every: bool, thinning: bool, q: Array) -> tuple[int, bool]:
+    """Fill prices q (J,) by interior point steps; return their number and whether they led to prices nearly right.
+
+    The steps use all pairs with `every` (until most are ruled out, with `thinning`). The search gives up, since it works on
+    the wrong pairs, when prices ask for more further pairs at once than an optimum can use, or when the gap hardly shrinks.
+    """
+    rows, columns = c.shape
+    row, col = np.zeros((14, rows)), np.zeros((10, columns))
+    row[A], row[U], col[N] = a, bound[:rows], bound[rows:]
+    tame(row, col, c)
+    member = np.zeros(c.shape, np.bool_)
+    pair, cols, width = pack(c, np.zeros(columns), columns if every else COLD_PAIRS, member)
+    order = min(rows, columns) if every else columns
+    schur = np.empty((order, order))
+    start_cold(pair, row, col, cols, width)
+    unit = row[A].sum() / col[N].sum()
+    scale = min(1.0, pair[C].sum() / width.sum() / unit)
+    bar = 0.0 if every else TAKE_IN_FROM * scale
+    some_left_out = thinning or not every
+    halved, half = 0, np.inf
+    for k in range(STEPS):
+        mu = advance(pair, row, col, cols, width, every, schur)
+        if not mu < np.inf:
+            return k + 1, False
+        for j in range(columns):
+            q[j] = col[Q, j] if col[Q, j] > IDLE * mu * unit else 0.0
+        if mu * c.size <= NEAR * scale and (every or bar < TAKE_IN_FROM * scale):
+            return k + 1, True
+        if mu <= half:
+            half = 0.5 * mu
+            halved = k
+        if some_left_out and k - halved > JAM:
+            break
+        if thinning and thin(pair, col, cols, width, member):
+            every = thinning = False
+            bar = 0.1 * mu
+        elif not every and mu < bar:
+            bar = 0.1 * mu
+            before = width.sum()
+            while take_in(pair, row, col, cols, width, c, member, mu) > 0:
+                pair, cols = widen(pair, cols, columns)
+            if width.sum() - before > rows + columns:
+                break
+    return k + 1, False
 
 
 @kernel
@@ -162,157 +299,145 @@ def tame(row: Array, col: Array, c: Array) -> None:
     """Lower each a_i that is far above what fills its cap at any likely price; larger values only cost precision."""
     if row[U].min() == np.inf:
         return
-    capacity = 0.0
+    capacity = col[N].sum()
     highest = 0.0
-    for j in range(col.shape[1]):
-        capacity += col[N, j]
-        for i in range(row.shape[1]):
-            highest = max(highest, c[i, j])
-    low = 0.0
-    high = 0.0
-    for i in range(row.shape[1]):
-        high += row[A, i] / capacity
+    for i in range(c.shape[0]):
+        for j in range(c.shape[1]):
+            if c[i, j] < np.inf:
+                highest = max(highest, c[i, j])
+    low, high = 0.0, row[A].sum() / capacity
     for _ in range(40):
-        level = 0.5 * (low + high)
+        middle = 0.5 * (low + high)
         demand = 0.0
         for i in range(row.shape[1]):
-            demand += min(row[U, i], row[A, i] / level)
+            demand += min(row[U, i], row[A, i] / middle)
         if demand > capacity:
-            low = level
+            low = middle
         else:
-            high = level
+            high = middle
     for i in range(row.shape[1]):
         row[A, i] = min(row[A, i], 10.0 * (high + highest) * row[U, i])
 
 
 @kernel
-def search(
-    row: Array, col: Array, c: Array, warm: Array, every: bool, thinning: bool, tol: float, y: Array, q: Array
-) -> tuple[int, float]:
-    """Fill y (I, J) and q (J,) by interior point steps until the guessed support certifies; return steps and certificate.
-
-    The steps use row[A], the a_i after `tame`, and all pairs with `every` (until most are ruled out, with `thinning`).
-    The certificate uses row[TRUE_A] and all pairs. The search gives up, since it works on the wrong pairs, when prices
-    ask for more further pairs at once than an optimum can use, or when the gap hardly shrinks.
-    """
-    columns = q.size
-    member = np.zeros(c.shape, np.bool_)
-    cold = np.isnan(warm[0])
-    for j in range(columns):
-        q[j] = 0.0 if cold else warm[j]
-    some = COLD_PAIRS if cold else WARM_PAIRS
-    pair, cols, width = pack(c, q, columns if every else some, member)
-    order = min(width.size, columns) if every else columns
-    schur = np.empty((order, order))
-    mark = marks(*cols.shape)
-    flag, number = room(width.size, columns)
-    r = np.inf
-    if cold:
-        start_cold(pair, row, col, cols, width)
-    else:
-        start_warm(pair, row, col, cols, width, y, warm, WARM_GAP)
-        recall(pair, cols, width, y, warm, mark, flag)
-        col[RAW, :] = warm
-        r = repair(pair, row, col, cols, width, c, mark, flag, number, POLISH_FROM, REPAIRABLE, y, q)
-        if r <= tol:
-            return 0, r
-    bar = 0.0 if every else first_bar(pair, row, col, width)
-    some_left_out = thinning or not every
-    halved = 0
-    half = np.inf
-    for k in range(STEPS if cold else WARM_STEPS):
-        mu = advance(pair, row, col, cols, width, every, schur)
-        if mu <= half:
-            half = 0.5 * mu
-            halved = k
-        if some_left_out and k - halved > JAM:
-            return k + 1, np.inf
-        if mu < (EAGER_FROM if cols.size <= SMALL else POLISH_FROM):
-            r = polish(pair, row, col, cols, width, c, mark, flag, number, mu, y, q)
-            if r <= tol or (r <= ENOUGH and mu < LATE) or not mu > 1e-22:
-                return k + 1, r
-        if thinning and thin(pair, col, cols, width, member):
-            every = thinning = False
-            bar = 0.1 * mu
-        elif not every and (mu < bar or tol < r < np.inf):
-            bar = min(bar, 0.1 * mu)
-            before = width.sum()
-            while take_in(pair, row, col, cols, width, c, member, mu) > 0:
-                pair, cols = widen(pair, cols, columns)
-                mark = marks(*cols.shape)
-            if width.sum() - before > width.size + columns:
-                return k + 1, np.inf
-    return STEPS if cold else WARM_STEPS, r
+def shake(c: Array) -> None:
+    """Change the costs by a trace that differs from pair to pair, so that there are no ties."""
+    state = 1
+    for i in range(c.shape[0]):
+        for j in range(c.shape[1]):
+            state = (state * 48271) % 2147483647
+            c[i, j] *= 1.0 + NOISE * state / 2147483647.0
 
 
 @kernel
-def first_bar(pair: Array, row: Array, col: Array, width: IntArray) -> float:
-    """Return the relative gap below which prices are accurate compared to the costs, even if far above them."""
-    level = row[A].sum() / col[N].sum()
-    return float(TAKE_IN_FROM * min(1.0, pair[C].sum() / (width.sum() * level)))
-
-
-@kernel
-def polish(
-    pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, c: Array, mark: BoolArray,
-    flag: BoolArray, number: IntArray, mu: float, y: Array, q: Array,
-) -> float:  # fmt: skip
-    """Fill y (I, J) and q with the exact solution on the support that the point suggests; return its certificate.
-
-    A support that is not a forest while the gap `mu` is wide counts as unclear: a large one is not tried. At a small gap
-    the reason may be ties. Exchanging one pair for another seldom repairs those, so the prices must be right at once.
-    """
-    surplus = guess(pair, row, col, cols, width, mark, flag) - width.size - q.size
-    tangled = surplus > 0 and cols.size > SMALL
-    if tangled and mu > CLEAR:
-        return np.inf
-    col[RAW, :] = col[Q]
-    bearable = 0 if tangled and mu > LATE else REPAIRABLE
-    return repair(pair, row, col, cols, width, c, mark, flag, number, mu, bearable, y, q)
-
-
-@kernel
-def repair(
-    pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, c: Array, mark: BoolArray,
-    flag: BoolArray, number: IntArray, mu: float, bearable: int, y: Array, q: Array,
-) -> float:  # fmt: skip
-    """Fill y (I, J) and q from a guessed support and rough prices col[RAW], repaired where they contradict each other.
-
-    Returns the certificate, or infinity if the guess cannot be repaired, or if more than `bearable` rows would rather
-    buy elsewhere (known before the flows are).
-    """
-    for _ in range(REPAIRS if mu <= POLISH_FROM else EAGER_REPAIRS):
-        exact_prices(pair, row, col, cols, width, mark, flag, number)
-        for j in range(q.size):
-            q[j] = max(col[RAW, j], 0.0)
-        overpaid = 0
-        for i in range(width.size):
-            least = np.inf
+def fill(
+    c: Array, m: Array, bound: Array, price: Array, held: Array, edge: IntArray, flow: Array, node: IntArray,
+    rows: IntArray, columns: IntArray, y: Array,
+) -> None:  # fmt: skip
+    """Copy the flows to y (I, J): those of the edges, or where there are ties, those of the tie rule if they fit."""
+    timed = m.size > 0
+    size = rows.size
+    n = bound[size:]
+    width = count_tight(c, m, price)
+    load = np.zeros(n.size)
+    tied = ambiguous(width, price, edge, flow, node)
+    if tied:
+        cols = np.empty((size, width.max()), np.int64)
+        time = np.empty(cols.shape if timed else (0, 0))
+        for i in range(size):
+            k = 0
+            for j in range(n.size):
+                if tight(i, j, c, m, price):
+                    cols[i, k] = j
+                    if timed:
+                        time[i, k] = m[i, j]
+                    k += 1
+        spread, full = np.empty(cols.shape), price[size:] > 0.0
+        split(cols, width, time, n, held[:size], full, spread)
+        for i in range(size):
+            total = 0.0
             for k in range(width[i]):
-                least = min(least, q[cols[i, k]] + pair[C, i, k])
-            row[SERVED, i] = min(row[TRUE_A, i] / least, row[U, i])
-            overpaid += least < row[PRICE, i] * (1.0 - COARSE_TIE)
-        if overpaid > bearable:
-            return np.inf
-        split(pair, row, col, cols, width, q, TIE, mark, flag, number)
-        contradictions = revise(pair, row, col, cols, width, mark, flag, TIE)
-        if contradictions == 0:
-            return unpack(c, pair, row, col, cols, width, q, y)
-        if contradictions > REPAIRABLE:
-            break
-    if mu > CLEAR:
-        return np.inf
-    split(pair, row, col, cols, width, q, COARSE_TIE, mark, flag, number)
-    return unpack(c, pair, row, col, cols, width, q, y)
+                tied = tied and spread[i, k] >= -FITS * held[i]
+                spread[i, k] = max(spread[i, k], 0.0)
+                total += spread[i, k]
+                load[cols[i, k]] += spread[i, k] * (time[i, k] if timed else 1.0)
+            tied = tied and abs(total - held[i]) <= FITS * held[i]
+        for j in range(n.size):
+            tied = tied and load[j] <= n[j] * (1.0 + FITS)
+            tied = tied and (price[size + j] == 0.0 or load[j] >= n[j] * (1.0 - FITS))
+    for i in range(size):
+        if tied:
+            for k in range(width[i]):
+                y[rows[i], columns[cols[i, k]]] = spread[i, k]
+        else:
+            e = node[FIRST, i]
+            while e >= 0:
+                y[rows[i], columns[edge[COLUMN, e] - size]] += flow[e]
+                e = edge[NEXT_OF_ROW, e]
+    fit(m, n, bound, rows, columns, y)
+
+
+FITS = 1e-10  # part by which the flows of the tie rule may miss the sum of a row or a column
 
 
 @kernel
-def unpack(c: Array, pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, q: Array, y: Array) -> float:
-    """Fill y (I, J) from packed pairs; return its certificate."""
+def tight(i: int, j: int, c: Array, m: Array, price: Array) -> bool:
+    """Return whether a pair costs its row no more than the row's price, up to rounding."""
+    v = c.shape[0] + j
+    return bool(c[i, j] + (m[i, j] * price[v] if m.size > 0 else price[v]) <= price[i] * (1.0 + TIE))
+
+
+@kernel
+def count_tight(c: Array, m: Array, price: Array) -> IntArray:
+    """Return how many tight pairs each row has (I,)."""
+    width = np.zeros(c.shape[0], np.int64)
     for i in range(width.size):
-        for j in range(q.size):
-            y[i, j] = 0.0
-        for k in range(width[i]):
-            y[i, cols[i, k]] = max(pair[FLOW, i, k], 0.0)
-    trim(col[N], y)
-    return residual(row[TRUE_A], c, col[N], row[U], y, q)
+        for j in range(c.shape[1]):
+            width[i] += tight(i, j, c, m, price)
+    return width
+
+
+@kernel
+def ambiguous(width: IntArray, price: Array, edge: IntArray, flow: Array, node: IntArray) -> bool:
+    """Return whether other flows fit the same prices: a tight pair is not in use, or flow can move between idle columns."""
+    rows = width.size
+    group = np.arange(price.size)  # columns that rows connect, as trees: each column points to another of its group
+    idle = np.zeros(price.size, np.bool_)
+    for v in range(rows, price.size):
+        idle[v] = price[v] == 0.0
+    for i in range(rows):
+        used, first = 0, -1
+        e = node[FIRST, i]
+        while e >= 0:
+            if flow[e] > 0.0:
+                used += 1
+                v = edge[COLUMN, e]
+                while group[v] != v:
+                    v = group[v]
+                if first < 0:
+                    first = v
+                elif v != first:
+                    if idle[v] and idle[first]:
+                        return True
+                    group[v] = first
+                    idle[first] = idle[first] or idle[v]
+            e = edge[NEXT_OF_ROW, e]
+        if width[i] > used:
+            return True
+    return False
+
+
+@kernel
+def fit(m: Array, n: Array, bound: Array, rows: IntArray, columns: IntArray, y: Array) -> None:
+    """Scale down columns above their capacity and rows above their cap: rounding, or an answer that is not exact."""
+    for j in range(columns.size):
+        load = 0.0
+        for i in range(rows.size):
+            load += (m[i, j] if m.size > 0 else 1.0) * y[rows[i], columns[j]]
+        if load > n[j]:
+            for i in range(rows.size):
+                y[rows[i], columns[j]] *= n[j] / load
+    for i in range(rows.size):
+        total = y[rows[i]].sum()
+        if total > bound[i]:
+            y[rows[i]] *= bound[i] / total

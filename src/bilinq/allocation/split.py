@@ -1,17 +1,20 @@
 """Kernels: the tie rule. All optimal allocations share row sums and prices; of these take the one that maximises
 
-    sum over tight pairs of s_i n_j log y_ij,   Eq. (10).
+    sum over tight pairs of s_i n_j / m_ij log y_ij,   Eq. (10).
 
 This spreads each row over its tied server classes in proportion to their capacity, as far as capacities allow, and the
 order of the classes does not matter. Flows that the constraints force are settled first; only cycles of ties need Newton.
 A tight pair that can carry nothing (the rows that must use its column fill it) is left out of the sum. Its sign: the flow
 vanishes while the columns' sums stay wrong.
+
+Tight pairs are packed: row i has the columns `cols[i, :width[i]]`, with durations `m` (I, K) in the same places, empty if
+all are one. Pairs that are still to be settled are `loose`, those that can carry nothing `shut`.
 """
 
 import numpy as np
 
-from bilinq.allocation.interior import DEMAND, FLOW, LOAD, SERVED, SUPPLY, C, N, factor, solve
-from bilinq.allocation.program import DEGREE, FULL, LOOSE, OVER, SHUT, START, TODO, by_column
+from bilinq.allocation.interior import factor, solve
+from bilinq.allocation.program import OVER
 from bilinq.arrays import Array, BoolArray, IntArray
 from bilinq.jit import kernel
 
@@ -22,86 +25,91 @@ the columns."""
 
 
 @kernel
-def split(
-    pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, q: Array, tie: float, mark: BoolArray,
-    flag: BoolArray, number: IntArray,
-) -> None:  # fmt: skip
-    """Fill pair[FLOW] with the row sums row[SERVED] spread over the pairs that are tight at prices `q` (J,)."""
-    for j in range(q.size):
-        flag[FULL, j] = q[j] > 0.0
-    for i in range(width.size):
-        for k in range(width[i]):
-            mark[SHUT, i, k] = False
-    for _ in range(2 * q.size + 3):
-        mark_tight(pair, cols, width, q, tie, mark)
+def split(cols: IntArray, width: IntArray, m: Array, n: Array, s: Array, full: BoolArray, flow: Array) -> None:
+    """Fill `flow` (I, K) with the row sums s (I,) spread over the tight pairs; `full` columns (J,) have no idle capacity.
+
+    Columns that turn out to be full are added to `full`.
+    """
+    shut = np.zeros(cols.shape, np.bool_)
+    loose = np.empty(cols.shape, np.bool_)
+    for _ in range(2 * n.size + 3):
         for i in range(width.size):
-            row[DEMAND, i] = row[SERVED, i]
-        for j in range(q.size):
-            col[SUPPLY, j] = col[N, j]
-        peel(pair, row, col, cols, width, mark[LOOSE], flag, number)
-        if shut_exhausted(row, col, cols, width, mark, flag):
+            for k in range(width[i]):
+                loose[i, k] = not shut[i, k]
+        demand, supply = s.copy(), n.copy()
+        peel(cols, width, m, full, loose, demand, supply, flow)
+        if shut_exhausted(cols, width, m, n, s, full, loose, demand, supply, shut):
             continue
-        if spread_rest(pair, row, col, cols, width, mark[LOOSE], flag):
-            missed = centre(
-                col, cols, width, row[SERVED], flag[FULL], mark[LOOSE], row[DEMAND], col[SUPPLY], pair[FLOW]
-            )
-            if missed > OVER and shut_vanished(pair, row, col, cols, width, mark):
+        if spread_rest(cols, width, m, n, full, loose, demand, flow):
+            missed = centre(cols, width, m, n, s, full, loose, demand, supply, flow)
+            if missed > OVER and shut_vanished(cols, width, m, n, s, loose, flow, shut):
                 continue
-        if not fill_overloaded(pair, col, cols, width, flag):
+        if not fill_overloaded(cols, width, m, n, full, flow):
             return
 
 
 @kernel
-def mark_tight(pair: Array, cols: IntArray, width: IntArray, q: Array, tie: float, mark: BoolArray) -> None:
-    """Mark the pairs whose price is the lowest of their row, up to `tie` of it, as loose unless they are shut."""
+def by_column(cols: IntArray, width: IntArray, mark: BoolArray, columns: int) -> tuple[IntArray, IntArray]:
+    """Return where each column's marked pairs start (J + 1,), and their rows and places (2, pairs) by column."""
+    start = np.zeros(columns + 1, np.int64)
     for i in range(width.size):
-        price = np.inf
         for k in range(width[i]):
-            price = min(price, q[cols[i, k]] + pair[C, i, k])
+            if mark[i, k]:
+                start[cols[i, k] + 1] += 1
+    for j in range(columns):
+        start[j + 1] += start[j]
+    where = np.empty((2, start[columns]), np.int64)
+    fill = start.copy()
+    for i in range(width.size):
         for k in range(width[i]):
-            mark[LOOSE, i, k] = q[cols[i, k]] + pair[C, i, k] - price <= tie * price and not mark[SHUT, i, k]
+            if mark[i, k]:
+                g = fill[cols[i, k]]
+                where[0, g] = i
+                where[1, g] = k
+                fill[cols[i, k]] = g + 1
+    return start, where
 
 
 @kernel
 def peel(
-    pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, loose: BoolArray, flag: BoolArray,
-    number: IntArray,
+    cols: IntArray, width: IntArray, m: Array, full: BoolArray, loose: BoolArray, demand: Array, supply: Array,
+    flow: Array,
 ) -> None:  # fmt: skip
     """Settle rows and full columns with a single loose pair, until there is none; a settled pair is not loose any more."""
-    rows, columns = width.size, col.shape[1]
-    where = by_column(cols, width, loose, columns, number)
+    rows, columns = width.size, full.size
+    timed = m.size > 0
+    start, where = by_column(cols, width, loose, columns)
+    degree = np.zeros(rows + columns, np.int64)
+    todo = np.empty(2 * (rows + columns), np.int64)
     end = 0
     for i in range(rows):
-        number[DEGREE, i] = 0
         for k in range(width[i]):
-            pair[FLOW, i, k] = 0.0
-            number[DEGREE, i] += loose[i, k]
-        number[TODO, end] = i
-        end += number[DEGREE, i] == 1
+            flow[i, k] = 0.0
+            degree[i] += loose[i, k]
+        todo[end] = i
+        end += degree[i] == 1
     for j in range(columns):
-        number[DEGREE, rows + j] = number[START, j + 1] - number[START, j]
-        number[TODO, end] = rows + j
-        end += number[DEGREE, rows + j] == 1 and flag[FULL, j]
+        degree[rows + j] = start[j + 1] - start[j]
+        todo[end] = rows + j
+        end += degree[rows + j] == 1 and full[j]
     head = 0
     while head < end:
-        v = number[TODO, head]
+        v = todo[head]
         head += 1
-        if number[DEGREE, v] != 1:
+        if degree[v] != 1:
             continue
-        i, k = (
-            first_loose_of_row(loose, v) if v < rows else first_loose_of_column(loose, where, number[START, v - rows])
-        )
+        i, k = first_loose_of_row(loose, v) if v < rows else first_loose_of_column(loose, where, start[v - rows])
         j = cols[i, k]
-        flow = row[DEMAND, i] if v < rows else col[SUPPLY, j]
-        pair[FLOW, i, k] = flow
-        row[DEMAND, i] -= flow
-        col[SUPPLY, j] -= flow
+        time = m[i, k] if timed else 1.0
+        flow[i, k] = demand[i] if v < rows else supply[j] / time
+        demand[i] -= flow[i, k]
+        supply[j] -= time * flow[i, k]
         loose[i, k] = False
-        number[DEGREE, i] -= 1
-        number[DEGREE, rows + j] -= 1
+        degree[i] -= 1
+        degree[rows + j] -= 1
         other = rows + j if v < rows else i
-        number[TODO, end] = other
-        end += number[DEGREE, other] == 1 and (other < rows or flag[FULL, j])
+        todo[end] = other
+        end += degree[other] == 1 and (other < rows or full[j])
 
 
 @kernel
@@ -124,73 +132,81 @@ def first_loose_of_column(loose: BoolArray, where: IntArray, start: int) -> tupl
 
 @kernel
 def spread_rest(
-    pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, loose: BoolArray, flag: BoolArray
+    cols: IntArray, width: IntArray, m: Array, n: Array, full: BoolArray, loose: BoolArray, demand: Array, flow: Array
 ) -> bool:
     """Spread what is left of each row in proportion to capacity; return whether a full column gets a part."""
     some_full = False
+    timed = m.size > 0
     for i in range(width.size):
         total = 0.0
         for k in range(width[i]):
             if loose[i, k]:
-                total += col[N, cols[i, k]]
-                some_full = some_full or flag[FULL, cols[i, k]]
+                total += n[cols[i, k]] / m[i, k] if timed else n[cols[i, k]]
+                some_full = some_full or full[cols[i, k]]
         if total == 0.0:
             continue
         for k in range(width[i]):
             if loose[i, k]:
-                pair[FLOW, i, k] = max(row[DEMAND, i], 0.0) * col[N, cols[i, k]] / total
+                part = n[cols[i, k]] / m[i, k] if timed else n[cols[i, k]]
+                flow[i, k] = max(demand[i], 0.0) * part / total
     return some_full
 
 
 @kernel
-def shut_exhausted(row: Array, col: Array, cols: IntArray, width: IntArray, mark: BoolArray, flag: BoolArray) -> bool:
+def shut_exhausted(
+    cols: IntArray, width: IntArray, m: Array, n: Array, s: Array, full: BoolArray, loose: BoolArray, demand: Array,
+    supply: Array, shut: BoolArray,
+) -> bool:  # fmt: skip
     """Shut the loose pairs whose row or full column has nothing left to place; return whether there were any."""
     found = False
     for i in range(width.size):
         for k in range(width[i]):
             j = cols[i, k]
-            left = min(row[DEMAND, i], col[SUPPLY, j]) if flag[FULL, j] else row[DEMAND, i]
-            if mark[LOOSE, i, k] and left <= OVER * min(row[SERVED, i], col[N, j]):
-                mark[SHUT, i, k] = True
+            time = m[i, k] if m.size > 0 else 1.0
+            left = min(demand[i], supply[j] / time) if full[j] else demand[i]
+            if loose[i, k] and left <= OVER * min(s[i], n[j] / time):
+                shut[i, k] = True
                 found = True
     return found
 
 
 @kernel
-def shut_vanished(pair: Array, row: Array, col: Array, cols: IntArray, width: IntArray, mark: BoolArray) -> bool:
+def shut_vanished(
+    cols: IntArray, width: IntArray, m: Array, n: Array, s: Array, loose: BoolArray, flow: Array, shut: BoolArray
+) -> bool:
     """Shut the loose pairs whose flow vanishes; return whether there were any."""
     found = False
     for i in range(width.size):
         for k in range(width[i]):
-            if mark[LOOSE, i, k] and pair[FLOW, i, k] < VANISHED * min(row[SERVED, i], col[N, cols[i, k]]):
-                mark[SHUT, i, k] = True
+            time = m[i, k] if m.size > 0 else 1.0
+            if loose[i, k] and flow[i, k] < VANISHED * min(s[i], n[cols[i, k]] / time):
+                shut[i, k] = True
                 found = True
     return found
 
 
 @kernel
-def fill_overloaded(pair: Array, col: Array, cols: IntArray, width: IntArray, flag: BoolArray) -> bool:
-    """Mark columns without a price as full if they got more than their capacity; return whether there were any."""
-    for j in range(col.shape[1]):
-        col[LOAD, j] = 0.0
+def fill_overloaded(cols: IntArray, width: IntArray, m: Array, n: Array, full: BoolArray, flow: Array) -> bool:
+    """Mark columns as full if they got more than their capacity; return whether there were any new ones."""
+    load = np.zeros(n.size)
     for i in range(width.size):
         for k in range(width[i]):
-            col[LOAD, cols[i, k]] += pair[FLOW, i, k]
+            load[cols[i, k]] += flow[i, k] * m[i, k] if m.size > 0 else flow[i, k]
     found = False
-    for j in range(col.shape[1]):
-        if not flag[FULL, j] and col[LOAD, j] > col[N, j] * (1.0 + OVER):
-            flag[FULL, j] = True
+    for j in range(n.size):
+        if not full[j] and load[j] > n[j] * (1.0 + OVER):
+            full[j] = True
             found = True
     return found
 
 
 @kernel
 def centre(
-    col: Array, cols: IntArray, width: IntArray, s: Array, full: BoolArray, loose: BoolArray, demand: Array,
+    cols: IntArray, width: IntArray, m: Array, n: Array, s: Array, full: BoolArray, loose: BoolArray, demand: Array,
     supply: Array, y: Array,
 ) -> float:  # fmt: skip
     """Move the loose pairs to the maximiser of Eq. (10) by damped Newton steps; return by how much columns are missed."""
-    size = full.size
+    size = n.size
     step = np.zeros(y.shape)
     schur = np.empty((size, size))
     excess = np.empty(size)
@@ -199,7 +215,7 @@ def centre(
     least = np.inf
     stuck = 0
     for _ in range(60):
-        assemble(col, cols, width, s, full, loose, demand, supply, y, step, schur, excess, alpha, beta)
+        assemble(cols, width, m, n, s, full, loose, demand, supply, y, step, schur, excess, alpha, beta)
         solve(factor(schur, excess), beta)
         worst = 0.0
         change = 0.0
@@ -209,10 +225,11 @@ def centre(
             for k in range(width[i]):
                 if loose[i, k]:
                     total += step[i, k]
-                    pull += step[i, k] * beta[cols[i, k]]
+                    pull += step[i, k] * beta[cols[i, k]] * (m[i, k] if m.size > 0 else 1.0)
             for k in range(width[i]):
                 if loose[i, k]:
-                    step[i, k] = y[i, k] - step[i, k] * (alpha[i] - pull / total + beta[cols[i, k]])
+                    price = beta[cols[i, k]] * (m[i, k] if m.size > 0 else 1.0)
+                    step[i, k] = y[i, k] - step[i, k] * (alpha[i] - pull / total + price)
                     worst = max(worst, -step[i, k] / y[i, k])
                     change = max(change, abs(step[i, k]) / s[i])
         length = min(1.0, 0.9 / max(worst, 1e-300))
@@ -226,37 +243,36 @@ def centre(
         least = min(least, change)
         if change < 1e-13 or stuck == STUCK:
             break
-    return mismatch(col, cols, width, full, loose, supply, y, excess)
+    return mismatch(cols, width, m, n, full, loose, supply, y)
 
 
 @kernel
 def mismatch(
-    col: Array, cols: IntArray, width: IntArray, full: BoolArray, loose: BoolArray, supply: Array, y: Array, load: Array
+    cols: IntArray, width: IntArray, m: Array, n: Array, full: BoolArray, loose: BoolArray, supply: Array, y: Array
 ) -> float:
     """Return by how much, relatively, the loose pairs miss what is left of the full columns they are in."""
-    for j in range(full.size):
-        load[j] = 0.0
+    load = np.zeros(n.size)
     for i in range(width.size):
         for k in range(width[i]):
             if loose[i, k]:
-                load[cols[i, k]] += y[i, k]
+                load[cols[i, k]] += y[i, k] * m[i, k] if m.size > 0 else y[i, k]
     worst = 0.0
-    for j in range(full.size):
+    for j in range(n.size):
         if full[j] and load[j] > 0.0:
-            worst = max(worst, abs(load[j] - supply[j]) / col[N, j])
+            worst = max(worst, abs(load[j] - supply[j]) / n[j])
     return worst
 
 
 @kernel
 def assemble(
-    col: Array, cols: IntArray, width: IntArray, s: Array, full: BoolArray, loose: BoolArray, demand: Array,
+    cols: IntArray, width: IntArray, m: Array, n: Array, s: Array, full: BoolArray, loose: BoolArray, demand: Array,
     supply: Array, y: Array, d: Array, schur: Array, excess: Array, alpha: Array, beta: Array,
 ) -> None:  # fmt: skip
-    """Fill the Newton system of Eq. (10) for the columns' multipliers: D = y^2 / (s n), matrix and right-hand side.
+    """Fill the Newton system of Eq. (10) for the columns' multipliers: D = y^2 m / (s n), matrix and right-hand side.
 
     A column that is not full, or has no loose pair, gets the equation beta = 0.
     """
-    size = full.size
+    size = n.size
     for j in range(size):
         excess[j] = 0.0
         beta[j] = -supply[j]
@@ -268,11 +284,12 @@ def assemble(
         alpha[i] = -demand[i]
         for k in range(width[i]):
             if loose[i, k]:
-                d[i, k] = y[i, k] * y[i, k] / (s[i] * col[N, cols[i, k]])
+                time = m[i, k] if m.size > 0 else 1.0
+                d[i, k] = y[i, k] * y[i, k] * time / (s[i] * n[cols[i, k]])
                 total += d[i, k]
-                tied += d[i, k] if full[cols[i, k]] else 0.0
+                tied += d[i, k] * time if full[cols[i, k]] else 0.0
                 alpha[i] += 2.0 * y[i, k]
-                beta[cols[i, k]] += 2.0 * y[i, k]
+                beta[cols[i, k]] += 2.0 * time * y[i, k]
         if total == 0.0:
             continue
         alpha[i] /= total
@@ -280,12 +297,14 @@ def assemble(
             j = cols[i, k]
             if not (loose[i, k] and full[j]):
                 continue
-            beta[j] -= d[i, k] * alpha[i]
-            excess[j] += d[i, k] * (1.0 - tied / total + 1e-14)
+            time = m[i, k] if m.size > 0 else 1.0
+            beta[j] -= time * d[i, k] * alpha[i]
+            excess[j] += time * d[i, k] * (time - tied / total + 1e-14 * time)
             for g in range(k):
                 other = cols[i, g]
                 if loose[i, g] and full[other]:
-                    schur[max(j, other), min(j, other)] -= d[i, k] * d[i, g] / total
+                    both = time * (m[i, g] if m.size > 0 else 1.0)
+                    schur[max(j, other), min(j, other)] -= both * d[i, k] * d[i, g] / total
     for j in range(size):
         if excess[j] == 0.0:
             excess[j] = 1.0

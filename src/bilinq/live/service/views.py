@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bilinq.allocation.allocate import tally
 from bilinq.live.metrics import Histogram, Meters
 from bilinq.live.metrics.meters import WAITS
 from bilinq.live.metrics.page import Page, add_process
@@ -104,6 +105,8 @@ def _add_role(page: Page, replica: Replica) -> None:
     page.gauge("bilinq_epoch", "How many leaders there were until this process led.", replica.store.epoch)
     about = "How often the database was unavailable and memory was loaded again."
     page.counter("bilinq_recoveries_total", about, replica.meters.recoveries)
+    about = "Allocations that could not be certified as optimal; each was feasible and used."
+    page.counter("bilinq_uncertified_allocations_total", about, tally.uncertified)
 
 
 def _add_queues(page: Page, memory: Memory) -> None:
