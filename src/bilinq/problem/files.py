@@ -17,6 +17,7 @@ REQUIRED = ("arrival_rate", "servers")
 NAMES = ("job_names", "server_names")
 FEATURES = ("job_features", "server_features")
 NUMBERS = (*REQUIRED, *FEATURES, "theta", "mean_reward", "service_rate", "noise", "holding_cost")
+KEYS = (*NUMBERS, *NAMES, "unbounded")
 
 
 def load(path: str | PathLike[str]) -> Problem:
@@ -66,8 +67,8 @@ def _read(file: Path, parse: Callable[[str], object]) -> dict[str, Any]:
 
 def _check_keys(values: dict[str, Any]) -> None:
     for key, value in values.items():
-        if key not in (*NUMBERS, *NAMES):
-            raise BadInput(f"unknown key {key!r}; known are {', '.join((*NUMBERS, *NAMES))}")
+        if key not in KEYS:
+            raise BadInput(f"unknown key {key!r}; known are {', '.join(KEYS)}")
         if key in NUMBERS and not _numeric(value):
             raise BadInput(f"{key} must be a number or lists of numbers; got {short(value)}")
         if key in NAMES and not isinstance(value, list):
@@ -91,7 +92,8 @@ def _plain(problem: Problem) -> dict[str, Any]:
             if np.array_equal(values[key], np.eye(len(values[key]))):
                 del values[key]
     plain = {key: values[key].tolist() for key in NUMBERS if key in values}
-    return plain | {key: list(values[key]) for key in NAMES}
+    flags = {"unbounded": True} if problem.unbounded else {}
+    return plain | {key: list(values[key]) for key in NAMES} | flags
 
 
 def _json(values: dict[str, Any]) -> str:
