@@ -15,8 +15,8 @@ from bench.scale import tables
 
 
 def learning_reports() -> list[Report]:
-    """Return the price of learning in both set-ups, with the bounds of calibrated UCB and Thompson sampling."""
-    reports = []
+    """Return the time in blocks, and the price of learning in both set-ups with the bounds of two policies."""
+    reports = [learning.blocks()]
     for setting in (learning.PAPER, learning.LARGE):
         report = Report(
             f"price of learning, {setting.name}, queue {setting.queue:g}", ("policy", "price", "standard error")

@@ -1,13 +1,17 @@
-"""The price of learning, Eq. (32): regret at an equal time-average queue, above that of known rewards."""
+"""The price of learning, Eq. (32): regret at an equal time-average queue, above that of known rewards. And its time."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from bench.report import Report, best_seconds
 from bilinq import KnownRewards, Policy, Problem, Sabr, UgdaOl, simulate
 from bilinq.arrays import Array, IntArray
+from bilinq.learning import Bilinear, BilinearState, Outcome
+from bilinq.problem.instances import Instances, stack
 
 GROUPS = 20
 """Groups of instances for the jackknife standard error."""
@@ -85,6 +89,59 @@ def measure(setting: Setting, names: Sequence[str] = tuple(POLICIES)) -> dict[st
     """Return price and standard error of each policy."""
     known = curve(setting, POLICIES["known rewards"])
     return {name: price(setting, curve(setting, POLICIES[name]), known) for name in names if name != "known rewards"}
+
+
+ONE_HOT = ((15, 30, 100.0), (32, 30, 300.0))
+"""Features of jobs, one-hot servers, and how many times faster a slot must be in blocks."""
+
+
+def one_hot(d: int, servers: int) -> Instances:
+    """Return jobs with d random features and one-hot servers; there are twice as many job classes as features."""
+    rng = np.random.default_rng(d)
+    u = rng.standard_normal((2 * d, d))
+    u /= np.linalg.norm(u, axis=1, keepdims=True)
+    theta = rng.standard_normal((d, servers))
+    problem = Problem(
+        arrival_rate=np.full(2 * d, 0.01), servers=np.ones(servers), job_features=u, server_features=np.eye(servers),
+        theta=theta / np.abs(u @ theta).max(),
+    )  # fmt: skip
+    return stack([problem])
+
+
+def in_one_block(learner: Bilinear, state: BilinearState, instances: Instances) -> BilinearState:
+    """Return the state with a dense Gram matrix: classes with all features non-zero have linked all columns."""
+    problem = Problem(
+        arrival_rate=np.full(instances.mean_reward.shape[1], 0.01), servers=instances.servers[0],
+        job_features=instances.job_features[0], server_features=np.ones_like(instances.server_features[0]),
+        mean_reward=np.zeros_like(instances.mean_reward[0]),
+    )  # fmt: skip
+    return learner.adapt(learner.adapt(state, stack([problem])), instances)
+
+
+def slot(learner: Bilinear, state: BilinearState, seen: Outcome) -> Array:
+    """Learn and return the indices of the next slot."""
+    return learner.index(learner.learn(state, seen))
+
+
+def blocks() -> Report:
+    """Return the time of a slot of Thompson sampling with one-hot servers, in blocks and in one; draws must be equal."""
+    report = Report("Thompson sampling, one-hot servers", ("parameters", "one block, ms", "in blocks, ms", "ratio"))
+    learner, rng = Bilinear(), np.random.default_rng(0)
+    for d, servers, least in ONE_HOT:
+        instances = one_hot(d, servers)
+        count = (rng.random(instances.mean_reward.shape) < 40.0 / instances.mean_reward.size).astype(np.int64)
+        total = count * instances.mean_reward
+        seen = Outcome(1, count, total, total**2, np.zeros(count.shape[:2], np.bool_))
+        state = learner.start(instances, 1000, [rng])
+        whole = in_one_block(learner, state, instances)
+        for _ in range(4):  # the fifth slot has no inversion from scratch
+            state, whole = learner.learn(state, seen), learner.learn(whole, seen)
+        if np.abs(state.drawn - whole.drawn).max() > 1e-9:
+            raise AssertionError(f"draws differ by {np.abs(state.drawn - whole.drawn).max():.1e}")
+        seconds = [best_seconds(partial(slot, learner, now, seen)) for now in (whole, state)]
+        report.row(d * servers, 1e3 * seconds[0], 1e3 * seconds[1], seconds[0] / seconds[1])
+        report.at_least(f"{d * servers} parameters, times faster in blocks", seconds[0] / seconds[1], least)
+    return report
 
 
 if __name__ == "__main__":

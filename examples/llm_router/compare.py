@@ -76,6 +76,7 @@ def best_reward(rate: float) -> tuple[float, ...]:
         servers=np.round([SCALE * one.card.slots / one.slowness for one in FAKES]),
         service_rate=1.0 / seconds,
         mean_reward=reward / seconds[:, None],
+        unbounded=True,
     )
     return tuple((oracle(problem).share * reward).sum(axis=1).tolist())
 

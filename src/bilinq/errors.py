@@ -29,6 +29,10 @@ class UnstableLoad(UserWarning):
     """The offered load is not below the capacity: queues will grow without bound."""
 
 
+class UnprovedRadius(UserWarning):
+    """A confidence radius is used with longer features or parameters than it is proved for."""
+
+
 class Refused(BilinqError):
     """The live service refused a request; each subclass is one error response of the API."""
 

@@ -52,7 +52,7 @@ def arguments(draw: st.DrawFn) -> dict[str, Any]:
     if draw(st.booleans()):
         return values | {"theta": draw(hnp.arrays(np.float64, (d1, d2), elements=floats(-1, 1))) / (d1 * d2)}
     keep = draw(st.booleans())
-    table = {"mean_reward": draw(hnp.arrays(np.float64, (i, j), elements=floats(-1e9, 1e9)))}
+    table = {"mean_reward": draw(hnp.arrays(np.float64, (i, j), elements=floats(-1e9, 1e9))), "unbounded": True}
     return {key: values[key] for key in values if keep or "features" not in key} | table
 
 

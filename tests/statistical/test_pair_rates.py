@@ -74,7 +74,7 @@ def test_two_classes_against_an_exact_markov_chain() -> None:
 
 
 def test_rule_of_thumb_with_rates_by_pair() -> None:
-    """Eq. (52) is exact where picks are distinct and servers ample: departures are linear in Q. Five per cent is noticed.
+    """Eq. (54) is exact where picks are distinct and servers ample: departures are linear in Q. Five per cent is noticed.
 
     c = (0.3, 1.0), mu = (0.1, 0.5): class 0 prefers the fast server at 2 slots to the better one at 3. Class 1 may use only
     server class 0: 0.8 / 0.4. Without its mask it would use server class 1 at 0.3 / 0.6.

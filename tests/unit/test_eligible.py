@@ -167,7 +167,7 @@ def test_known_rewards_by_hand() -> None:
 
 
 def test_target_wait_by_hand() -> None:
-    """Eq. (52): min_j c_ij / mu_ij is 2 and 4 slots, the waits of the classes at V = 1; f is 0.3 for both.
+    """Eq. (54): min_j c_ij / mu_ij is 2 and 4 slots, the waits of the classes at V = 1; f is 0.3 for both.
 
     V = 6 * 0.3 / mean(0.3 * 2, 0.3 * 4) = 2, so the waits are 4 and 8, on average 6.
     """

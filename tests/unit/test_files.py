@@ -36,6 +36,18 @@ def test_table_file_omits_one_hot_features(tmp_path: Path, suffix: str) -> None:
     assert files.load(path) == problem
 
 
+@pytest.mark.parametrize("suffix", [".json", ".toml"])
+def test_unbounded_tables_are_read_back_and_others_say_nothing_of_it(tmp_path: Path, suffix: str) -> None:
+    problem, path = (
+        Problem(**(GOOD | {"mean_reward": [[2.0, 0.9], [0.5, 0.4]]}), unbounded=True),
+        tmp_path / f"p{suffix}",
+    )
+    files.save(problem, path)
+    assert files.load(path) == problem
+    files.save(Problem(**GOOD), path)
+    assert "unbounded" not in path.read_text()
+
+
 def test_hand_written_toml(tmp_path: Path) -> None:
     path = write(tmp_path, 'arrival_rate = [1]\nservers = [2]\nmean_reward = [[0.5]]\njob_names = ["a"]\n', "p.toml")
     problem = files.load(path)
@@ -55,6 +67,11 @@ def test_hand_written_toml(tmp_path: Path) -> None:
         ({"mean_reward": [[0.1, 0.2], [0.3]]}, "mean_reward must be numeric with rows of equal length"),
         ({"arrival_rate": [0.1, -1]}, r"arrival_rate must be non-negative; got arrival_rate\[1\] = -1"),
         ({"noise": float("nan")}, "noise must be finite"),
+        (
+            {"mean_reward": [[20, 90], [50, 40]]},
+            r"mean_reward must be in \[-1, 1\] \(divide mean_reward and noise by 90\)",
+        ),
+        ({"unbounded": "yes"}, "unbounded must be true or false; got 'yes'"),
     ],
 )
 def test_bad_values_name_file_and_key(tmp_path: Path, change: dict[str, object], message: str) -> None:

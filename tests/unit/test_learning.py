@@ -367,7 +367,8 @@ def test_per_job_learn_leaves_the_state_alone() -> None:
 
 
 def test_known_rewards_are_the_means() -> None:
-    problem = Problem(arrival_rate=[0.1, 0.1], servers=[1, 1], mean_reward=[[0.1, 1.39], [-2.0, 0.3]])
+    problem = Problem(arrival_rate=[0.1, 0.1], servers=[1, 1], mean_reward=[[0.1, 1.39], [-2.0, 0.3]],
+                      unbounded=True)  # fmt: skip
     known = Known()
     state = known.start(stack([problem]), 500, rngs(1))
     assert known.index(state)[0].tolist() == [[0.1, 1.0], [-1.0, 0.3]]

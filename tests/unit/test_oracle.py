@@ -12,7 +12,7 @@ from bilinq.problem.oracle import Oracle, _certified, _solve, oracle, oracle_val
 
 
 def table(reward: list[list[float]], traffic: list[float], servers: list[float]) -> Problem:
-    return Problem(arrival_rate=traffic, servers=servers, mean_reward=reward)
+    return Problem(arrival_rate=traffic, servers=servers, mean_reward=reward, unbounded=True)
 
 
 def test_best_servers_with_room() -> None:

@@ -45,8 +45,19 @@ def test_table_defaults() -> None:
     assert problem.job_names == ("job 1", "job 2") and problem.server_names == ("server 1", "server 2")
 
 
-def test_table_may_leave_the_unit_interval() -> None:
-    assert not Problem(**(TABLE | {"mean_reward": [[1.39, 0.0], [0.0, 0.0]]})).bounded
+def test_table_outside_the_unit_interval_is_refused_unless_asked_for() -> None:
+    """The message says by what to divide; `replace` keeps the choice, and rounding errors are no error."""
+    table = TABLE | {"mean_reward": [[0.2, 1.39], [-4.0, 0.0]]}
+    message = r"mean_reward must be in \[-1, 1\] \(divide mean_reward and noise by 4\); got mean_reward\[0, 1\] = 1.39"
+    with pytest.raises(BadInput, match=message):
+        Problem(**table)
+    with pytest.raises(BadInput, match="unbounded must be true or false; got 1"):
+        Problem(**table, unbounded=1)  # type: ignore[arg-type]
+    problem = Problem(**table, unbounded=True)
+    assert not problem.bounded and not problem.replace(noise=0.3).bounded and problem.replace(noise=0.3).unbounded
+    assert Problem(**(TABLE | {"mean_reward": [[0.25, -1.0], [1.0 + 1e-12, 0.0]]})).bounded
+    with pytest.raises(BadInput, match=r"mean_reward must be in \[-1, 1\]"):
+        Problem(**TABLE).replace(mean_reward=table["mean_reward"])
 
 
 def test_read_only_and_detached_from_the_caller() -> None:

@@ -357,6 +357,12 @@ def test_bad_input_is_named(call: object, message: str) -> None:
         call(scheduler())  # type: ignore[operator]
 
 
+def test_a_reward_outside_the_range_is_told_how_to_scale() -> None:
+    with pytest.raises(BadInput, match=r"from -1 to 1, the declared range; got 8; declare a range that contains every"):
+        RewardRange().scaled(8.0)
+    assert RewardRange(0.0, 10.0).scaled(8.0) == pytest.approx(0.6)
+
+
 @pytest.mark.parametrize("reward", [1.5, -2.0, float("nan"), float("inf")])
 def test_a_reward_outside_the_range_is_refused_and_the_job_stays_out(reward: float) -> None:
     one = scheduler()
@@ -364,6 +370,8 @@ def test_a_reward_outside_the_range_is_refused_and_the_job_stays_out(reward: flo
     [task] = one.assign({"small": 1})
     with pytest.raises(BadInput, match="reward must be"):
         one.report(task.job, reward=reward)
+    with pytest.raises(BadInput, match="reward must be"):
+        one.observe([("chat", "small", reward)])
     assert one.report(task.job, reward=1.0)
 
 

@@ -153,8 +153,8 @@ def test_other_refusals() -> None:
         theory.V_minimiser(PAPER, 500, constants="paper")  # type: ignore[arg-type]
     with pytest.raises(BadInput, match="horizon must be a whole number"):
         theory.V_order(PAPER, 0)
-    with pytest.raises(BadInput, match=r"mean_reward must be in \[-1, 1\]"):
-        theory.regret_bound(PAPER.replace(mean_reward=np.full((10, 2), 1.4)), 50.0, 500)
+    with pytest.raises(BadInput, match=r"mean_reward must be in \[-1, 1\] for the regret bound"):
+        theory.regret_bound(PAPER.replace(mean_reward=np.full((10, 2), 1.4), unbounded=True), 50.0, 500)
     with pytest.raises(BadInput, match="gamma must exceed every best reward"):
         theory.stationary_queue(PAPER, 50.0, gamma=0.1)
     with pytest.raises(BadInput, match="gamma must exceed reward"):

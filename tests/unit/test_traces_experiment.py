@@ -181,6 +181,7 @@ def test_digests_without_pairs_or_sizes_are_explained(shipped: Digest) -> None:
         observed_block(np.ones((21, 21), np.bool_))
 
 
+@pytest.mark.filterwarnings("ignore::bilinq.errors.UnprovedRadius")
 @pytest.mark.parametrize("unseen", ["zero", "predicted", "left out"])
 def test_the_experiment_runs(shipped: Digest, unseen: Any) -> None:
     """Every job that arrived is in the system or has left."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+import warnings
 from collections.abc import Callable, Generator, Iterable
 from contextlib import closing
 from dataclasses import KW_ONLY, dataclass, field, fields, is_dataclass
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bilinq.arrays import count
-from bilinq.errors import BadInput
+from bilinq.errors import BadInput, UnprovedRadius
 from bilinq.experiments.record import Kept, Record, exists, joined, load, measure, save
 from bilinq.experiments.settings import SEED_STEP, Setting
 from bilinq.experiments.workers import InProcess, Workers
@@ -148,14 +149,16 @@ def run_chunk(run: PlannedRun, number: int) -> Record:
     began = time.perf_counter()
     mine = range(number * CHUNK, min((number + 1) * CHUNK, run.replications))
     try:
-        found = simulate(
-            run.setting.problems(run.seed, mine),
-            run.policy,
-            slots=run.slots,
-            seed=run.seed * SEED_STEP + number,
-            arrivals=run.setting.arrivals(),
-            service=run.setting.service,
-        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UnprovedRadius)  # each chunk would repeat it
+            found = simulate(
+                run.setting.problems(run.seed, mine),
+                run.policy,
+                slots=run.slots,
+                seed=run.seed * SEED_STEP + number,
+                arrivals=run.setting.arrivals(),
+                service=run.setting.service,
+            )
     except BadInput as error:
         raise BadInput(f"{run.label}: {error}" if run.label else str(error)) from None
     if not found.complete:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
 from bilinq.errors import BadInput, BadState
+from bilinq.learning.features import block_groups, common_parts, diagonal, places, scales, warn_of_norms
 from bilinq.learning.learner import Learner, Outcome
 
 if TYPE_CHECKING:
-    from bilinq.arrays import Array
+    from bilinq.arrays import Array, IntArray
     from bilinq.problem.instances import Instances
 
 REFRESH = 512
@@ -30,11 +31,20 @@ class BilinearState(NamedTuple):
     """State of the bilinear learner: features, ridge statistics of R replications, and the parameter for the next index.
 
     In terms of Eq. (11) to (16), `gram` is Lambda, `inverse` its inverse, `moment` b, `estimate` theta_hat, `drawn` the
-    theta of the next index (a Thompson sample, or theta_hat) and `radius` beta (zero for Thompson samples).
+    theta of the next index (a Thompson sample, or theta_hat) and `radius` beta (zero for Thompson samples). Features are
+    those of the classes over `job_scale` (R, d1) and `server_scale` (R, d2), Eq. (51), and all else is for these.
+
+    `job_parts` (R, 3, d1) and `server_parts` (R, 3, d2) determine the blocks, Eq. (52); they are (1, 3, d1) and (1, 3, d2)
+    if they are the same in all replications. A row of `gram` and `inverse` (R, p, b),
+    where b is the size of the largest block, contains the entries of the row's block; it is the whole row if there is one.
     """
 
     job_features: Array
     server_features: Array
+    job_scale: Array
+    server_scale: Array
+    job_parts: IntArray
+    server_parts: IntArray
     noise: Array
     ridge: Array
     horizon: int
@@ -62,11 +72,11 @@ class Bilinear(Learner):
     exploration : "thompson", "ucb" or "none"
         Sample the parameter, Eq. (16), add a confidence radius, Eq. (12), or trust the estimate.
     radius : "calibrated", "paper" or "published"
-        Eq. (15), (13) or (14). The latter two also set the regularization, and need "ucb".
+        Eq. (15), (13) or (14). The latter two also set the regularization, need "ucb", and use features as they are.
     noise : float, "known" or "estimate"
         Noise scale R: a number, the problem's own, or estimated from the rewards.
     regularization : float, optional
-        lambda of Eq. (11); default: R^2.
+        lambda of Eq. (11), for features that are scaled by Eq. (51); default: R^2.
     confidence : float
         delta of Eq. (15).
     """
@@ -82,11 +92,14 @@ class Bilinear(Learner):
         noise = self._first_noise(instances)
         servers = instances.servers.sum(axis=1)
         ridge = self._ridge(noise, servers)
-        eye = np.broadcast_to(np.eye(p), (count, p, p))
+        u, v, *scale = self._scaled(instances)
+        if self.exploration == "ucb":
+            warn_of_norms(u, v, instances.mean_reward)
+        part = common_parts(instances.job_features, instances.server_features)
+        eye = diagonal(*part, np.ones(count))
         state = BilinearState(
-            job_features=np.ascontiguousarray(instances.job_features),
-            server_features=np.ascontiguousarray(instances.server_features),
-            noise=noise, ridge=ridge, horizon=horizon, servers=servers, slot=0,
+            job_features=u, server_features=v, job_scale=scale[0], server_scale=scale[1], job_parts=part[0],
+            server_parts=part[1], noise=noise, ridge=ridge, horizon=horizon, servers=servers, slot=0,
             seeds=tuple(int(rng.integers(2**63)) for rng in rngs), normals=np.zeros((count, 0, p)),
             gram=eye * ridge[:, None, None], inverse=eye / ridge[:, None, None], moment=np.zeros((count, p)),
             log_det=np.zeros(count), seen=np.zeros(count), square=np.zeros(count), estimate=np.zeros((count, p)),
@@ -99,7 +112,8 @@ class Bilinear(Learner):
         from bilinq.learning.kernels import indices
 
         out = np.empty((len(state.drawn), state.job_features.shape[1], state.server_features.shape[1]))
-        indices(state.job_features, state.server_features, state.drawn, state.inverse, state.radius, out)
+        indices(state.job_features, state.server_features, state.job_parts, state.server_parts, state.drawn,
+                state.inverse, state.radius, out)  # fmt: skip
         return out
 
     def learn(self, state: BilinearState, outcome: Outcome) -> BilinearState:
@@ -108,10 +122,10 @@ class Bilinear(Learner):
         total = np.clip(outcome.total, 0.0, outcome.count) if self.radius == "published" else outcome.total
         gram, inverse, moment = state.gram.copy(), state.inverse.copy(), state.moment.copy()
         log_det, seen, square = state.log_det.copy(), state.seen.copy(), state.square.copy()
-        observe(state.job_features, state.server_features, outcome.count, total, outcome.squares, gram, inverse, moment,
-                log_det, seen, square)  # fmt: skip
+        observe(state.job_features, state.server_features, state.job_parts, state.server_parts, outcome.count, total,
+                outcome.squares, gram, inverse, moment, log_det, seen, square)  # fmt: skip
         if (state.slot + 1) % REFRESH == 0 or not (state.slot + 1) & state.slot:
-            inverse, log_det = _from_scratch(gram, state.ridge)
+            inverse, log_det = _from_scratch(state._replace(gram=gram))
         return self._explore(state._replace(slot=state.slot + 1, gram=gram, inverse=inverse, moment=moment,
                                             log_det=log_det, seen=seen, square=square))  # fmt: skip
 
@@ -119,7 +133,10 @@ class Bilinear(Learner):
         """Return the standard error R ||z_ij|| of each pair's estimate (R, I, J)."""
         u, v = state.job_features, state.server_features
         z = np.einsum("ria,rjb->rijab", u, v).reshape(*u.shape[:2], v.shape[1], -1)
-        variance: Array = np.einsum("rijp,rpq,rijq->rij", z, state.inverse, z)
+        variance = np.zeros(z.shape[:3])
+        for some, members, inverse in _blocks(state, state.inverse):
+            own = z[some][..., members]
+            variance[some] += np.einsum("rijnp,rnpq,rijnq->rij", own, inverse, own)
         return np.asarray(state.noise[:, None, None] * np.sqrt(variance))
 
     def beliefs(self, state: BilinearState) -> tuple[Array, Array] | None:
@@ -129,27 +146,31 @@ class Bilinear(Learner):
 
     def adapt(self, state: BilinearState, instances: Instances) -> BilinearState:
         """Return the state for classes with other features of the same length; all classes share the parameter."""
-        u, v = np.ascontiguousarray(instances.job_features), np.ascontiguousarray(instances.server_features)
+        u, v = instances.job_features, instances.server_features
         if (u.shape[2], v.shape[2]) != (state.job_features.shape[2], state.server_features.shape[2]):
             raise BadInput(f"features must have lengths {state.job_features.shape[2]} and {state.server_features.shape[2]}"
                            f" as before; got {u.shape[2]} and {v.shape[2]}")  # fmt: skip
         normals = _normals(state.seeds, state.slot // BLOCK, state.moment.shape[1])
-        return self._explore(state._replace(job_features=u, server_features=v, servers=instances.servers.sum(axis=1),
-                                            radius=np.zeros(len(u)), normals=normals))  # fmt: skip
+        return self._explore(self._rescaled(state, instances)._replace(
+            servers=instances.servers.sum(axis=1), radius=np.zeros(len(u)), normals=normals))  # fmt: skip
 
     def check(self, state: BilinearState) -> None:
         """Raise `BadState` unless all is finite, the Gram matrix is positive definite, and `inverse` is its inverse."""
         for name in ("gram", "inverse", "moment", "seen", "square", "noise", "estimate", "drawn"):
             if not np.isfinite(getattr(state, name)).all():
                 raise BadState(f"{name} must be finite")
-        if not np.allclose(state.gram, state.gram.transpose(0, 2, 1), rtol=1e-9, atol=0.0):
-            raise BadState("gram must be symmetric")
-        least = np.linalg.eigvalsh(state.gram)[:, 0]
+        for _, _, gram in _blocks(state, state.gram):
+            if not np.allclose(gram, gram.swapaxes(2, 3), rtol=1e-9, atol=0.0):
+                raise BadState("gram must be symmetric")
+        least = _eigenvalues(state)[:, 0]
         if (least < 0.5 * state.ridge).any():
             raise BadState(
                 f"gram must be positive definite, at least the ridge {state.ridge.min():g}; got {least.min():g}"
             )
-        gap = float(np.abs(state.gram @ state.inverse - np.eye(state.gram.shape[1])).max())
+        grams, inverses = _blocks(state, state.gram), _blocks(state, state.inverse)
+        gap = max(
+            float(np.abs(a[2] @ b[2] - np.eye(a[2].shape[3])).max()) for a, b in zip(grams, inverses, strict=True)
+        )
         if gap > 1e-6:
             raise BadState(f"inverse must be that of gram; their product differs from one by {gap:.1e}")
         if (state.seen < 0.0).any() or (state.square < 0.0).any():
@@ -160,17 +181,18 @@ class Bilinear(Learner):
         from bilinq.learning import kernels
 
         theta = np.empty_like(state.estimate)
-        kernels.estimate(state.inverse, state.moment, theta)
+        up, vp = state.job_parts, state.server_parts
+        kernels.estimate(up, vp, state.inverse, state.moment, theta)
         noise, drawn, radius, normals = state.noise, theta, state.radius, state.normals
         if self.noise == "estimate":
             noise = np.empty_like(noise)
-            kernels.noise_scale(state.gram, state.moment, theta, state.ridge, state.seen, state.square, PRIOR_NOISE,
-                                noise)  # fmt: skip
+            kernels.noise_scale(up, vp, state.gram, state.moment, theta, state.ridge, state.seen, state.square,
+                                PRIOR_NOISE, noise)  # fmt: skip
         if self.exploration == "thompson":
             drawn = np.empty_like(theta)
             if state.slot % BLOCK == 0:
                 normals = _normals(state.seeds, state.slot // BLOCK, theta.shape[1])
-            kernels.sample(state.inverse, theta, normals, state.slot % BLOCK, noise, drawn)
+            kernels.sample(up, vp, state.inverse, theta, normals, state.slot % BLOCK, noise, drawn)
         elif self.exploration == "ucb":
             radius = self._radius(state, noise)
         return state._replace(estimate=theta, noise=noise, drawn=drawn, radius=radius, normals=normals)
@@ -184,6 +206,36 @@ class Bilinear(Learner):
             return np.asarray(0.1 * np.sqrt(p * np.log((1.0 + n * t) * T)) + 1.0)
         spread = np.sqrt(state.log_det + 2.0 * np.log(1.0 / self.confidence))
         return np.asarray(noise * spread + np.sqrt(state.ridge))
+
+    def _scaled(self, instances: Instances) -> tuple[Array, Array, Array, Array]:
+        """Return the scaled features of jobs and servers and their scales, Eq. (51); one for the radii of the paper."""
+        u, v = instances.job_features, instances.server_features
+        if self.radius == "calibrated":
+            a, b = scales(u), scales(v)
+        else:
+            a, b = np.ones_like(u[:, 0]), np.ones_like(v[:, 0])
+        return np.ascontiguousarray(u / a[:, None]), np.ascontiguousarray(v / b[:, None]), a, b
+
+    def _rescaled(self, state: BilinearState, instances: Instances) -> BilinearState:
+        """Return `state` for other features, as if their scale and their blocks had been the same from the start."""
+        u, v, *scale = self._scaled(instances)
+        before = state.job_parts, state.server_parts
+        part = common_parts(instances.job_features, instances.server_features, before)
+        after = state._replace(job_features=u, server_features=v, job_scale=scale[0], server_scale=scale[1],
+                               job_parts=part[0], server_parts=part[1])  # fmt: skip
+        change = state.job_scale / scale[0], state.server_scale / scale[1]
+        ratio = (change[0][:, :, None] * change[1][:, None]).reshape(state.moment.shape)
+        if (ratio == 1.0).all() and all(map(np.array_equal, part, before)):
+            return after
+        gram, place = diagonal(*part, state.ridge), places(*part, len(u))
+        for some, members, old in _blocks(state, state.gram):
+            for r, own in zip(some, old - state.ridge[some, None, None, None] * np.eye(members.shape[1]), strict=True):
+                factor = ratio[r, members]
+                columns = place[r, members][:, None, :]
+                gram[r, members[:, :, None], columns] += own * factor[:, :, None] * factor[:, None, :]
+        after = after._replace(gram=gram, moment=state.moment * ratio)
+        inverse, log_det = _from_scratch(after)
+        return after._replace(inverse=inverse, log_det=log_det)
 
     def _first_noise(self, instances: Instances) -> Array:
         if self.noise == "known":
@@ -200,11 +252,28 @@ class Bilinear(Learner):
         return np.full(noise.shape, 0.01) if self.noise == "estimate" else noise**2
 
 
-def _from_scratch(gram: Array, ridge: Array) -> tuple[Array, Array]:
-    """Return inverse and log-determinant (relative to the start) of the Gram matrices (R, p, p)."""
-    inverse = np.linalg.inv(gram)
-    inverse = 0.5 * (inverse + inverse.transpose(0, 2, 1))
-    return np.ascontiguousarray(inverse), np.linalg.slogdet(gram)[1] - gram.shape[1] * np.log(ridge)
+def _blocks(state: BilinearState, rows: Array) -> Iterator[tuple[IntArray, IntArray, Array]]:
+    """Yield replications (some,), coordinates (n, b) of blocks of one size, and these blocks of `rows` (some, n, b, b)."""
+    for some, members in block_groups(state.job_parts, state.server_parts, len(rows)):
+        yield some, members, rows[some[:, None, None], members, : members.shape[1]]
+
+
+def _from_scratch(state: BilinearState) -> tuple[Array, Array]:
+    """Return inverse and log-determinant (relative to the start) of the Gram matrices."""
+    rows, log_det = np.zeros_like(state.gram), np.zeros(len(state.gram))
+    for some, members, gram in _blocks(state, state.gram):
+        inverse = np.linalg.inv(gram)
+        rows[some[:, None, None], members, : members.shape[1]] = 0.5 * (inverse + inverse.swapaxes(2, 3))
+        log_det[some] += np.linalg.slogdet(gram)[1].sum(axis=1)
+    return rows, log_det - state.gram.shape[1] * np.log(state.ridge)
+
+
+def _eigenvalues(state: BilinearState) -> Array:
+    """Return the eigenvalues of the Gram matrices in ascending order (R, p)."""
+    found = np.empty(state.moment.shape)
+    for some, members, gram in _blocks(state, state.gram):
+        found[some[:, None], members.ravel()] = np.linalg.eigvalsh(gram).reshape(len(some), -1)
+    return np.sort(found, axis=1)
 
 
 def _normals(seeds: Sequence[int], block: int, size: int) -> Array:
@@ -216,7 +285,8 @@ class Health(NamedTuple):
     """How much a bilinear learner has seen and how well that determines the model.
 
     `noise` is the estimated standard deviation of rewards, in the user's units. `smallest` and `largest` are the extreme
-    eigenvalues of Lambda, Eq. (11): the smallest is the ridge as long as some direction of features was never seen.
+    eigenvalues of Lambda, Eq. (11), for scaled features: the smallest is the ridge as long as some direction of features
+    was never seen.
     """
 
     observations: int
@@ -234,5 +304,5 @@ def health_of(learnt: object, unit: float) -> Health | None:
     """Return the health of a bilinear learner's state, with `unit` for a reward of one; None for any other state."""
     if not isinstance(learnt, BilinearState):
         return None
-    values = np.linalg.eigvalsh(learnt.gram[0])
+    values = _eigenvalues(learnt)[0]
     return Health(int(learnt.seen[0]), float(unit * learnt.noise[0]), float(values[0]), float(values[-1]))

@@ -178,7 +178,7 @@ class WeightedFairPolicy(FairPolicy):
         return shaped("weight", weight, instances.arrival_rate.shape).copy()
 
     def _V(self, state: FairState, value: Array) -> Array:
-        """Return V (R,): as set, or as `target_wait` requires, Eq. (22) or (52)."""
+        """Return V (R,): as set, or as `target_wait` requires, Eq. (22) or (54)."""
         if self.target_wait is None:
             return state.V
         best = _only_eligible(value, state.pairs).max(axis=2)

@@ -18,7 +18,7 @@ NAMES = ("job_names", "server_names")
 FEATURES = ("job_features", "server_features")
 NUMBERS = (*REQUIRED, *FEATURES, "theta", "mean_reward", "service_rate", "noise", "holding_cost")
 MASK = "eligible"
-KEYS = (*NUMBERS, MASK, *NAMES)
+KEYS = (*NUMBERS, MASK, *NAMES, "unbounded")
 
 
 def load(path: str | PathLike[str]) -> Problem:
@@ -94,7 +94,8 @@ def _plain(problem: Problem) -> dict[str, Any]:
             if np.array_equal(values[key], np.eye(len(values[key]))):
                 del values[key]
     plain = {key: values[key].tolist() for key in (*NUMBERS, MASK) if values.get(key) is not None}
-    return plain | {key: list(values[key]) for key in NAMES}
+    flags = {"unbounded": True} if problem.unbounded else {}
+    return plain | {key: list(values[key]) for key in NAMES} | flags
 
 
 def _json(values: dict[str, Any]) -> str:

@@ -36,7 +36,8 @@ class Problem:
     theta : (d1, d2) array
         Reward parameters; every mean reward must then lie in [-1, 1].
     mean_reward : (I, J) array
-        The table of mean rewards: any finite numbers, but see `bounded`.
+        The table of mean rewards, in [-1, 1] as policies assume. Divide a table in other units, and `noise`, by its largest
+        absolute entry.
     service_rate : float, (I,) or (I, J) array
         Chance that one slot of service completes a job, in (0, 1]: of each job class, or of each pair. A table whose
         rows are constant is kept as (I,).
@@ -49,6 +50,9 @@ class Problem:
         Cost of one waiting job for one slot.
     job_names, server_names : sequences of str, optional
         Unique and printable; default: "job 1", "job 2", ... and "server 1", ...
+    unbounded : bool
+        Accept any table `mean_reward`: for `oracle`, which is right in all units, and to repeat experiments that did not
+        scale their rewards. Policies then learn badly, as if no reward were above one.
 
     Examples
     --------
@@ -71,6 +75,7 @@ class Problem:
     holding_cost: Array
     job_names: tuple[str, ...]
     server_names: tuple[str, ...]
+    unbounded: bool
 
     def __init__(
         self,
@@ -87,6 +92,7 @@ class Problem:
         holding_cost: ArrayLike = 1.0,
         job_names: Sequence[str] | None = None,
         server_names: Sequence[str] | None = None,
+        unbounded: bool = False,
     ) -> None:
         lam, n = rules.vector("arrival_rate", non_negative("arrival_rate", arrival_rate)), rules.capacity(servers)
         mu = rules.service(service_rate, lam.size, n.size)
@@ -94,14 +100,14 @@ class Problem:
             raise BadInput(f"theta needs {'job' if job_features is None else 'server'}_features; got None")
         u = rules.features("job_features", job_features, lam.size, "arrival_rate")
         v = rules.features("server_features", server_features, n.size, "servers")
-        weights, rewards = rules.rewards(theta, mean_reward, u, v)
+        weights, rewards = rules.rewards(theta, mean_reward, u, v, unbounded)
         sigma = rules.filled("noise", non_negative("noise", noise), (lam.size, n.size))
         cost = rules.filled("holding_cost", non_negative("holding_cost", holding_cost), (lam.size,))
         job = rules.names("job_names", job_names, "job", lam.size)
         server = rules.names("server_names", server_names, "server", n.size)
         allowed = rules.mask(eligible, n, job)
         arrays = (lam, n, u, v, weights, rewards, mu, allowed, sigma, cost)
-        for field, value in zip(fields(self), (*map(_locked, arrays), job, server), strict=True):
+        for field, value in zip(fields(self), (*map(_locked, arrays), job, server, unbounded), strict=True):
             object.__setattr__(self, field.name, value)
         rho, capacity = rules.total_traffic(lam, self.pairs.rate), n.sum()
         if not self.pairs.plain and self.load_factor >= 1.0 - ROUNDING:
@@ -210,7 +216,7 @@ class Problem:
 
     @property
     def bounded(self) -> bool:
-        """Whether every mean reward lies in [-1, 1], as policies and bounds assume; always True with `theta`."""
+        """Whether every mean reward lies in [-1, 1], as policies and bounds assume; False only if `unbounded`."""
         return bool(rules.in_bounds(self.mean_reward).all())
 
     def arguments(self) -> dict[str, Any]:

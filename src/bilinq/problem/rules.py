@@ -75,11 +75,17 @@ def features(name: str, value: ArrayLike | None, rows: int, fits: str) -> Array:
     return array
 
 
-def rewards(theta: ArrayLike | None, mean_reward: ArrayLike | None, u: Array, v: Array) -> tuple[Array | None, Array]:
+def rewards(
+    theta: ArrayLike | None, mean_reward: ArrayLike | None, u: Array, v: Array, unbounded: bool
+) -> tuple[Array | None, Array]:
     """Return parameters (d1, d2) or None, and mean rewards (I, J), from the argument that is given."""
     (I, d1), (J, d2) = u.shape, v.shape
+    if not isinstance(unbounded, bool):
+        raise BadInput(f"unbounded must be true or false; got {short(unbounded)}")
     if mean_reward is not None and theta is None:
-        return None, _table("mean_reward", mean_reward, (I, J), f"arrival_rate ({I},) and servers ({J},)")
+        table = _table("mean_reward", mean_reward, (I, J), f"arrival_rate ({I},) and servers ({J},)")
+        advice = f"divide mean_reward and noise by {np.abs(table).max():g}"
+        return None, table if unbounded else require("mean_reward", table, in_bounds, f"in [-1, 1] ({advice})")
     if theta is None or mean_reward is not None:
         raise BadInput(f"either theta or mean_reward must be given; got {'neither' if theta is None else 'both'}")
     array = _table("theta", theta, (d1, d2), f"job_features {u.shape} and server_features {v.shape}")

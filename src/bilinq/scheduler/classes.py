@@ -76,7 +76,8 @@ class RewardRange:
         """Return a reward scaled to [-1, 1], or raise if it is outside the range."""
         value = reward if type(reward) is float and isfinite(reward) else scalar("reward", reward)
         if not self.low <= value <= self.high:
-            raise BadInput(f"reward must be from {self.low:g} to {self.high:g}, the declared range; got {value:g}")
+            rule = f"reward must be from {self.low:g} to {self.high:g}, the declared range; got {value:g}"
+            raise BadInput(f"{rule}; declare a range that contains every reward, or scale the reward")
         return min(max((value - self.middle) / self.unit, -1.0), 1.0)
 
     def unscaled(self, value: Array) -> Array:

@@ -289,6 +289,7 @@ class Digest:
             holding_cost=experiment.holding_costs(holding_cost, len(jobs))[i],
             job_names=[f"class {k + 1} ({jobs[k].collections} collections)" for k in i],
             server_names=[f"class {k + 1} ({servers[k].cpus:.3g} cpus, {servers[k].memory:.3g} memory)" for k in j],
+            unbounded=rewards == "raw",
         )  # fmt: skip
 
     def arrivals(self, *, slot: float = 5.0, unseen: Unseen = "zero") -> Recorded:

@@ -198,10 +198,10 @@ def best_split(worth: Array, traffic: Array, servers: Array) -> Oracle:
     """
     excess = traffic.sum() - servers.sum()
     if excess < 0.0:
-        return oracle(Problem(arrival_rate=traffic, servers=servers, mean_reward=worth))
+        return oracle(Problem(arrival_rate=traffic, servers=servers, mean_reward=worth, unbounded=True))
     extra = np.full((worth.shape[0], 1), worth.min() - 1.0 - np.ptp(worth))
     n = np.append(servers, np.ceil(excess) + 1.0)
-    return oracle(Problem(arrival_rate=traffic, servers=n, mean_reward=np.hstack([worth, extra])))
+    return oracle(Problem(arrival_rate=traffic, servers=n, mean_reward=np.hstack([worth, extra]), unbounded=True))
 
 
 def best_rate(load: ObservedLoad) -> float:
