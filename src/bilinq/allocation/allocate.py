@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bilinq.allocation.arguments import ALL_ELIGIBLE, APART, EQUAL_DURATIONS, NO_LIMIT, ONE, Program, align, as_mask
-from bilinq.arrays import Array, as_floats, non_negative, positive, require, short
+from bilinq.arrays import Array, IntArray, as_floats, non_negative, positive, require, short
 from bilinq.errors import BadInput, NotSolved
 
 log = logging.getLogger("bilinq.allocation")
 TOLERANCE = 1e-9  # the largest residual of an answer that counts as certified
 FLOAT = np.dtype(np.float64)
+TALL = 8192  # rows from which a program is solved block by block, if it has at least as many rows as columns
 NO_PRICE = np.empty((0, 0))  # passed to the kernel for a cold start
 
 
@@ -111,7 +112,11 @@ def allocate(
         return quick
     batch, program = align(given)
     price = NO_PRICE if start is None else _prices(start, batch, program.reward.shape)
-    answer = _solve(program, price, given)
+    rows, columns = program.reward.shape[1:]
+    if not batch and rows >= max(TALL, columns) and program.duration is EQUAL_DURATIONS:
+        answer = _solve_tall(program, price, given)
+    else:
+        answer = _solve(program, price, given)
     if strict and answer.status == "uncertified":
         raise NotSolved(
             f"allocation not certified: residual {np.max(answer.residual):.1e} (at most {TOLERANCE:g}), duality gap "
@@ -164,6 +169,33 @@ def _solve(program: Program, price: Array, given: Program) -> Allocation:
     return Allocation(y, q, residual, steps, gap)
 
 
+def _solve_tall(program: Program, price: Array, given: Program) -> Allocation:
+    """Return the answer to one program with many rows, as a batch of one."""
+    from bilinq.allocation.tall import Rows, allocate_rows
+
+    queue, reward, capacity, weight, limit = (value[0] for value in (*program[:3], *program[5:7]))
+    V, gamma, masked = float(program.V[0]), float(program.gamma[0]), program.eligible is not ALL_ELIGIBLE
+
+    def cost(rows: slice | IntArray) -> Array:
+        c: Array = gamma - reward[rows]
+        if masked:
+            c[~program.eligible[0][rows]] = np.inf
+        return c
+
+    with np.errstate(all="ignore"):
+        a = weight * queue / V
+    blocks = (reward[first : first + 100_000] for first in range(0, len(reward), 100_000))
+    sound = (a >= 0.0).all() and np.isfinite(a).all() and np.isfinite(queue).all() and (weight > 0.0).all()
+    sound = sound and (limit >= 0.0).all() and (capacity >= 0.0).all() and np.isfinite(capacity).all()
+    sound = sound and 0.0 < V < np.inf and 1.0 < gamma < np.inf and (queue >= 0.0).all() and np.isfinite(weight).all()
+    if not sound or not all((block < gamma).all() and np.isfinite(gamma - block).all() for block in blocks):
+        _explain(given)
+    tall = allocate_rows(Rows(a, limit, cost, masked), capacity, price[0] if price.size else None)
+    y = np.zeros(program.reward.shape)
+    y[0, np.repeat(np.arange(queue.size), np.diff(tall.flows.first)), tall.flows.column] = tall.flows.amount
+    return Allocation(y, tall.price[None], np.array([tall.residual]), tall.steps, np.array([tall.gap]))
+
+
 def _allocate_plain(
     queue: ArrayLike, reward: ArrayLike, capacity: ArrayLike, V: ArrayLike, gamma: ArrayLike
 ) -> Allocation | None:
@@ -173,6 +205,7 @@ def _allocate_plain(
         and type(queue) is np.ndarray and queue.ndim == 1 and queue.dtype is FLOAT and queue.flags.carray
         and type(reward) is np.ndarray and reward.ndim == 2 and reward.dtype is FLOAT and reward.flags.carray
         and type(capacity) is np.ndarray and capacity.ndim == 1 and capacity.dtype is FLOAT and capacity.flags.carray
+        and queue.size < TALL
     ):  # fmt: skip
         return None
     y, q, worst, gap, steps = _kernels().plain(queue, reward, capacity, V, gamma)

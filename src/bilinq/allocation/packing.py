@@ -22,7 +22,7 @@ RULED_OUT = 0.75  # the part of all pairs that must be ruled out before it pays 
 def pack(c: Array, q: Array, some: int, member: BoolArray) -> tuple[Array, IntArray, IntArray]:
     """Return `pair`, `cols` and `width` for the `some` cheapest eligible pairs of each row at prices `q` (J,); mark them.
 
-    With `some` = J these are all pairs, in order; this is for programs in which every pair is eligible.
+    With `some` = J these are all eligible pairs, in order.
     """
     rows, columns = c.shape
     first = min(some, columns)
@@ -32,12 +32,14 @@ def pack(c: Array, q: Array, some: int, member: BoolArray) -> tuple[Array, IntAr
     width = np.empty(rows, np.int64)
     for i in range(rows):
         cheapest(c, q, i, first, cols)
-        width[i] = first
-        while c[i, cols[i, width[i] - 1]] == np.inf and width[i] > 1:
-            width[i] -= 1
-        for k in range(width[i]):
-            pair[C, i, k] = c[i, cols[i, k]]
-            member[i, cols[i, k]] = True
+        width[i] = 0
+        for k in range(first):
+            j = cols[i, k]
+            if c[i, j] < np.inf:
+                cols[i, width[i]] = j
+                pair[C, i, width[i]] = c[i, j]
+                member[i, j] = True
+                width[i] += 1
     return pair, cols, width
 
 

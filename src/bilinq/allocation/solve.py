@@ -236,37 +236,38 @@ def approach(a: Array, c: Array, m: Array, bound: Array, q: Array) -> int:
     rows, columns = c.shape
     if m.size > 0:
         return 0
-    masked = not c.max() < np.inf
-    every = (columns <= FEW or rows < columns) and not masked
+    few = columns <= FEW or rows < columns
     steps = 0
-    for attempt in range(2):
-        more, arrived = search(a, c, bound, every or (attempt == 1 and not masked), attempt == 1 and not masked, q)
+    for attempt in range(1 if few else 0, 2):
+        more, arrived = search(a, c, bound, attempt == 1, not few, q)
         steps += more
-        if arrived or every:
+        if arrived:
             break
     return steps
 
 
 @kernel
-def search(a: Array, c: Array, bound: Array, every: bool, thinning: bool, q: Array) -> tuple[int, bool]:
+def search(a: Array, c: Array, bound: Array, all_pairs: bool, thinning: bool, q: Array) -> tuple[int, bool]:
     """Fill prices q (J,) by interior point steps; return their number and whether they led to prices nearly right.
 
-    The steps use all pairs with `every` (until most are ruled out, with `thinning`). The search gives up, since it works on
-    the wrong pairs, when prices ask for more further pairs at once than an optimum can use, or when the gap hardly shrinks.
+    The steps use all pairs, until most are ruled out with `thinning`, or some. The search gives up, since it works on the
+    wrong pairs, when prices ask for more further pairs at once than an optimum can use, or when the gap hardly shrinks.
     """
     rows, columns = c.shape
+    every = all_pairs and c.max() < np.inf  # then rows contain all columns in order
+    thinning = thinning and all_pairs
     row, col = np.zeros((14, rows)), np.zeros((10, columns))
     row[A], row[U], col[N] = a, bound[:rows], bound[rows:]
     tame(row, col, c)
     member = np.zeros(c.shape, np.bool_)
-    pair, cols, width = pack(c, np.zeros(columns), columns if every else COLD_PAIRS, member)
+    pair, cols, width = pack(c, np.zeros(columns), columns if all_pairs else COLD_PAIRS, member)
     order = min(rows, columns) if every else columns
     schur = np.empty((order, order))
     start_cold(pair, row, col, cols, width)
     unit = row[A].sum() / col[N].sum()
     scale = min(1.0, pair[C].sum() / width.sum() / unit)
-    bar = 0.0 if every else TAKE_IN_FROM * scale
-    some_left_out = thinning or not every
+    bar = 0.0 if all_pairs else TAKE_IN_FROM * scale
+    some_left_out = thinning or not all_pairs
     halved, half = 0, np.inf
     for k in range(STEPS):
         mu = advance(pair, row, col, cols, width, every, schur)
@@ -274,7 +275,7 @@ def search(a: Array, c: Array, bound: Array, every: bool, thinning: bool, q: Arr
             return k + 1, False
         for j in range(columns):
             q[j] = col[Q, j] if col[Q, j] > IDLE * mu * unit else 0.0
-        if mu * c.size <= NEAR * scale and (every or bar < TAKE_IN_FROM * scale):
+        if mu * c.size <= NEAR * scale and (all_pairs or bar < TAKE_IN_FROM * scale):
             return k + 1, True
         if mu <= half:
             half = 0.5 * mu
@@ -282,9 +283,9 @@ def search(a: Array, c: Array, bound: Array, every: bool, thinning: bool, q: Arr
         if some_left_out and k - halved > JAM:
             break
         if thinning and thin(pair, col, cols, width, member):
-            every = thinning = False
+            every = thinning = all_pairs = False
             bar = 0.1 * mu
-        elif not every and mu < bar:
+        elif not all_pairs and mu < bar:
             bar = 0.1 * mu
             before = width.sum()
             while take_in(pair, row, col, cols, width, c, member, mu) > 0:

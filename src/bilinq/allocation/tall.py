@@ -1,0 +1,436 @@
+"""Programs with many more rows than columns, such as one row for each job: a small program that has the same prices.
+
+At prices that are nearly right most rows are far from using any column but their cheapest. All such rows of a column become
+one row that asks for as much and reacts to prices in the same way (same slope), so that only rows close to a second column
+are left as they are. That small program is solved exactly, the merged rows are fitted again at its prices, and so on: this
+is Newton's method, and two to four times are enough. Nearly right prices come from a sample of the rows, improved by Newton
+steps on a smooth dual over all rows. Every pass takes the table in blocks of rows.
+"""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+
+from bilinq.allocation.program import CAPPED, OVER, unsaturated
+from bilinq.allocation.solve import saturated
+from bilinq.arrays import Array, BoolArray, IntArray
+from bilinq.jit import fast_kernel, kernel
+
+BLOCK = 1 << 15  # rows of the table at a time
+SAMPLE = 1 << 12  # rows of the sample
+FIRST_BARRIER, LAST_BARRIER, BARRIER_FALLS = 1.0 / SAMPLE, 0.1, 0.15
+"""Weight of the barrier: at first; at last, divided by the number of rows (below, the demand is not smooth any more, as each
+row counts); and what a step leaves of it."""
+KEPT = 30  # rows for each column that are not merged when prices to start from are given
+SMOOTH_STEPS, TRIES = 40, 4  # Newton steps at most, and with one weight of the barrier
+CENTRED = 0.3  # Newton decrement, relative to the barrier, below which its weight falls
+MARGIN = 2.0  # differences of smooth prices may be off by this multiple of the mean cost and the root of the weight
+ROUNDS, FITS = 30, 12  # how often rows that are kept, and merged rows, are chosen anew before giving up
+BALANCED = 1e-13  # imbalance, relative to the capacity, at which the merged rows fit
+THREADS = 2
+NO_TIME, COLD = np.empty((0, 0)), np.empty(0)
+
+
+class Rows(NamedTuple):
+    """The rows of a tall program: a (I,), caps u (I,), and `cost(rows)`, a block of costs (rows, J).
+
+    Costs are infinite where a pair is not eligible; `masked` tells whether there are any such pairs.
+    """
+
+    a: Array
+    u: Array
+    cost: Callable[[slice | IntArray], Array]
+    masked: bool = False
+
+    def take(self, rows: IntArray, factor: float) -> "Rows":
+        """Return some rows, each `factor` times."""
+        return Rows(self.a[rows] * factor, self.u[rows] * factor, lambda some: self.cost(rows[some]))
+
+    def blocks(self) -> Iterator[slice]:
+        """Yield the rows block by block."""
+        return (slice(first, min(first + BLOCK, self.a.size)) for first in range(0, self.a.size, BLOCK))
+
+
+class Flows(NamedTuple):
+    """Which columns each row uses: `column` and `amount` of row i are at first[i] : first[i + 1]."""
+
+    first: IntArray
+    column: IntArray
+    amount: Array
+
+
+class Nearest(NamedTuple):
+    """Of each row at some prices: its cheapest column, its cost there, and by how much the second costs more."""
+
+    column: IntArray
+    cost: Array
+    lead: Array
+
+
+class Tall(NamedTuple):
+    """The answer to a tall program: flows, prices (J,), residual, duality gap and steps."""
+
+    flows: Flows
+    price: Array
+    residual: float
+    gap: float
+    steps: int
+
+
+def allocate_rows(rows: Rows, n: Array, start: Array | None) -> Tall:
+    """Return the certified answer to a tall program whose arguments obey the rules."""
+    here = np.flatnonzero(n > 0.0)
+    part = np.concatenate([_wanting(rows, block, here) for block in rows.blocks()])
+    active = Rows(rows.a[part], rows.u[part], lambda some: np.ascontiguousarray(rows.cost(part[some])[:, here]))
+    price, steps = np.zeros(here.size), 0
+    flows = _unsaturated(active, n[here])
+    if flows is None:
+        usable = start is not None and np.isfinite(start[here]).all() and (start[here] >= 0.0).all()
+        flows, price, steps = solve_tall(active, n[here], start[here] if start is not None and usable else None)
+        load = np.bincount(flows.column, flows.amount, here.size)
+        flows.amount[:] *= np.minimum(1.0, n[here] / np.maximum(load, 1e-300))[flows.column]
+    residual, gap = certify(active, n[here], flows, price)
+    first = np.zeros(rows.a.size + 1, np.int64)
+    first[part + 1] = np.diff(flows.first)
+    whole = np.zeros(n.size)
+    whole[here] = price
+    absent = np.flatnonzero(n == 0.0)
+    for block in active.blocks() if absent.size else ():
+        rest = rows.cost(part[block])
+        wanted = (rest[:, here] + price).min(axis=1)[:, None] - rest[:, absent]
+        whole[absent] = np.maximum(whole[absent], np.max(wanted, axis=0, initial=0.0))
+    return Tall(Flows(np.cumsum(first), here[flows.column], flows.amount), whole, residual, gap, steps)
+
+
+def _wanting(rows: Rows, block: slice, here: IntArray) -> IntArray:
+    """Return the rows of a block that want something and have an eligible server."""
+    wants = (rows.a[block] > 0.0) & (rows.u[block] > 0.0)
+    if wants.any() and rows.masked:
+        wants &= (rows.cost(block)[:, here] < np.inf).any(axis=1)
+    return block.start + np.flatnonzero(wants) if here.size else np.empty(0, np.int64)
+
+
+def _unsaturated(rows: Rows, n: Array) -> Flows | None:
+    """Return the flows at zero prices if no column is asked for more than it has."""
+    load, parts = np.zeros(n.size), list[Flows]()
+    for block in rows.blocks():
+        c = rows.cost(block)
+        y = np.empty(c.shape)
+        if not unsaturated(rows.a[block], c, NO_TIME, n, rows.u[block], y, np.empty(n.size)):
+            return None
+        load += y.sum(axis=0)
+        if (load > n * (1.0 + OVER)).any():
+            return None
+        parts.append(_flows(y))
+    first = np.concatenate([np.zeros(1, np.int64), *(np.diff(part.first) for part in parts)]).cumsum()
+    columns = [part.column for part in parts] or [np.empty(0, np.int64)]
+    return Flows(first, np.concatenate(columns), np.concatenate([part.amount for part in parts] or [np.empty(0)]))
+
+
+def solve_tall(rows: Rows, n: Array, start: Array | None) -> tuple[Flows, Array, int]:
+    """Return flows, prices (J,) and steps; every row and column takes part, and some column is asked for too much.
+
+    `start` are prices to begin with; otherwise they come from a sample of the rows, improved by smooth steps on all rows.
+    """
+    size = rows.a.size
+    if start is not None:
+        lead = _nearest(rows, start).lead
+        kept = min(KEPT * n.size, size - 1)
+        return _refine(rows, n, start, float(np.partition(lead, kept)[kept]), start)
+    if size <= 2 * SAMPLE:
+        y, price, steps = _solve_table(rows.a, rows.cost(slice(None)), n, rows.u, COLD)
+        return _flows(y), price, steps
+    some = np.sort(np.random.default_rng(0).permutation(size)[:SAMPLE])
+    sample = rows.take(some, size / SAMPLE)
+    _, price, steps = _solve_table(sample.a, sample.cost(slice(None)), n, sample.u, COLD)
+    price, off, more = _descend(rows, n, price)
+    flows, price, last = _refine(rows, n, price, off, price)
+    return flows, price, steps + more + last
+
+
+def _descend(rows: Rows, n: Array, price: Array) -> tuple[Array, float, int]:
+    """Return prices, how far off their differences may be, and steps: Newton steps on the smooth dual, Eq. (12).
+
+    With a barrier on every pair a row's demand is smooth in the prices, and only prices are unknown: the work of a step is
+    one pass over the table, and the number of steps does not depend on the number of rows.
+    """
+    mu, unit, tried = FIRST_BARRIER, rows.a.sum() / n.size, 0
+    price = np.maximum(price, mu * unit / n)
+    steps = 0
+    while steps < SMOOTH_STEPS:
+        steps += 1
+
+        def work(block: slice, price: Array = price, mu: float = mu) -> tuple[Array, Array, float]:
+            load, curve = np.zeros(n.size), np.zeros((n.size, n.size))
+            mean = smooth(rows.cost(block), rows.a[block], rows.u[block], price, mu, load, curve)
+            return load, curve, mean
+
+        with ThreadPoolExecutor(THREADS) as pool:
+            parts = list(pool.map(work, rows.blocks()))
+        slope = n - mu * unit / price - np.sum([part[0] for part in parts], axis=0)
+        curve = np.sum([part[1] for part in parts], axis=0)
+        curve = curve + curve.T - np.diag(np.diag(curve)) + np.diag(mu * unit / price**2)
+        move = -np.linalg.solve(curve, slope)
+        decrement = float(-slope @ move) / (mu * unit * n.size)
+        length = min(1.0, 0.9 / max(float(np.max(-move / price)), 1e-300), 1.0 if decrement < 1.0 else decrement**-0.5)
+        price = price + length * move
+        tried += 1
+        if decrement < CENTRED or tried == TRIES:
+            if mu * rows.a.size <= LAST_BARRIER:
+                break
+            mu, tried = max(mu * BARRIER_FALLS, LAST_BARRIER / rows.a.size), 0
+    cost = sum(part[2] for part in parts) / rows.a.size
+    return np.where(price > 3.0 * mu * unit / n, price, 0.0), float(MARGIN * np.sqrt(mu) * cost), steps
+
+
+def _refine(rows: Rows, n: Array, price: Array, off: float, start: Array) -> tuple[Flows, Array, int]:
+    """Return flows, prices and steps from prices whose differences are off by about `off`; `start` is for the solver."""
+    near, base, steps = _nearest(rows, price), price, 0
+    close = near.lead <= off
+    for _ in range(ROUNDS):
+        kept = np.flatnonzero(close)
+        table = rows.cost(kept)
+        for _ in range(FITS):
+            a, c, u = merge(rows.a, rows.u, near.column, near.cost, close, price)
+            y, price, more = _solve_table(
+                np.concatenate((rows.a[kept], a)), np.concatenate((table, c)), n,
+                np.concatenate((rows.u[kept], u)), start,
+            )  # fmt: skip
+            start = price
+            steps += more
+            amount, load = merged_load(rows.a, rows.u, near.column, near.cost, close, price)
+            excess = (load + y[: kept.size].sum(axis=0)) / n - 1.0
+            if np.max(np.where(price > 0.0, np.abs(excess), excess)) <= BALANCED:
+                break
+        moved = price - base
+        wrong = ~close & (near.lead < moved[near.column] - moved.min())
+        if not wrong.any():
+            break
+        close |= wrong
+    return join(close, near.column, amount, y), price, steps
+
+
+def _solve_table(a: Array, c: Array, n: Array, u: Array, start: Array) -> tuple[Array, Array, int]:
+    y, q = np.empty(c.shape), np.empty(n.size)
+    return y, q, saturated(a, c, NO_TIME, n, u, start, y, q)
+
+
+def _nearest(rows: Rows, price: Array) -> Nearest:
+    size = rows.a.size
+    near = Nearest(np.empty(size, np.int64), np.empty(size), np.empty(size))
+
+    def work(block: slice) -> None:
+        scan(rows.cost(block), price, near.column[block], near.cost[block], near.lead[block])
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        list(pool.map(work, rows.blocks()))
+    return near
+
+
+def certify(rows: Rows, n: Array, flows: Flows, price: Array) -> tuple[float, float]:
+    """Return the residual of Eq. (7) and the duality gap, recomputed over all pairs."""
+
+    def work(block: slice) -> tuple[float, float, Array, Array]:
+        first = flows.first[block.start : block.stop + 1]
+        load, cheapest = np.zeros(n.size), np.full(n.size, np.inf)
+        worst, gap = row_conditions(
+            rows.cost(block), rows.a[block], rows.u[block], price, first, flows.column, flows.amount, load, cheapest
+        )
+        return worst, gap, load, cheapest
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        parts = list(pool.map(work, rows.blocks()))
+    load, cheapest = np.zeros(n.size), np.full(n.size, np.inf)
+    for part in parts:
+        load += part[2]
+        cheapest = np.minimum(cheapest, part[3])
+    idle = 1.0 - load / n
+    wasted = np.where(price > 0.0, idle * price / (price + np.where(np.isfinite(cheapest), cheapest, 0.0)), 0.0)
+    residual = max(
+        [float(np.max(-idle, initial=0.0)), float(np.max(wasted, initial=0.0)), *(part[0] for part in parts)]
+    )
+    return residual, max(sum(part[1] for part in parts) + float(n @ price), 0.0)
+
+
+def _flows(y: Array) -> Flows:
+    row, column = np.nonzero(y)
+    first = np.concatenate(([0], np.cumsum(np.bincount(row, minlength=len(y)))))
+    return Flows(first.astype(np.int64), column.astype(np.int64), y[row, column])
+
+
+@fast_kernel
+def scan(c: Array, q: Array, column: IntArray, cost: Array, lead: Array) -> None:
+    """Fill the cheapest column of each row, its cost, and by how much the second cheapest costs more."""
+    for i in range(c.shape[0]):
+        least, second, best = np.inf, np.inf, 0
+        for j in range(q.size):
+            p = c[i, j] + q[j]
+            if p < second:
+                if p < least:
+                    second = least
+                    least = p
+                    best = j
+                else:
+                    second = p
+        column[i] = best
+        cost[i] = c[i, best]
+        lead[i] = second - least
+
+
+@fast_kernel
+def smooth(c: Array, a: Array, u: Array, q: Array, mu: float, load: Array, curve: Array) -> float:
+    """Add what rows ask for at prices q with barriers of weight mu to `load`, its slope to `curve`; return least costs.
+
+    y_ij = mu a_i / (c_ij + q_j - price_i), where the row's price makes the row sum fit it; the lower triangle is filled.
+    """
+    columns = q.size
+    above = np.empty(columns)
+    inverse = np.empty(columns)
+    some = np.empty(columns, np.int64)
+    costs = 0.0
+    for i in range(c.shape[0]):
+        least, best = np.inf, 0
+        for j in range(columns):
+            above[j] = c[i, j] + q[j]
+            if above[j] < least:
+                least = above[j]
+                best = j
+        for j in range(columns):
+            above[j] -= least
+        gap = mu * least / (1.0 + mu)
+        capped = a[i] / (least - gap) > u[i]
+        for _ in range(8):
+            total, square = 0.0, 0.0
+            for j in range(columns):
+                inverse[j] = 1.0 / (above[j] + gap)
+                total += inverse[j]
+                square += inverse[j] * inverse[j]
+            over = 1.0 / total
+            off = over - mu * (a[i] / u[i] if capped else least - gap)
+            if abs(off) <= 1e-9 * over:
+                break
+            gap -= off / (square * over * over + (0.0 if capped else mu))
+        price = least - gap
+        costs += least - q[best]
+        h, peak = 0.0, 0.0
+        for j in range(columns):
+            load[j] += mu * a[i] * inverse[j]
+            inverse[j] *= inverse[j] * mu * a[i]
+            curve[j, j] += inverse[j]
+            h += inverse[j]
+            peak = max(peak, inverse[j])
+        weight = 1.0 / (h + (0.0 if capped else a[i] / (price * price)))
+        many = 0
+        for j in range(columns):
+            if inverse[j] > 1e-3 * peak:
+                some[many] = j
+                many += 1
+            else:
+                curve[j, j] -= weight * inverse[j] * inverse[j]
+        for k in range(many):
+            j = some[k]
+            v = weight * inverse[j]
+            for g in range(k + 1):
+                curve[j, some[g]] -= v * inverse[some[g]]
+    return costs
+
+
+@kernel
+def merge(a: Array, u: Array, column: IntArray, cost: Array, close: BoolArray, q: Array) -> tuple[Array, Array, Array]:
+    """Return a, costs and caps of merged rows: for each column one of its rows below their caps, and one of the others."""
+    columns = q.size
+    total = np.zeros((5, columns))  # demand and slope of rows below their caps; a, cost and cap of the others
+    for i in range(a.size):
+        if close[i]:
+            continue
+        j = column[i]
+        asked = a[i] / (cost[i] + q[j])
+        if asked < u[i]:
+            total[0, j] += asked
+            total[1, j] += asked / (cost[i] + q[j])
+        else:
+            total[2, j] += a[i]
+            total[3, j] += a[i] * cost[i]
+            total[4, j] += u[i]
+    demand, caps = np.zeros(2 * columns), np.full(2 * columns, np.inf)
+    c = np.full((2 * columns, columns), np.inf)
+    for j in range(columns):
+        if total[1, j] > 0.0:
+            demand[j] = total[0, j] * total[0, j] / total[1, j]
+            c[j, j] = max(total[0, j] / total[1, j] - q[j], 1e-300)
+        if total[2, j] > 0.0:
+            demand[columns + j] = total[2, j]
+            caps[columns + j] = total[4, j]
+            c[columns + j, j] = total[3, j] / total[2, j]
+    return demand, c, caps
+
+
+@kernel
+def merged_load(a: Array, u: Array, column: IntArray, cost: Array, close: BoolArray, q: Array) -> tuple[Array, Array]:
+    """Return what each row asks for (I,), zero for those that are kept, and what each column is asked for (J,)."""
+    amount, load = np.zeros(a.size), np.zeros(q.size)
+    for i in range(a.size):
+        if not close[i]:
+            amount[i] = min(a[i] / (cost[i] + q[column[i]]), u[i])
+            load[column[i]] += amount[i]
+    return amount, load
+
+
+@kernel
+def join(close: BoolArray, column: IntArray, amount: Array, y: Array) -> Flows:
+    """Return the flows of all rows: those of rows that are `close` are in y (kept rows first), the others use one column."""
+    first = np.zeros(close.size + 1, np.int64)
+    k = 0
+    for i in range(close.size):
+        used = 1
+        if close[i]:
+            used = 0
+            for j in range(y.shape[1]):
+                used += y[k, j] > 0.0
+            k += 1
+        first[i + 1] = first[i] + used
+    columns, amounts = np.empty(first[-1], np.int64), np.empty(first[-1])
+    k = 0
+    for i in range(close.size):
+        g = first[i]
+        if not close[i]:
+            columns[g] = column[i]
+            amounts[g] = amount[i]
+            continue
+        for j in range(y.shape[1]):
+            if y[k, j] > 0.0:
+                columns[g] = j
+                amounts[g] = y[k, j]
+                g += 1
+        k += 1
+    return Flows(first, columns, amounts)
+
+
+@fast_kernel
+def row_conditions(
+    c: Array, a: Array, u: Array, q: Array, first: IntArray, column: IntArray, amount: Array, load: Array,
+    cheapest: Array,
+) -> tuple[float, float]:  # fmt: skip
+    """Return the largest violation by a row and the rows' part of the duality gap; add to loads and least costs."""
+    worst, gap = 0.0, 0.0
+    for i in range(c.shape[0]):
+        price = np.inf
+        for j in range(q.size):
+            price = min(price, c[i, j] + q[j])
+            cheapest[j] = min(cheapest[j], c[i, j])
+        s = 0.0
+        for g in range(first[i], first[i + 1]):
+            j = column[g]
+            s += amount[g]
+            load[j] += amount[g]
+            gap += amount[g] * c[i, j]
+            worst = max(worst, (c[i, j] + q[j]) / price - 1.0, -amount[g])
+        value = a[i] / s / price
+        worst = max(worst, s / u[i] - 1.0, 1.0 - value)
+        if s < u[i] * (1.0 - CAPPED):
+            worst = max(worst, value - 1.0)
+        best = min(a[i] / price, u[i])
+        gap += a[i] * np.log(best / s) - price * best
+    return worst, gap

@@ -1,0 +1,79 @@
+"""Programs with one row for each job: solved block by block, against the same program solved as a whole."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bilinq import allocate
+from bilinq.allocation.allocate import TALL
+from bilinq.errors import BadInput
+
+ROWS, COLUMNS = TALL + 1000, 12
+
+
+def jobs(seed: int, load: float, bilinear: bool = True, rows: int = ROWS) -> dict[str, Any]:
+    """Return one job a row; `load` is what all ask for at a price of one, relative to the servers."""
+    rng = np.random.default_rng(seed)
+    x, v = rng.normal(size=(rows, 8)), rng.normal(size=(COLUMNS, 8))
+    x, v = x / np.linalg.norm(x, axis=1, keepdims=True), v / np.linalg.norm(v, axis=1, keepdims=True)
+    reward = x @ v.T if bilinear else rng.uniform(-1, 1, (rows, COLUMNS))
+    capacity = rng.uniform(20.0, 60.0, COLUMNS)
+    return {
+        "queue": np.ones(rows), "reward": reward, "capacity": capacity, "V": rows / (load * capacity.sum()), "gamma": 1.2,
+    }  # fmt: skip
+
+
+def whole(case: dict[str, Any]) -> Any:
+    """Return the answer by the other way: programs in a batch are never taken block by block."""
+    return allocate(**(case | {"reward": case["reward"][None]}))
+
+
+@pytest.mark.parametrize("load", [0.1, 0.3, 1.0, 5.0])
+@pytest.mark.parametrize("bilinear", [True, False])
+def test_blocks_give_the_same_answer(load: float, bilinear: bool) -> None:
+    case = jobs(3, load, bilinear)
+    answer, other = allocate(**case), whole(case)
+    assert answer.residual <= 1e-12
+    np.testing.assert_allclose(answer.price, other.price[0], rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(answer.expected.sum(axis=1), other.expected[0].sum(axis=1), rtol=1e-9)
+    assert (answer.expected > 0).sum() <= ROWS + COLUMNS
+
+
+@pytest.mark.parametrize("extra", ["eligible", "limit", "weight", "queue", "capacity"])
+def test_masks_caps_weights_and_rows_that_take_no_part(extra: str) -> None:
+    case, rng = jobs(5, 1.0), np.random.default_rng(9)
+    values = {
+        "eligible": rng.random((ROWS, COLUMNS)) < 0.3, "limit": rng.choice([0.0, 0.02, 0.05, np.inf], ROWS),
+        "weight": rng.uniform(0.1, 10.0, ROWS), "queue": rng.choice([0.0, 1.0, 7.0], ROWS),
+        "capacity": np.where(np.arange(COLUMNS) % 4 == 1, 0.0, case["capacity"]),
+    }  # fmt: skip
+    case[extra] = values[extra]
+    answer, other = allocate(**case), whole(case)
+    assert answer.residual <= 1e-12
+    np.testing.assert_allclose(answer.price, other.price[0], rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(answer.expected.sum(axis=1), other.expected[0].sum(axis=1), rtol=1e-8, atol=1e-12)
+    if extra == "eligible":
+        assert (answer.expected[~case["eligible"]] == 0.0).all()
+
+
+def test_a_warm_start_keeps_prices() -> None:
+    case, rng = jobs(7, 1.0, rows=20_000), np.random.default_rng(1)
+    last = allocate(**case)
+    changed = rng.choice(20_000, 200, replace=False)
+    case["reward"] = case["reward"].copy()
+    case["reward"][changed] = rng.uniform(-1, 1, (200, COLUMNS))
+    cold, warm = allocate(**case), allocate(**case, start=last)
+    assert warm.residual <= 1e-12
+    np.testing.assert_allclose(warm.price, cold.price, rtol=1e-9)
+
+
+def test_bad_rows_are_named() -> None:
+    case = jobs(1, 1.0)
+    case["reward"] = case["reward"].copy()
+    case["reward"][ROWS - 3, 2] = 1.2
+    with pytest.raises(BadInput, match=rf"reward must be below gamma = 1.2; got reward\[{ROWS - 3}, 2\] = 1.2"):
+        allocate(**case)
+    case["reward"][ROWS - 3, 2] = np.nan
+    with pytest.raises(BadInput, match=rf"reward must be finite; got reward\[{ROWS - 3}, 2\] = nan"):
+        allocate(**case)
