@@ -24,7 +24,8 @@ FIRST_BARRIER, LAST_BARRIER, BARRIER_FALLS = 1.0 / SAMPLE, 0.1, 0.15
 """Weight of the barrier: at first; at last, divided by the number of rows (below, the demand is not smooth any more, as each
 row counts); and what a step leaves of it."""
 KEPT = 30  # rows for each column that are not merged when prices to start from are given
-SMOOTH_STEPS, TRIES = 40, 4  # Newton steps at most, and with one weight of the barrier
+SMOOTH_STEPS = 40  # Newton steps on the smooth dual at most
+SLOWEST_FALL = 0.7  # what may be left of the barrier's weight after a step, before it is not worth another
 CENTRED = 0.3  # Newton decrement, relative to the barrier, below which its weight falls
 MARGIN = 2.0  # differences of smooth prices may be off by this multiple of the mean cost and the root of the weight
 ROUNDS, FITS = 30, 12  # how often rows that are kept, and merged rows, are chosen anew before giving up
@@ -151,38 +152,50 @@ def solve_tall(rows: Rows, n: Array, start: Array | None) -> tuple[Flows, Array,
 
 
 def _descend(rows: Rows, n: Array, price: Array) -> tuple[Array, float, int]:
-    """Return prices, how far off their differences may be, and steps: Newton steps on the smooth dual, Eq. (12).
+    """Return prices, how far off their differences may be, and steps: Newton steps on the smooth dual, Eq. (56).
 
     With a barrier on every pair a row's demand is smooth in the prices, and only prices are unknown: the work of a step is
     one pass over the table, and the number of steps does not depend on the number of rows.
     """
-    mu, unit, tried = FIRST_BARRIER, rows.a.sum() / n.size, 0
+    mu, unit, falls, last = FIRST_BARRIER, rows.a.sum() / n.size, BARRIER_FALLS, np.inf
     price = np.maximum(price, mu * unit / n)
+    centre, centred, cost = price, mu, 1.0
     steps = 0
     while steps < SMOOTH_STEPS:
         steps += 1
-
-        def work(block: slice, price: Array = price, mu: float = mu) -> tuple[Array, Array, float]:
-            load, curve = np.zeros(n.size), np.zeros((n.size, n.size))
-            mean = smooth(rows.cost(block), rows.a[block], rows.u[block], price, mu, load, curve)
-            return load, curve, mean
-
-        with ThreadPoolExecutor(THREADS) as pool:
-            parts = list(pool.map(work, rows.blocks()))
-        slope = n - mu * unit / price - np.sum([part[0] for part in parts], axis=0)
-        curve = np.sum([part[1] for part in parts], axis=0)
-        curve = curve + curve.T - np.diag(np.diag(curve)) + np.diag(mu * unit / price**2)
+        slope, curve, cost = _smooth_dual(rows, n, price, mu, unit)
         move = -np.linalg.solve(curve, slope)
         decrement = float(-slope @ move) / (mu * unit * n.size)
-        length = min(1.0, 0.9 / max(float(np.max(-move / price)), 1e-300), 1.0 if decrement < 1.0 else decrement**-0.5)
-        price = price + length * move
-        tried += 1
-        if decrement < CENTRED or tried == TRIES:
+        if decrement < CENTRED:
+            centre, centred, last = price + move, mu, np.inf
             if mu * rows.a.size <= LAST_BARRIER:
                 break
-            mu, tried = max(mu * BARRIER_FALLS, LAST_BARRIER / rows.a.size), 0
-    cost = sum(part[2] for part in parts) / rows.a.size
-    return np.where(price > 3.0 * mu * unit / n, price, 0.0), float(MARGIN * np.sqrt(mu) * cost), steps
+            mu = max(mu * falls, LAST_BARRIER / rows.a.size)
+            price = np.maximum(centre, 0.1 * price)
+        elif decrement < last or centred == FIRST_BARRIER:
+            last = decrement
+            length = min(1.0, 0.9 / max(float(np.max(-move / price)), 1e-300), decrement**-0.5)
+            price = price + length * move
+        else:  # the barrier fell too fast
+            falls, last = falls**0.5, np.inf
+            if falls > SLOWEST_FALL:
+                break
+            mu, price = max(centred * falls, LAST_BARRIER / rows.a.size), np.maximum(centre, 0.1 * centred * unit / n)
+    return np.where(centre > 3.0 * centred * unit / n, centre, 0.0), float(MARGIN * np.sqrt(centred) * cost), steps
+
+
+def _smooth_dual(rows: Rows, n: Array, price: Array, mu: float, unit: float) -> tuple[Array, Array, float]:
+    """Return gradient (J,) and second derivative (J, J) of the smooth dual, and the mean of the rows' least costs."""
+
+    def work(block: slice) -> tuple[Array, Array, float]:
+        load, curve = np.zeros(n.size), np.zeros((n.size, n.size))
+        return load, curve, smooth(rows.cost(block), rows.a[block], rows.u[block], price, mu, load, curve)
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        loads, curves, costs = zip(*pool.map(work, rows.blocks()), strict=True)
+    curve = np.sum(curves, axis=0)
+    curve = curve + curve.T - np.diag(np.diag(curve)) + np.diag(mu * unit / price**2)
+    return n - mu * unit / price - np.sum(loads, axis=0), curve, float(sum(costs)) / rows.a.size
 
 
 def _refine(rows: Rows, n: Array, price: Array, off: float, start: Array) -> tuple[Flows, Array, int]:
