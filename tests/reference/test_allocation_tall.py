@@ -77,3 +77,58 @@ def test_bad_rows_are_named() -> None:
     case["reward"][ROWS - 3, 2] = np.nan
     with pytest.raises(BadInput, match=rf"reward must be finite; got reward\[{ROWS - 3}, 2\] = nan"):
         allocate(**case)
+
+
+def features(rows: int, seed: int = 2) -> dict[str, Any]:
+    rng = np.random.default_rng(seed)
+    return {
+        "job_features": rng.normal(size=(rows, 4)), "server_features": rng.normal(size=(COLUMNS, 3)),
+        "theta": rng.normal(0.0, 0.3, (4, 3)),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("rows", [3, 40, TALL + 100])
+def test_rows_by_features_are_the_table_they_make(rows: int) -> None:
+    given, rng = features(rows), np.random.default_rng(4)
+    reward = np.clip(given["job_features"] @ given["theta"] @ given["server_features"].T, -1.0, 1.0)
+    rest: dict[str, Any] = {
+        "capacity": rng.uniform(0.5, 2.0, COLUMNS), "V": 2.0, "eligible": rng.random((rows, COLUMNS)) < 0.8,
+        "weight": rng.uniform(0.5, 2.0, rows),
+    }  # fmt: skip
+    queue = rng.integers(0, 5, rows).astype(float)
+    sparse: Any = allocate(queue, None, **rest, **given)
+    table = allocate(queue, reward, **rest)
+    assert sparse.status == "certified" and sparse.expected.nnz <= rows + COLUMNS
+    np.testing.assert_allclose(sparse.expected.toarray().sum(axis=1), table.expected.sum(axis=1), rtol=1e-8, atol=1e-12)
+    np.testing.assert_allclose(sparse.price, table.price, rtol=1e-8, atol=1e-12)
+    again = allocate(queue, None, **rest, **given, start=sparse)
+    np.testing.assert_allclose(again.price, sparse.price, rtol=1e-8, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"theta": None}, "theta must be given with job_features and server_features"),
+        ({"theta": np.ones((3, 4))}, r"theta must have shape \(4, 3\) to fit the features"),
+        ({"job_features": np.full((5, 4), np.nan)}, "job_features must be finite"),
+        ({"queue": np.ones(4)}, r"queue must have shape \(5,\)"),
+        ({"eligible": np.ones((5, 2), bool)}, r"eligible must have shape \(5, 12\)"),
+        ({"V": np.ones(5)}, "V must be one number where rewards come from features"),
+        ({"duration": np.ones((5, 12))}, "duration must be None where rewards come from features"),
+        ({"reward": np.ones((5, 12))}, "reward must be None if features are given"),
+    ],
+)
+def test_bad_features(change: dict[str, Any], words: str) -> None:
+    given: dict[str, Any] = {"queue": np.ones(5), "reward": None, "capacity": np.ones(COLUMNS), "V": 1.0} | features(5)
+    with pytest.raises(BadInput, match=words):
+        allocate(**(given | change))
+
+
+def test_a_column_of_zeros_changes_nothing() -> None:
+    given = features(60)
+    wider = {
+        "job_features": np.column_stack((given["job_features"], np.zeros(60))), "server_features": given["server_features"],
+        "theta": np.vstack((given["theta"], np.ones(3))),
+    }  # fmt: skip
+    answers = [allocate(np.ones(60), None, np.ones(COLUMNS), 0.5, **one) for one in (given, wider)]
+    np.testing.assert_allclose(answers[0].price, answers[1].price, rtol=1e-12)

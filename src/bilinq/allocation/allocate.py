@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bilinq.allocation.arguments import ALL_ELIGIBLE, APART, EQUAL_DURATIONS, NO_LIMIT, ONE, Program, align, as_mask
-from bilinq.arrays import Array, IntArray, as_floats, non_negative, positive, require, short
+from bilinq.arrays import Array, as_floats, non_negative, positive, require, short
 from bilinq.errors import BadInput, NotSolved
 
 log = logging.getLogger("bilinq.allocation")
@@ -49,9 +49,10 @@ class Allocation(NamedTuple):
 
 
 def allocate(
-    queue: ArrayLike, reward: ArrayLike, capacity: ArrayLike, V: ArrayLike, gamma: ArrayLike = 1.2, *,
+    queue: ArrayLike, reward: ArrayLike | None, capacity: ArrayLike, V: ArrayLike, gamma: ArrayLike = 1.2, *,
     weight: ArrayLike | None = None, limit: ArrayLike | None = None, eligible: ArrayLike | None = None,
-    duration: ArrayLike | None = None, start: Allocation | None = None, strict: bool = True,
+    duration: ArrayLike | None = None, job_features: ArrayLike | None = None, server_features: ArrayLike | None = None,
+    theta: ArrayLike | None = None, start: Allocation | None = None, strict: bool = True,
 ) -> Allocation:  # fmt: skip
     """Return the optimal expected allocation with a certificate.
 
@@ -77,6 +78,8 @@ def allocate(
         Which pairs may be used. A class without an eligible server gets nothing.
     duration : (..., I, J) array, optional
         m, the server time of a service, positive, 1 if not given; within a row at most 1e9 times the shortest.
+    job_features, server_features, theta : (I, d1), (J, d2) and (d1, d2) arrays, optional
+        Rewards u_i' theta v_j, clipped to [-1, 1], with `reward=None`: no table is needed, and `expected` is sparse.
     start : Allocation, optional
         A solution of the same shape whose prices are a good start, such as the last slot's.
     strict : bool, optional
@@ -97,31 +100,43 @@ def allocate(
     >>> answer.price.round(3).tolist()
     [0.0, 0.0]
     """
+    by_features = job_features is not None or server_features is not None or theta is not None
+    if by_features is not (reward is None):
+        raise BadInput("reward must be None if features are given, and only then; got both or neither")
     plain = weight is None and limit is None and eligible is None and duration is None and start is None
-    if plain and (quick := _allocate_plain(queue, reward, capacity, V, gamma)):
+    if plain and reward is not None and (quick := _allocate_plain(queue, reward, capacity, V, gamma)):
         return quick
     given = Program(
-        queue=as_floats("queue", queue), reward=as_floats("reward", reward), capacity=as_floats("capacity", capacity),
-        V=as_floats("V", V), gamma=as_floats("gamma", gamma),
+        queue=as_floats("queue", queue), reward=as_floats("reward", 0.0 if reward is None else reward),
+        capacity=as_floats("capacity", capacity), V=as_floats("V", V), gamma=as_floats("gamma", gamma),
         weight=ONE if weight is None else as_floats("weight", weight),
         limit=NO_LIMIT if limit is None else as_floats("limit", limit),
         eligible=ALL_ELIGIBLE if eligible is None else as_mask("eligible", eligible),
         duration=EQUAL_DURATIONS if duration is None else as_floats("duration", duration),
     )  # fmt: skip
+    if by_features:
+        from bilinq.allocation.rows import Features, solve_features
+
+        if duration is not None:
+            raise BadInput(f"duration must be None where rewards come from features; got {short(duration)}")
+        features = Features.checked(job_features, server_features, theta)
+        sparse = solve_features(given, features, start)
+        if strict:
+            _require_certificate(sparse)
+        return sparse
     if plain and (quick := _allocate_plain(*given[:3], V, gamma)):  # lists are arrays now
         return quick
     batch, program = align(given)
     price = NO_PRICE if start is None else _prices(start, batch, program.reward.shape)
     rows, columns = program.reward.shape[1:]
     if not batch and rows >= max(TALL, columns) and program.duration is EQUAL_DURATIONS:
-        answer = _solve_tall(program, price, given)
+        from bilinq.allocation.rows import solve_table
+
+        answer = solve_table(program, price) or _explain(given)
     else:
         answer = _solve(program, price, given)
-    if strict and answer.status == "uncertified":
-        raise NotSolved(
-            f"allocation not certified: residual {np.max(answer.residual):.1e} (at most {TOLERANCE:g}), duality gap "
-            f"{np.max(answer.gap):.1e}; strict=False returns this feasible answer"
-        )
+    if strict:
+        _require_certificate(answer)
     y, q, steps = answer.expected, answer.price, answer.steps
     residual, gap = np.reshape(answer.residual, batch), np.reshape(answer.gap, batch)
     if not batch:
@@ -159,6 +174,14 @@ def allocate_batch(program: Program) -> Allocation:
     return batch
 
 
+def _require_certificate(answer: Allocation) -> None:
+    if answer.status == "uncertified":
+        raise NotSolved(
+            f"allocation not certified: residual {np.max(answer.residual):.1e} (at most {TOLERANCE:g}), duality gap "
+            f"{np.max(answer.gap):.1e}; strict=False returns this feasible answer"
+        )
+
+
 def _solve(program: Program, price: Array, given: Program) -> Allocation:
     """Return the answers to a batch, from a cold start or given prices; errors name the arguments as they were `given`."""
     y, q = np.empty(program.reward.shape), np.empty(program.capacity.shape)
@@ -167,33 +190,6 @@ def _solve(program: Program, price: Array, given: Program) -> Allocation:
     if steps < 0:
         _explain(given)
     return Allocation(y, q, residual, steps, gap)
-
-
-def _solve_tall(program: Program, price: Array, given: Program) -> Allocation:
-    """Return the answer to one program with many rows, as a batch of one."""
-    from bilinq.allocation.tall import Rows, allocate_rows
-
-    queue, reward, capacity, weight, limit = (value[0] for value in (*program[:3], *program[5:7]))
-    V, gamma, masked = float(program.V[0]), float(program.gamma[0]), program.eligible is not ALL_ELIGIBLE
-
-    def cost(rows: slice | IntArray) -> Array:
-        c: Array = gamma - reward[rows]
-        if masked:
-            c[~program.eligible[0][rows]] = np.inf
-        return c
-
-    with np.errstate(all="ignore"):
-        a = weight * queue / V
-    blocks = (reward[first : first + 100_000] for first in range(0, len(reward), 100_000))
-    sound = (a >= 0.0).all() and np.isfinite(a).all() and np.isfinite(queue).all() and (weight > 0.0).all()
-    sound = sound and (limit >= 0.0).all() and (capacity >= 0.0).all() and np.isfinite(capacity).all()
-    sound = sound and 0.0 < V < np.inf and 1.0 < gamma < np.inf and (queue >= 0.0).all() and np.isfinite(weight).all()
-    if not sound or not all((block < gamma).all() and np.isfinite(gamma - block).all() for block in blocks):
-        _explain(given)
-    tall = allocate_rows(Rows(a, limit, cost, masked), capacity, price[0] if price.size else None)
-    y = np.zeros(program.reward.shape)
-    y[0, np.repeat(np.arange(queue.size), np.diff(tall.flows.first)), tall.flows.column] = tall.flows.amount
-    return Allocation(y, tall.price[None], np.array([tall.residual]), tall.steps, np.array([tall.gap]))
 
 
 def _allocate_plain(

@@ -260,7 +260,9 @@ def certify(rows: Rows, n: Array, flows: Flows, price: Array) -> tuple[float, fl
         load += part[2]
         cheapest = np.minimum(cheapest, part[3])
     idle = 1.0 - load / n
-    wasted = np.where(price > 0.0, idle * price / (price + np.where(np.isfinite(cheapest), cheapest, 0.0)), 0.0)
+    wasted = np.where(
+        price > 0.0, idle * price / np.maximum(price + np.where(np.isfinite(cheapest), cheapest, 0.0), 1e-300), 0.0
+    )
     residual = max(
         [float(np.max(-idle, initial=0.0)), float(np.max(wasted, initial=0.0)), *(part[0] for part in parts)]
     )

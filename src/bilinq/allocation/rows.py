@@ -1,0 +1,97 @@
+"""One job a row: programs that are solved block by block, with rewards from a table or from features."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from bilinq.allocation.allocate import Allocation
+from bilinq.allocation.arguments import ALL_ELIGIBLE, Program
+from bilinq.allocation.tall import BLOCK, Rows, Tall, allocate_rows
+from bilinq.arrays import Array, IntArray, finite, non_negative, positive, require, shaped
+from bilinq.errors import BadInput
+
+
+class Features(NamedTuple):
+    """Rewards u_i' Theta v_j of job features u (I, d1), server features v (J, d2) and Theta (d1, d2), clipped to [-1, 1]."""
+
+    job: Array
+    server: Array
+    theta: Array
+
+    @classmethod
+    def checked(cls, job: object, server: object, theta: object) -> "Features":
+        """Return the three arrays if all are there and fit each other."""
+        names = ("job_features", "server_features", "theta")
+        for name, value in zip(names, (job, server, theta), strict=True):
+            if value is None:
+                raise BadInput(f"{name} must be given with {' and '.join(other for other in names if other != name)}")
+        found = [finite(name, value) for name, value in zip(names, (job, server, theta), strict=True)]  # type: ignore[arg-type]
+        for name, array in zip(names, found, strict=True):
+            if array.ndim != 2 or not array.size:
+                raise BadInput(f"{name} must have two axes, none of them empty; got shape {array.shape}")
+        u, v, middle = found
+        if middle.shape != (u.shape[1], v.shape[1]):
+            raise BadInput(f"theta must have shape {(u.shape[1], v.shape[1])} to fit the features; got {middle.shape}")
+        return cls(u, v, middle)
+
+
+def solve_table(program: Program, price: Array) -> Allocation | None:
+    """Return the answer to one program as a batch of one; None if an argument breaks a rule."""
+    queue, reward, capacity, weight, limit = (value[0] for value in (*program[:3], *program[5:7]))
+    V, gamma, masked = float(program.V[0]), float(program.gamma[0]), program.eligible is not ALL_ELIGIBLE
+
+    def cost(rows: slice | IntArray) -> Array:
+        c: Array = gamma - reward[rows]
+        if masked:
+            c[~program.eligible[0][rows]] = np.inf
+        return c
+
+    with np.errstate(all="ignore"):
+        a = weight * queue / V
+    finite_rows = np.isfinite(queue).all() and np.isfinite(weight).all() and np.isfinite(a).all()
+    sound = finite_rows and (queue >= 0.0).all() and (weight > 0.0).all() and (limit >= 0.0).all()
+    sound = (
+        sound and (capacity >= 0.0).all() and np.isfinite(capacity).all() and 0.0 < V < np.inf and 1.0 < gamma < np.inf
+    )
+    blocks = (reward[first : first + BLOCK] for first in range(0, len(reward), BLOCK))
+    if not sound or not all((block < gamma).all() and np.isfinite(gamma - block).all() for block in blocks):
+        return None
+    tall = allocate_rows(Rows(a, limit, cost, masked), capacity, price[0] if price.size else None)
+    y = np.zeros(program.reward.shape)
+    y[0, np.repeat(np.arange(queue.size), np.diff(tall.flows.first)), tall.flows.column] = tall.flows.amount
+    return Allocation(y, tall.price[None], np.array([tall.residual]), tall.steps, np.array([tall.gap]))
+
+
+def solve_features(given: Program, features: Features, start: Allocation | None) -> Allocation:
+    """Return the answer to a program whose rewards come from features; `expected` is a sparse array."""
+    queue, _, capacity, V, gamma, weight, limit, eligible, _ = given
+    rows, columns = len(features.job), len(features.server)
+    for name, value in (("V", V), ("gamma", gamma)):
+        if value.ndim:
+            raise BadInput(f"{name} must be one number where rewards come from features; got shape {value.shape}")
+    V, gamma = positive("V", V), require("gamma", finite("gamma", gamma), lambda x: x > 1.0, "above one")
+    queue = shaped("queue", non_negative("queue", queue), (rows,))
+    capacity = shaped("capacity", non_negative("capacity", capacity), (columns,))
+    weight = shaped("weight", positive("weight", weight), (rows,))
+    limit = shaped("limit", require("limit", limit, lambda x: x >= 0.0, "non-negative"), (rows,))
+    masked = eligible is not ALL_ELIGIBLE
+    if masked and eligible.shape != (rows, columns):
+        raise BadInput(f"eligible must have shape {(rows, columns)} to fit the features; got {eligible.shape}")
+    if start is not None and start.price.shape != (columns,):
+        raise BadInput(f"start must have prices of shape {(columns,)}; got {start.price.shape}")
+    parameters = features.theta @ features.server.T
+
+    def cost(some: slice | IntArray) -> Array:
+        c: Array = gamma - np.clip(features.job[some] @ parameters, -1.0, 1.0)
+        if masked:
+            c[~eligible[some]] = np.inf
+        return c
+
+    a = weight * queue / V
+    tall = allocate_rows(Rows(a, limit, cost, masked), capacity, None if start is None else start.price)
+    return Allocation(_sparse(tall, (rows, columns)), tall.price, tall.residual, tall.steps, tall.gap)
+
+
+def _sparse(tall: Tall, shape: tuple[int, int]) -> Any:
+    return csr_array((tall.flows.amount, tall.flows.column, tall.flows.first), shape=shape)
