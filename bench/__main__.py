@@ -34,7 +34,7 @@ def learning_reports() -> list[Report]:
 
 
 SUITES: dict[str, Callable[[], Iterable[Report]]] = {
-    "allocation": lambda: [allocation.run()],
+    "allocation": lambda: [allocation.run(), allocation.run_tall()],
     "simulation": lambda: list(simulation.run()),
     "distributed": distributed.run,
     "ray": on_ray.run,

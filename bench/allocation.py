@@ -1,6 +1,7 @@
 """Allocation by the public function compared with CVXPY with Clarabel, the faster of parametrised and rebuilt."""
 
 import importlib
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -124,11 +125,67 @@ def warm_ratio(given: Case, number: int = 40) -> tuple[float, float]:
     return cold / number, warm / number
 
 
+def jobs(rows: int, columns: int, load: float, bilinear: bool) -> dict[str, Any]:
+    """Return a program with one job a row: bilinear rewards of eight features, or independent ones."""
+    rng = np.random.default_rng(0)
+    x, v = rng.normal(size=(rows, 8)), rng.normal(size=(columns, 8))
+    x, v = x / np.linalg.norm(x, axis=1, keepdims=True), v / np.linalg.norm(v, axis=1, keepdims=True)
+    reward = x @ v.T if bilinear else rng.uniform(-1, 1, (rows, columns))
+    capacity = np.full(columns, 10.0)
+    return {"queue": np.ones(rows), "reward": reward, "capacity": capacity, "V": rows / (load * capacity.sum())}
+
+
+def product_seconds(rows: int, columns: int) -> float:
+    """Return the unit of tall programs: twenty NumPy products of the table with a square matrix."""
+    table, square = np.ones((rows, columns)), np.ones((columns, columns))
+    return best_seconds(lambda: [table @ square for _ in range(20)], budget=0.5)
+
+
+def run_tall() -> Report:
+    """Measure programs with one job a row, at three loads, and a warm slot."""
+    report = Report("one job a row", ("size", "rewards", "load", "seconds", "units", "residual", "steps"))
+    for rows, loads in ((10**4, (0.3, 1.0, 5.0)), (10**5, (0.3, 1.0, 5.0)), (10**6, (1.0,))):
+        unit = product_seconds(10**4, 100) * rows / 1e4
+        for load in loads:
+            for bilinear in (True, False) if rows < 10**6 else (True,):
+                case = jobs(rows, 100, load, bilinear)
+                answer = allocate(**case)
+                seconds = best_seconds(partial(allocate, **case), budget=0.5) if rows < 10**6 else _once(case)
+                name = f"{rows}x100, {'bilinear' if bilinear else 'independent'}, load {load:g}"
+                report.row(
+                    f"{rows}x100", name.split(", ")[1], load, seconds, seconds / unit, answer.residual, answer.steps
+                )
+                report.at_most(f"{name}, residual", float(answer.residual), 1e-9)
+                if bilinear:
+                    report.at_most(f"{name}, in units of twenty products", seconds / unit, 10.0)
+    case, rng = jobs(10**5, 20, 1.0, True), np.random.default_rng(1)
+    last, changed = allocate(**case), rng.choice(10**5, 1000, replace=False)
+    case["reward"] = case["reward"].copy()
+    case["reward"][changed] = rng.uniform(-1, 1, (1000, 20))
+    times = side_by_side(
+        {"cold": partial(allocate, **case), "warm": partial(allocate, **case, start=last)}, repeats=5, budget=0.2
+    )
+    report.row("100000x20 warm", "bilinear", 1.0, times["warm"], "", allocate(**case, start=last).residual, "")
+    report.at_most(
+        "100000x20, one row in a hundred changed, in units of a cold solve", times["warm"] / times["cold"], 0.1
+    )
+    return report
+
+
+def _once(case: dict[str, Any]) -> float:
+    began = time.perf_counter()
+    allocate(**case)
+    return time.perf_counter() - began
+
+
 def run() -> Report:
     """Measure all sizes."""
     report = Report("allocation", ("size", "V", "bilinq ms", "Clarabel ms", "times faster", "residual", "steps"))
-    sizes = ((10, 2, 1000.0, 100.0), (5, 12, 1000.0, 100.0), (10, 2, 30.0, 100.0), (5, 12, 30.0, 100.0),
-             (50, 20, 30.0, 30.0), (200, 100, 30.0, 30.0))  # fmt: skip
+    sizes = (
+        (10, 2, 1000.0, 200.0), (5, 12, 1000.0, 200.0), (10, 2, 30.0, 200.0), (10, 2, 70.0, 200.0), (5, 12, 30.0, 200.0),
+        (5, 12, 70.0, 200.0), (50, 20, 30.0, 100.0), (50, 20, 100.0, 100.0), (200, 100, 30.0, 100.0),
+        (200, 100, 100.0, 100.0),
+    )  # fmt: skip
     slowest = 0.0
     for rows, columns, V, bound in sizes:
         given = case(rows, columns, V)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 REFRESH = 512
 """Slots between two inversions from scratch, which also happen at powers of two, while the matrix grows fast. Rank-one
 updates of the inverse accumulate rounding errors; sums of the Gram matrix do not."""
+STEEPEST = 1e8  # by how much features may shrink at once: beyond, what was learnt has no precision left
 PRIOR_NOISE = 0.5  # noise scale assumed before there are data, if it is estimated: that of rewards anywhere in [-1, 1]
 BLOCK = 256
 """Slots whose Thompson draws are made at once, from seed and block number only, so that a restored state repeats them."""
@@ -223,8 +224,9 @@ class Bilinear(Learner):
         part = common_parts(instances.job_features, instances.server_features, before)
         after = state._replace(job_features=u, server_features=v, job_scale=scale[0], server_scale=scale[1],
                                job_parts=part[0], server_parts=part[1])  # fmt: skip
-        change = state.job_scale / scale[0], state.server_scale / scale[1]
-        ratio = (change[0][:, :, None] * change[1][:, None]).reshape(state.moment.shape)
+        with np.errstate(over="ignore"):
+            change = state.job_scale / scale[0], state.server_scale / scale[1]
+            ratio = np.minimum((change[0][:, :, None] * change[1][:, None]).reshape(state.moment.shape), STEEPEST)
         if (ratio == 1.0).all() and all(map(np.array_equal, part, before)):
             return after
         gram, place = diagonal(*part, state.ridge), places(*part, len(u))
