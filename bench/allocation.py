@@ -161,7 +161,7 @@ def run_tall() -> Report:
     case, rng = jobs(10**5, 20, 1.0, True), np.random.default_rng(1)
     last, changed = allocate(**case), rng.choice(10**5, 1000, replace=False)
     case["reward"] = case["reward"].copy()
-    case["reward"][changed] = rng.uniform(-1, 1, (1000, 20))
+    case["reward"][changed] = case["reward"][rng.permutation(changed)] + rng.normal(0.0, 0.01, (1000, 20))
     times = side_by_side(
         {"cold": partial(allocate, **case), "warm": partial(allocate, **case, start=last)}, repeats=5, budget=0.2
     )

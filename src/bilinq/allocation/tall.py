@@ -23,7 +23,7 @@ SAMPLE = 1 << 12  # rows of the sample
 FIRST_BARRIER, LAST_BARRIER, BARRIER_FALLS = 1.0 / SAMPLE, 0.1, 0.15
 """Weight of the barrier: at first; at last, divided by the number of rows (below, the demand is not smooth any more, as each
 row counts); and what a step leaves of it."""
-KEPT = 30  # rows for each column that are not merged when prices to start from are given
+WARM_BARRIER = 3e-5  # weight of the barrier at first, if prices to start from are given
 SMOOTH_STEPS = 40  # Newton steps on the smooth dual at most
 SLOWEST_FALL = 0.7  # what may be left of the barrier's weight after a step, before it is not worth another
 CENTRED = 0.3  # Newton decrement, relative to the barrier, below which its weight falls
@@ -136,28 +136,28 @@ def solve_tall(rows: Rows, n: Array, start: Array | None) -> tuple[Flows, Array,
     `start` are prices to begin with; otherwise they come from a sample of the rows, improved by smooth steps on all rows.
     """
     size = rows.a.size
-    if start is not None:
-        lead = _nearest(rows, start).lead
-        kept = min(KEPT * n.size, size - 1)
-        return _refine(rows, n, start, float(np.partition(lead, kept)[kept]), start)
     if size <= 2 * SAMPLE:
         y, price, steps = _solve_table(rows.a, rows.cost(slice(None)), n, rows.u, COLD)
         return _flows(y), price, steps
-    some = np.sort(np.random.default_rng(0).permutation(size)[:SAMPLE])
-    sample = rows.take(some, size / SAMPLE)
-    _, price, steps = _solve_table(sample.a, sample.cost(slice(None)), n, sample.u, COLD)
-    price, off, more = _descend(rows, n, price)
+    steps = 0
+    if start is None:
+        some = np.sort(np.random.default_rng(0).permutation(size)[:SAMPLE])
+        sample = rows.take(some, size / SAMPLE)
+        _, price, steps = _solve_table(sample.a, sample.cost(slice(None)), n, sample.u, COLD)
+        price, off, more = _descend(rows, n, price, FIRST_BARRIER)
+    else:
+        price, off, more = _descend(rows, n, start, WARM_BARRIER)
     flows, price, last = _refine(rows, n, price, off, price)
     return flows, price, steps + more + last
 
 
-def _descend(rows: Rows, n: Array, price: Array) -> tuple[Array, float, int]:
+def _descend(rows: Rows, n: Array, price: Array, first: float) -> tuple[Array, float, int]:
     """Return prices, how far off their differences may be, and steps: Newton steps on the smooth dual, Eq. (56).
 
     With a barrier on every pair a row's demand is smooth in the prices, and only prices are unknown: the work of a step is
     one pass over the table, and the number of steps does not depend on the number of rows.
     """
-    mu, unit, falls, last = FIRST_BARRIER, rows.a.sum() / n.size, BARRIER_FALLS, np.inf
+    mu, unit, falls, last = first, rows.a.sum() / n.size, BARRIER_FALLS, np.inf
     price = np.maximum(price, mu * unit / n)
     centre, centred, cost = price, mu, 1.0
     steps = 0
@@ -172,7 +172,7 @@ def _descend(rows: Rows, n: Array, price: Array) -> tuple[Array, float, int]:
                 break
             mu = max(mu * falls, LAST_BARRIER / rows.a.size)
             price = np.maximum(centre, 0.1 * price)
-        elif decrement < last or centred == FIRST_BARRIER:
+        elif decrement < last or centred == first:
             last = decrement
             length = min(1.0, 0.9 / max(float(np.max(-move / price)), 1e-300), decrement**-0.5)
             price = price + length * move
