@@ -1,5 +1,6 @@
 """The convex program that shares the servers: `allocate`."""
 
-from bilinq.allocation.allocate import Allocation, allocate
+from bilinq.allocation.allocate import allocate
+from bilinq.allocation.batch import Allocation
 
 __all__ = ["Allocation", "allocate"]

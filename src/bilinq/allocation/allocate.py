@@ -1,51 +1,15 @@
 """The allocation program, Eq. (5): how much of each server class each job class gets in this slot."""
 
-import logging
-from collections.abc import Callable
-from functools import cache
-from typing import Literal, NamedTuple, NoReturn
-
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bilinq.allocation.arguments import ALL_ELIGIBLE, APART, EQUAL_DURATIONS, NO_LIMIT, ONE, Program, align, as_mask
-from bilinq.arrays import Array, as_floats, non_negative, positive, require, short
+from bilinq.allocation.arguments import ALL_ELIGIBLE, EQUAL_DURATIONS, NO_LIMIT, ONE, Program, align, as_mask
+from bilinq.allocation.batch import NO_PRICE, TOLERANCE, Allocation, explain, kernels, solve
+from bilinq.arrays import Array, as_floats, short
 from bilinq.errors import BadInput, NotSolved
 
-log = logging.getLogger("bilinq.allocation")
-TOLERANCE = 1e-9  # the largest residual of an answer that counts as certified
 FLOAT = np.dtype(np.float64)
 TALL = 8192  # rows from which a program is solved block by block, if it has at least as many rows as columns
-NO_PRICE = np.empty((0, 0))  # passed to the kernel for a cold start
-
-
-class Allocation(NamedTuple):
-    """An expected allocation with its prices and its certificate; always feasible.
-
-    Attributes
-    ----------
-    expected : (..., I, J) array
-        y, the expected number of services of class i that servers of class j start. Unused pairs are exactly zero.
-    price : (..., J) array
-        q, the value of one more server of class j; zero where servers stay idle, infinite only without any server.
-    residual : (...) array or float
-        The largest relative violation of the optimality conditions, Eq. (7), recomputed from y and q.
-    steps : int
-        Steps of the solver over the whole batch; zero where no server class is saturated.
-    gap : (...) array or float
-        The duality gap: the program's value is below the best possible one by no more than this.
-    """
-
-    expected: Array
-    price: Array
-    residual: Array | float
-    steps: int
-    gap: Array | float = np.nan
-
-    @property
-    def status(self) -> Literal["certified", "uncertified"]:
-        """Whether every residual is at most 1e-9."""
-        return "certified" if np.all(np.asarray(self.residual) <= TOLERANCE) else "uncertified"
 
 
 def allocate(
@@ -132,9 +96,9 @@ def allocate(
     if not batch and rows >= max(TALL, columns) and program.duration is EQUAL_DURATIONS:
         from bilinq.allocation.rows import solve_table
 
-        answer = solve_table(program, price) or _explain(given)
+        answer = solve_table(program, price) or explain(given)
     else:
-        answer = _solve(program, price, given)
+        answer = solve(program, price, given)
     if strict:
         _require_certificate(answer)
     y, q, steps = answer.expected, answer.price, answer.steps
@@ -144,52 +108,12 @@ def allocate(
     return Allocation(y.reshape(*batch, *y.shape[1:]), q.reshape(*batch, q.shape[1]), residual, steps, gap)
 
 
-class Tally:
-    """How many allocations of this process's policies could not be certified; the first is logged, the metrics show all."""
-
-    uncertified = 0
-
-    def add(self, batch: Allocation) -> None:
-        """Count the answers of a batch that are not certified."""
-        if batch.status == "uncertified":
-            if not self.uncertified:
-                text = (
-                    "an allocation could not be certified: residual %.1e; it is feasible and used. This is logged once"
-                )
-                log.warning(text, np.max(batch.residual))
-            self.uncertified += int(np.sum(~(np.asarray(batch.residual) <= TOLERANCE)))
-
-
-tally = Tally()
-
-
-def allocate_batch(program: Program) -> Allocation:
-    """Return the allocations of a batch of B programs whose arrays have their full shapes; for policies.
-
-    queue, weight, limit (B, I); reward (B, I, J); capacity (B, J); V, gamma (B,); eligible and duration (B, I, J) or empty.
-    An answer that cannot be certified is used nevertheless, and counted.
-    """
-    batch = _solve(program, NO_PRICE, program)
-    tally.add(batch)
-    return batch
-
-
 def _require_certificate(answer: Allocation) -> None:
     if answer.status == "uncertified":
         raise NotSolved(
             f"allocation not certified: residual {np.max(answer.residual):.1e} (at most {TOLERANCE:g}), duality gap "
             f"{np.max(answer.gap):.1e}; strict=False returns this feasible answer"
         )
-
-
-def _solve(program: Program, price: Array, given: Program) -> Allocation:
-    """Return the answers to a batch, from a cold start or given prices; errors name the arguments as they were `given`."""
-    y, q = np.empty(program.reward.shape), np.empty(program.capacity.shape)
-    residual, gap = np.empty(len(program.queue)), np.empty(len(program.queue))
-    steps = _kernels().batch(*program, price, y, q, residual, gap)
-    if steps < 0:
-        _explain(given)
-    return Allocation(y, q, residual, steps, gap)
 
 
 def _allocate_plain(
@@ -204,23 +128,8 @@ def _allocate_plain(
         and queue.size < TALL
     ):  # fmt: skip
         return None
-    y, q, worst, gap, steps = _kernels().plain(queue, reward, capacity, V, gamma)
+    y, q, worst, gap, steps = kernels().plain(queue, reward, capacity, V, gamma)
     return Allocation(y, q, worst, steps, gap) if worst <= TOLERANCE else None
-
-
-class Kernels(NamedTuple):
-    """The kernels for a program with the five plain arguments only, and for a batch."""
-
-    plain: Callable[[Array, Array, Array, float, float], tuple[Array, Array, float, float, int]]
-    batch: Callable[..., int]
-
-
-@cache
-def _kernels() -> Kernels:
-    """Return the kernels; loaded when first needed, since they load the compiler, and once, since imports take time."""
-    from bilinq.allocation.solve import solve_batch, solve_plain
-
-    return Kernels(solve_plain, solve_batch)
 
 
 def _prices(start: Allocation, batch: tuple[int, ...], shape: tuple[int, ...]) -> Array:
@@ -230,25 +139,3 @@ def _prices(start: Allocation, batch: tuple[int, ...], shape: tuple[int, ...]) -
     if start.price.shape != (*batch, shape[2]):
         raise BadInput(f"start must have prices of shape {(*batch, shape[2])}; got {start.price.shape}")
     return np.ascontiguousarray(start.price.reshape(shape[0], shape[2]))
-
-
-def _explain(given: Program) -> NoReturn:
-    """Raise the error that names the argument that the kernel rejected."""
-    queue, reward, capacity, V, gamma, weight, limit, eligible, duration = given
-    non_negative("queue", queue)
-    non_negative("capacity", capacity)
-    positive("V", V)
-    require("gamma", gamma, lambda x: (x > 1.0) & np.isfinite(x), "above one and finite")
-    positive("weight", weight)
-    require("limit", limit, lambda x: x >= 0.0, "non-negative")
-    require("reward", reward, np.isfinite, "finite")
-    below = np.broadcast_to(reward, np.broadcast_shapes(reward.shape, (*gamma.shape, 1, 1)))
-    shown = "its own gamma" if gamma.ndim else f"{gamma:g}"
-    require("reward", below, lambda x: x < gamma[..., None, None], f"below gamma = {shown}")
-    require("gamma - reward", gamma[..., None, None] - reward, np.isfinite, "finite")
-    if duration.size:
-        positive("duration", duration)
-        counted = np.where(eligible, duration, duration.max(axis=-1, keepdims=True)) if eligible.size else duration
-        apart = counted.max(axis=-1) / counted.min(axis=-1)
-        require("duration", apart, lambda x: x <= APART, f"at most {APART:g} times the shortest of its row")
-    raise BadInput("weight * queue / V must be finite; it overflows")

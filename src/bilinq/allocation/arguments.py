@@ -13,7 +13,6 @@ from bilinq.errors import BadInput
 ONE, NO_LIMIT = np.array(1.0), np.array(np.inf)  # weight and limit if none are given
 ALL_ELIGIBLE, EQUAL_DURATIONS = np.empty((0, 0, 0), np.bool_), np.empty((0, 0, 0))
 """`eligible` and `duration` if none are given: every pair may be used, every service takes one unit of server time."""
-APART = 1e9  # ratio of a row's longest to its shortest duration above which rounding would decide
 
 
 class Program(NamedTuple):

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from bilinq.allocation.arguments import APART
 from bilinq.arrays import Array, BoolArray
 from bilinq.jit import kernel
 
 OVER = 1e-12  # a column may exceed its capacity by this part: rounding
 CAPPED = 1e-10  # a row sum this close to its cap, relatively, counts as being at the cap
+APART = 1e9  # ratio of a row's longest to its shortest duration above which rounding would decide
 TIE = 1e-11  # reduced costs below this part of the row price count as zero
 
 

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
-from bilinq.allocation.allocate import Allocation
 from bilinq.allocation.arguments import ALL_ELIGIBLE, Program
+from bilinq.allocation.batch import Allocation
 from bilinq.allocation.tall import BLOCK, Rows, Tall, allocate_rows
 from bilinq.arrays import Array, IntArray, finite, non_negative, positive, require, shaped
 from bilinq.errors import BadInput

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bilinq.allocation.allocate import allocate_batch
 from bilinq.allocation.arguments import ALL_ELIGIBLE, EQUAL_DURATIONS, Program
+from bilinq.allocation.batch import allocate_batch
 from bilinq.arrays import Array, BoolArray
 
 if TYPE_CHECKING:

@@ -1,0 +1,124 @@
+"""The answer to a program, and batches of programs: what policies use."""
+
+import logging
+from collections.abc import Callable
+from functools import cache
+from typing import Literal, NamedTuple, NoReturn
+
+import numpy as np
+
+from bilinq.allocation.arguments import Program
+from bilinq.arrays import Array, non_negative, positive, require
+from bilinq.errors import BadInput
+
+log = logging.getLogger("bilinq.allocation")
+TOLERANCE = 1e-9  # the largest residual of an answer that counts as certified
+NO_PRICE = np.empty((0, 0))  # passed to the kernel for a cold start
+
+
+class Allocation(NamedTuple):
+    """An expected allocation with its prices and its certificate; always feasible.
+
+    Attributes
+    ----------
+    expected : (..., I, J) array
+        y, the expected number of services of class i that servers of class j start. Unused pairs are exactly zero.
+    price : (..., J) array
+        q, the value of one more server of class j; zero where servers stay idle, infinite only without any server.
+    residual : (...) array or float
+        The largest relative violation of the optimality conditions, Eq. (7), recomputed from y and q.
+    steps : int
+        Steps of the solver over the whole batch; zero where no server class is saturated.
+    gap : (...) array or float
+        The duality gap: the program's value is below the best possible one by no more than this.
+    """
+
+    expected: Array
+    price: Array
+    residual: Array | float
+    steps: int
+    gap: Array | float = np.nan
+
+    @property
+    def status(self) -> Literal["certified", "uncertified"]:
+        """Whether every residual is at most 1e-9."""
+        return "certified" if np.all(np.asarray(self.residual) <= TOLERANCE) else "uncertified"
+
+
+class Tally:
+    """How many allocations of this process's policies could not be certified; the first is logged, the metrics show all."""
+
+    uncertified = 0
+
+    def add(self, batch: Allocation) -> None:
+        """Count the answers of a batch that are not certified."""
+        if batch.status == "uncertified":
+            if not self.uncertified:
+                text = (
+                    "an allocation could not be certified: residual %.1e; it is feasible and used. This is logged once"
+                )
+                log.warning(text, np.max(batch.residual))
+            self.uncertified += int(np.sum(~(np.asarray(batch.residual) <= TOLERANCE)))
+
+
+tally = Tally()
+
+
+def allocate_batch(program: Program) -> Allocation:
+    """Return the allocations of a batch of B programs whose arrays have their full shapes; for policies.
+
+    queue, weight, limit (B, I); reward (B, I, J); capacity (B, J); V, gamma (B,); eligible and duration (B, I, J) or empty.
+    An answer that cannot be certified is used nevertheless, and counted.
+    """
+    batch = solve(program, NO_PRICE, program)
+    tally.add(batch)
+    return batch
+
+
+def solve(program: Program, price: Array, given: Program) -> Allocation:
+    """Return the answers to a batch, from a cold start or given prices; errors name the arguments as they were `given`."""
+    y, q = np.empty(program.reward.shape), np.empty(program.capacity.shape)
+    residual, gap = np.empty(len(program.queue)), np.empty(len(program.queue))
+    steps = kernels().batch(*program, price, y, q, residual, gap)
+    if steps < 0:
+        explain(given)
+    return Allocation(y, q, residual, steps, gap)
+
+
+class Kernels(NamedTuple):
+    """The kernels for a program with the five plain arguments only, and for a batch."""
+
+    plain: Callable[[Array, Array, Array, float, float], tuple[Array, Array, float, float, int]]
+    batch: Callable[..., int]
+
+
+@cache
+def kernels() -> Kernels:
+    """Return the kernels; loaded when first needed, since they load the compiler, and once, since imports take time."""
+    from bilinq.allocation.solve import solve_batch, solve_plain
+
+    return Kernels(solve_plain, solve_batch)
+
+
+def explain(given: Program) -> NoReturn:
+    """Raise the error that names the argument that the kernel rejected."""
+    queue, reward, capacity, V, gamma, weight, limit, eligible, duration = given
+    non_negative("queue", queue)
+    non_negative("capacity", capacity)
+    positive("V", V)
+    require("gamma", gamma, lambda x: (x > 1.0) & np.isfinite(x), "above one and finite")
+    positive("weight", weight)
+    require("limit", limit, lambda x: x >= 0.0, "non-negative")
+    require("reward", reward, np.isfinite, "finite")
+    below = np.broadcast_to(reward, np.broadcast_shapes(reward.shape, (*gamma.shape, 1, 1)))
+    shown = "its own gamma" if gamma.ndim else f"{gamma:g}"
+    require("reward", below, lambda x: x < gamma[..., None, None], f"below gamma = {shown}")
+    require("gamma - reward", gamma[..., None, None] - reward, np.isfinite, "finite")
+    from bilinq.allocation.program import APART
+
+    if duration.size:
+        positive("duration", duration)
+        counted = np.where(eligible, duration, duration.max(axis=-1, keepdims=True)) if eligible.size else duration
+        apart = counted.max(axis=-1) / counted.min(axis=-1)
+        require("duration", apart, lambda x: x <= APART, f"at most {APART:g} times the shortest of its row")
+    raise BadInput("weight * queue / V must be finite; it overflows")
