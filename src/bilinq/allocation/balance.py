@@ -354,10 +354,7 @@ def find_shift(
             new = 0.5 * (near + far) if abs(far) < np.inf else 2.0 * x + opens
         if new in (x, near, far):
             break
-        settled = slope > 0.0 and abs(demand - target) <= 1e-9 * demand
         x = new
-        if settled:  # the error of a Newton step is that of the last one squared
-            break
         demand, slope, opens = total_demand(a, bound, price, node, value, first, last, rows, x)
     return x
 
