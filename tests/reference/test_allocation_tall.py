@@ -116,6 +116,7 @@ def test_rows_by_features_are_the_table_they_make(rows: int) -> None:
         ({"V": np.ones(5)}, "V must be one number where rewards come from features"),
         ({"duration": np.ones((5, 12))}, "duration must be None where rewards come from features"),
         ({"reward": np.ones((5, 12))}, "reward must be None if features are given"),
+        ({"start": 3.0}, "start must be an Allocation"),
     ],
 )
 def test_bad_features(change: dict[str, Any], words: str) -> None:
@@ -132,3 +133,12 @@ def test_a_column_of_zeros_changes_nothing() -> None:
     }  # fmt: skip
     answers = [allocate(np.ones(60), None, np.ones(COLUMNS), 0.5, **one) for one in (given, wider)]
     np.testing.assert_allclose(answers[0].price, answers[1].price, rtol=1e-12)
+
+
+@pytest.mark.parametrize("empty", ["queue", "capacity"])
+def test_nobody_waits_or_nobody_serves(empty: str) -> None:
+    case = jobs(1, 1.0)
+    case[empty] = np.zeros_like(case[empty])
+    answer, other = allocate(**case), whole(case)
+    assert not answer.expected.any() and answer.status == "certified"
+    np.testing.assert_array_equal(answer.price, other.price[0])

@@ -1,5 +1,6 @@
 """Allocators inside a policy: the result of a slot's rounds, the memory after them, and how settings name an allocator."""
 
+import sys
 from copy import deepcopy
 from typing import Any
 
@@ -271,3 +272,15 @@ def test_keys_of_lab_runs_differ_by_allocator() -> None:
 
 def _key(policy: Sabr) -> str:
     return PlannedRun(Synthetic(), policy, slots=5, replications=2, seed=1).key
+
+
+def test_policies_go_on_where_an_allocation_is_not_certified(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    batch = sys.modules["bilinq.allocation.batch"]
+    monkeypatch.setattr(batch, "TOLERANCE", -1.0)
+    monkeypatch.setattr(batch.tally, "uncertified", 0)
+    runs = simulate(PROBLEM, Sabr(V=5.0), slots=7, replications=3, seed=1)
+    assert np.isfinite(runs.reward).all()
+    assert batch.tally.uncertified == 21
+    assert [record.levelname for record in caplog.records if "could not be certified" in record.message] == ["WARNING"]

@@ -84,7 +84,8 @@ def allocate(
         if duration is not None:
             raise BadInput(f"duration must be None where rewards come from features; got {short(duration)}")
         features = Features.checked(job_features, server_features, theta)
-        sparse = solve_features(given, features, start)
+        price = NO_PRICE if start is None else _prices(start, (), (1, len(features.job), len(features.server)))
+        sparse = solve_features(given, features, price)
         if strict:
             _require_certificate(sparse)
         return sparse

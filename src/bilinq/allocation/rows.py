@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 
 from bilinq.allocation.arguments import ALL_ELIGIBLE, Program
@@ -20,16 +21,15 @@ class Features(NamedTuple):
     theta: Array
 
     @classmethod
-    def checked(cls, job: object, server: object, theta: object) -> "Features":
+    def checked(cls, job: ArrayLike | None, server: ArrayLike | None, theta: ArrayLike | None) -> "Features":
         """Return the three arrays if all are there and fit each other."""
-        names = ("job_features", "server_features", "theta")
-        for name, value in zip(names, (job, server, theta), strict=True):
+        given, found = {"job_features": job, "server_features": server, "theta": theta}, list[Array]()
+        for name, value in given.items():
             if value is None:
-                raise BadInput(f"{name} must be given with {' and '.join(other for other in names if other != name)}")
-        found = [finite(name, value) for name, value in zip(names, (job, server, theta), strict=True)]  # type: ignore[arg-type]
-        for name, array in zip(names, found, strict=True):
-            if array.ndim != 2 or not array.size:
-                raise BadInput(f"{name} must have two axes, none of them empty; got shape {array.shape}")
+                raise BadInput(f"{name} must be given with {' and '.join(other for other in given if other != name)}")
+            found.append(finite(name, value))
+            if found[-1].ndim != 2 or not found[-1].size:
+                raise BadInput(f"{name} must have two axes, none of them empty; got shape {found[-1].shape}")
         u, v, middle = found
         if middle.shape != (u.shape[1], v.shape[1]):
             raise BadInput(f"theta must have shape {(u.shape[1], v.shape[1])} to fit the features; got {middle.shape}")
@@ -63,7 +63,7 @@ def solve_table(program: Program, price: Array) -> Allocation | None:
     return Allocation(y, tall.price[None], np.array([tall.residual]), tall.steps, np.array([tall.gap]))
 
 
-def solve_features(given: Program, features: Features, start: Allocation | None) -> Allocation:
+def solve_features(given: Program, features: Features, price: Array) -> Allocation:
     """Return the answer to a program whose rewards come from features; `expected` is a sparse array."""
     queue, _, capacity, V, gamma, weight, limit, eligible, _ = given
     rows, columns = len(features.job), len(features.server)
@@ -78,8 +78,6 @@ def solve_features(given: Program, features: Features, start: Allocation | None)
     masked = eligible is not ALL_ELIGIBLE
     if masked and eligible.shape != (rows, columns):
         raise BadInput(f"eligible must have shape {(rows, columns)} to fit the features; got {eligible.shape}")
-    if start is not None and start.price.shape != (columns,):
-        raise BadInput(f"start must have prices of shape {(columns,)}; got {start.price.shape}")
     parameters = features.theta @ features.server.T
 
     def cost(some: slice | IntArray) -> Array:
@@ -89,7 +87,7 @@ def solve_features(given: Program, features: Features, start: Allocation | None)
         return c
 
     a = weight * queue / V
-    tall = allocate_rows(Rows(a, limit, cost, masked), capacity, None if start is None else start.price)
+    tall = allocate_rows(Rows(a, limit, cost, masked), capacity, price[0] if price.size else None)
     return Allocation(_sparse(tall, (rows, columns)), tall.price, tall.residual, tall.steps, tall.gap)
 
 

@@ -98,6 +98,8 @@ def allocate_rows(rows: Rows, n: Array, start: Array | None) -> Tall:
     whole = np.zeros(n.size)
     whole[here] = price
     absent = np.flatnonzero(n == 0.0)
+    if not here.size and ((rows.a > 0.0) & (rows.u > 0.0)).any():
+        whole[:] = np.inf
     for block in active.blocks() if absent.size else ():
         rest = rows.cost(part[block])
         wanted = (rest[:, here] + price).min(axis=1)[:, None] - rest[:, absent]

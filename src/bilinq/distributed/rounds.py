@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from bilinq.allocation.arguments import ALL_ELIGIBLE, NO_LIMIT, Program, align
 from bilinq.allocation.batch import allocate_batch
-from bilinq.arrays import Array, IntArray, as_floats, count
+from bilinq.arrays import Array, IntArray, count
 from bilinq.distributed.network import Network
 from bilinq.distributed.system import Nodes, Rule, System, Time, scaled_back
 from bilinq.errors import BadInput, Diverged, UnsafeGain
@@ -213,11 +213,10 @@ def shortfall(system: System, expected: ArrayLike | None = None) -> Array:
     fixed point. The result is infinite if a class with jobs is not served.
     """
     y = scaled_back(system.equilibrium.expected if expected is None else expected, system.capacity)
+    eligible = ALL_ELIGIBLE if system.eligible is None else system.eligible
     batch, program = align(Program(
-        queue=as_floats("queue", system.queue), reward=as_floats("reward", system.reward),
-        capacity=as_floats("capacity", system.capacity), V=as_floats("V", system.V), gamma=as_floats("gamma", system.gamma),
-        weight=as_floats("weight", system.weight), limit=NO_LIMIT,
-        eligible=ALL_ELIGIBLE if system.eligible is None else system.eligible,
+        queue=system.queue, reward=system.reward, capacity=system.capacity, V=system.V, gamma=system.gamma,
+        weight=system.weight, limit=NO_LIMIT, eligible=eligible,
     ))  # fmt: skip
     best = allocate_batch(program).expected.reshape(*batch, *program.reward.shape[1:])
     total = np.maximum(system.demand.sum(axis=-1), 1e-300)
