@@ -68,6 +68,24 @@ def test_a_warm_start_keeps_prices() -> None:
     np.testing.assert_allclose(warm.price, cold.price, rtol=1e-9)
 
 
+@pytest.mark.parametrize("load", [0.1, 0.3, 4.0])
+def test_a_start_from_another_load_leads_to_the_same_prices(load: float) -> None:
+    last, case = allocate(**jobs(7, 1.0)), jobs(7, load)
+    cold, warm = allocate(**case), allocate(**case, start=last)
+    assert warm.residual <= 1e-12
+    np.testing.assert_allclose(warm.price, cold.price, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(warm.expected.sum(axis=1), cold.expected.sum(axis=1), rtol=1e-9)
+
+
+def test_read_only_and_strided_tables() -> None:
+    case = jobs(2, 1.0)
+    answer = allocate(**case)
+    frozen, wide = case["reward"].copy(), np.repeat(case["reward"], 2, axis=1)
+    frozen.flags.writeable = False
+    for table in (frozen, wide[:, ::2], case["reward"].T.copy().T):
+        np.testing.assert_array_equal(allocate(**(case | {"reward": table})).price, answer.price)
+
+
 def test_bad_rows_are_named() -> None:
     case = jobs(1, 1.0)
     case["reward"] = case["reward"].copy()

@@ -8,7 +8,7 @@ from scipy.sparse import csr_array
 
 from bilinq.allocation.arguments import ALL_ELIGIBLE, Program
 from bilinq.allocation.batch import Allocation
-from bilinq.allocation.tall import BLOCK, Rows, Tall, allocate_rows
+from bilinq.allocation.tall import Rows, Tall, allocate_rows, blocks, spread
 from bilinq.arrays import Array, IntArray, finite, non_negative, positive, require, shaped
 from bilinq.errors import BadInput
 
@@ -41,26 +41,27 @@ def solve_table(program: Program, price: Array) -> Allocation | None:
     queue, reward, capacity, weight, limit = (value[0] for value in (*program[:3], *program[5:7]))
     V, gamma, masked = float(program.V[0]), float(program.gamma[0]), program.eligible is not ALL_ELIGIBLE
 
-    def cost(rows: slice | IntArray) -> Array:
-        c: Array = gamma - reward[rows]
+    def rewards(rows: slice | IntArray) -> Array:
         if masked:
-            c[~program.eligible[0][rows]] = np.inf
-        return c
+            return np.where(program.eligible[0][rows], reward[rows], -np.inf)
+        return np.require(reward[rows], requirements=("C", "W"))
 
     with np.errstate(all="ignore"):
         a = weight * queue / V
-    finite_rows = np.isfinite(queue).all() and np.isfinite(weight).all() and np.isfinite(a).all()
-    sound = finite_rows and (queue >= 0.0).all() and (weight > 0.0).all() and (limit >= 0.0).all()
-    sound = (
-        sound and (capacity >= 0.0).all() and np.isfinite(capacity).all() and 0.0 < V < np.inf and 1.0 < gamma < np.inf
-    )
-    blocks = (reward[first : first + BLOCK] for first in range(0, len(reward), BLOCK))
-    if not sound or not all((block < gamma).all() and np.isfinite(gamma - block).all() for block in blocks):
+    sound = queue.min() >= 0.0 and weight.min() > 0.0 and limit.min() >= 0.0 and a.max() < np.inf
+    sound = sound and 0.0 <= capacity.min() <= capacity.max() < np.inf and 0.0 < V < np.inf and 1.0 < gamma < np.inf
+    if not sound or not all(_below(reward[block], gamma) for block in blocks(*reward.shape)):
         return None
-    tall = allocate_rows(Rows(a, limit, cost, masked), capacity, price[0] if price.size else None)
-    y = np.zeros(program.reward.shape)
-    y[0, np.repeat(np.arange(queue.size), np.diff(tall.flows.first)), tall.flows.column] = tall.flows.amount
-    return Allocation(y, tall.price[None], np.array([tall.residual]), tall.steps, np.array([tall.gap]))
+    rows = Rows(a, limit, gamma, capacity.size, rewards, masked)
+    tall = allocate_rows(rows, capacity, price[0] if price.size else None)
+    y = np.empty(reward.shape)
+    rows.each(lambda block: spread(*tall.flows, block.start, y[block]))
+    return Allocation(y[None], tall.price[None], np.array([tall.residual]), tall.steps, np.array([tall.gap]))
+
+
+def _below(reward: Array, gamma: float) -> bool:
+    """Return whether all rewards are below gamma and their costs finite; not if there is a NaN."""
+    return bool(reward.max() < gamma and gamma - reward.min() < np.inf)
 
 
 def solve_features(given: Program, features: Features, price: Array) -> Allocation:
@@ -80,14 +81,12 @@ def solve_features(given: Program, features: Features, price: Array) -> Allocati
         raise BadInput(f"eligible must have shape {(rows, columns)} to fit the features; got {eligible.shape}")
     parameters = features.theta @ features.server.T
 
-    def cost(some: slice | IntArray) -> Array:
-        c: Array = gamma - np.clip(features.job[some] @ parameters, -1.0, 1.0)
-        if masked:
-            c[~eligible[some]] = np.inf
-        return c
+    def reward(some: slice | IntArray) -> Array:
+        table: Array = np.clip(features.job[some] @ parameters, -1.0, 1.0)
+        return np.where(eligible[some], table, -np.inf) if masked else table
 
     a = weight * queue / V
-    tall = allocate_rows(Rows(a, limit, cost, masked), capacity, price[0] if price.size else None)
+    tall = allocate_rows(Rows(a, limit, float(gamma), columns, reward, masked), capacity, price[0] if price.size else None)
     return Allocation(_sparse(tall, (rows, columns)), tall.price, tall.residual, tall.steps, tall.gap)
 
 

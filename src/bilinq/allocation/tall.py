@@ -9,49 +9,63 @@ steps on a smooth dual over all rows. Every pass takes the table in blocks of ro
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from bilinq.allocation.program import CAPPED, OVER, unsaturated
+from bilinq.allocation.program import CAPPED, OVER, log_ratio, unsaturated
 from bilinq.allocation.solve import saturated
 from bilinq.arrays import Array, BoolArray, IntArray
 from bilinq.jit import fast_kernel, kernel
 
-BLOCK = 1 << 15  # rows of the table at a time
+BLOCK = 1 << 18  # pairs of the table at a time
 SAMPLE = 1 << 12  # rows of the sample
 FIRST_BARRIER, LAST_BARRIER, BARRIER_FALLS = 1.0 / SAMPLE, 0.1, 0.15
 """Weight of the barrier: at first; at last, divided by the number of rows (below, the demand is not smooth any more, as each
 row counts); and what a step leaves of it."""
-WARM_BARRIER = 3e-5  # weight of the barrier at first, if prices to start from are given
 SMOOTH_STEPS = 40  # Newton steps on the smooth dual at most
 SLOWEST_FALL = 0.7  # what may be left of the barrier's weight after a step, before it is not worth another
 CENTRED = 0.3  # Newton decrement, relative to the barrier, below which its weight falls
+ROOM, MOST_KEPT = 8.0, 0.2
+"""From given prices: demand of the rows that are kept, relative to the imbalance; and the part of all rows that may be."""
 MARGIN = 2.0  # differences of smooth prices may be off by this multiple of the mean cost and the root of the weight
 ROUNDS, FITS = 30, 12  # how often rows that are kept, and merged rows, are chosen anew before giving up
 BALANCED = 1e-13  # imbalance, relative to the capacity, at which the merged rows fit
-THREADS = 2
+THREADS, ALONE = 2, 10**7  # and the time in ns that one thread may take alone: others take a while to start
 NO_TIME, COLD = np.empty((0, 0)), np.empty(0)
 
 
-class Rows(NamedTuple):
-    """The rows of a tall program: a (I,), caps u (I,), and `cost(rows)`, a block of costs (rows, J).
+Result = TypeVar("Result")
 
-    Costs are infinite where a pair is not eligible; `masked` tells whether there are any such pairs.
+
+class Rows(NamedTuple):
+    """The rows of a tall program: a (I,), caps u (I,), and `reward(rows)`, a block of rewards (rows, `columns`).
+
+    A pair costs gamma - reward. Rewards are -inf where a pair is not eligible; `masked` tells whether there are such pairs.
     """
 
     a: Array
     u: Array
-    cost: Callable[[slice | IntArray], Array]
+    gamma: float
+    columns: int
+    reward: Callable[[slice | IntArray], Array]
     masked: bool = False
 
-    def take(self, rows: IntArray, factor: float) -> "Rows":
-        """Return some rows, each `factor` times."""
-        return Rows(self.a[rows] * factor, self.u[rows] * factor, lambda some: self.cost(rows[some]))
+    def cost(self, rows: slice | IntArray) -> Array:
+        """Return a block of costs (rows, columns)."""
+        c: Array = self.gamma - self.reward(rows)
+        return c
 
     def blocks(self) -> Iterator[slice]:
         """Yield the rows block by block."""
-        return (slice(first, min(first + BLOCK, self.a.size)) for first in range(0, self.a.size, BLOCK))
+        return blocks(self.a.size, self.columns)
+
+    def each(self, work: Callable[[slice], Result], per_pair: int = 1) -> list[Result]:
+        """Return what `work`, which takes about `per_pair` ns a pair, returns for each block; side by side if many."""
+        if self.a.size * self.columns * per_pair < ALONE:
+            return [work(block) for block in self.blocks()]
+        with ThreadPoolExecutor(THREADS) as pool:
+            return list(pool.map(work, self.blocks()))
 
 
 class Flows(NamedTuple):
@@ -80,39 +94,64 @@ class Tall(NamedTuple):
     steps: int
 
 
+def blocks(rows: int, columns: int) -> Iterator[slice]:
+    """Yield the rows of a table block by block."""
+    height = max(BLOCK // max(columns, 1), 1)
+    return (slice(first, min(first + height, rows)) for first in range(0, rows, height))
+
+
 def allocate_rows(rows: Rows, n: Array, start: Array | None) -> Tall:
-    """Return the certified answer to a tall program whose arguments obey the rules."""
+    """Return the certified answer to a tall program whose arguments obey the rules; `start` are prices to begin with."""
     here = np.flatnonzero(n > 0.0)
     part = np.concatenate([_wanting(rows, block, here) for block in rows.blocks()])
-    active = Rows(rows.a[part], rows.u[part], lambda some: np.ascontiguousarray(rows.cost(part[some])[:, here]))
-    price, steps = np.zeros(here.size), 0
-    flows = _unsaturated(active, n[here])
-    if flows is None:
-        usable = start is not None and np.isfinite(start[here]).all() and (start[here] >= 0.0).all()
-        flows, price, steps = solve_tall(active, n[here], start[here] if start is not None and usable else None)
-        load = np.bincount(flows.column, flows.amount, here.size)
-        flows.amount[:] *= np.minimum(1.0, n[here] / np.maximum(load, 1e-300))[flows.column]
-    residual, gap = certify(active, n[here], flows, price)
+    if part.size == rows.a.size and here.size == n.size:
+        return _allocate_active(rows, n, start)
+    active = Rows(
+        rows.a[part], rows.u[part], rows.gamma, here.size,
+        lambda some: np.ascontiguousarray(rows.reward(part[some])[:, here]),
+    )  # fmt: skip
+    tall = _allocate_active(active, n[here], None if start is None else start[here])
     first = np.zeros(rows.a.size + 1, np.int64)
-    first[part + 1] = np.diff(flows.first)
-    whole = np.zeros(n.size)
-    whole[here] = price
-    absent = np.flatnonzero(n == 0.0)
-    if not here.size and ((rows.a > 0.0) & (rows.u > 0.0)).any():
-        whole[:] = np.inf
-    for block in active.blocks() if absent.size else ():
-        rest = rows.cost(part[block])
-        wanted = (rest[:, here] + price).min(axis=1)[:, None] - rest[:, absent]
-        whole[absent] = np.maximum(whole[absent], np.max(wanted, axis=0, initial=0.0))
-    return Tall(Flows(np.cumsum(first), here[flows.column], flows.amount), whole, residual, gap, steps)
+    first[part + 1] = np.diff(tall.flows.first)
+    flows = Flows(np.cumsum(first), here[tall.flows.column], tall.flows.amount)
+    return tall._replace(flows=flows, price=_all_prices(rows, part, here, tall.price))
 
 
 def _wanting(rows: Rows, block: slice, here: IntArray) -> IntArray:
     """Return the rows of a block that want something and have an eligible server."""
     wants = (rows.a[block] > 0.0) & (rows.u[block] > 0.0)
     if wants.any() and rows.masked:
-        wants &= (rows.cost(block)[:, here] < np.inf).any(axis=1)
+        wants &= (rows.reward(block)[:, here] > -np.inf).any(axis=1)
     return block.start + np.flatnonzero(wants) if here.size else np.empty(0, np.int64)
+
+
+def _allocate_active(rows: Rows, n: Array, start: Array | None) -> Tall:
+    """Return the certified answer where every row wants something and every column has servers."""
+    price, steps, flows = np.zeros(n.size), 0, None
+    if start is not None and not (start.any() and (start >= 0.0).all() and np.isfinite(start).all()):
+        start = None
+    if start is None:
+        flows = _unsaturated(rows, n)
+    if flows is None:
+        flows, price, steps = solve_tall(rows, n, start)
+        load = np.bincount(flows.column, flows.amount, n.size)
+        if (load > n).any():
+            flows.amount[:] *= np.minimum(1.0, n / np.maximum(load, 1e-300))[flows.column]
+    return Tall(flows, price, *certify(rows, n, flows, price), steps)
+
+
+def _all_prices(rows: Rows, part: IntArray, here: IntArray, price: Array) -> Array:
+    """Return prices of all columns: one without servers has the lowest at which nobody wants it."""
+    whole = np.zeros(rows.columns)
+    whole[here] = price
+    if not here.size and ((rows.a > 0.0) & (rows.u > 0.0)).any():
+        whole[:] = np.inf
+    absent = np.setdiff1d(np.arange(rows.columns), here)
+    for block in blocks(part.size, rows.columns) if absent.size else ():
+        c = rows.cost(part[block])
+        wanted = (c[:, here] + price).min(axis=1)[:, None] - c[:, absent]
+        whole[absent] = np.maximum(whole[absent], np.max(wanted, axis=0, initial=0.0))
+    return whole
 
 
 def _unsaturated(rows: Rows, n: Array) -> Flows | None:
@@ -135,31 +174,44 @@ def _unsaturated(rows: Rows, n: Array) -> Flows | None:
 def solve_tall(rows: Rows, n: Array, start: Array | None) -> tuple[Flows, Array, int]:
     """Return flows, prices (J,) and steps; every row and column takes part, and some column is asked for too much.
 
-    `start` are prices to begin with; otherwise they come from a sample of the rows, improved by smooth steps on all rows.
+    `start` are prices to begin with. Without them, or if they are far off, prices come from a sample of the rows, improved
+    by smooth steps on all rows.
     """
-    size = rows.a.size
+    size, steps = rows.a.size, 0
     if size <= 2 * SAMPLE:
         y, price, steps = _solve_table(rows.a, rows.cost(slice(None)), n, rows.u, COLD)
         return _flows(y), price, steps
-    steps = 0
-    if start is None:
-        some = np.sort(np.random.default_rng(0).permutation(size)[:SAMPLE])
-        sample = rows.take(some, size / SAMPLE)
-        _, price, steps = _solve_table(sample.a, sample.cost(slice(None)), n, sample.u, COLD)
-        price, off, more = _descend(rows, n, price, FIRST_BARRIER)
-    else:
-        price, off, more = _descend(rows, n, start, WARM_BARRIER)
-    flows, price, last = _refine(rows, n, price, off, price)
+    if start is not None:
+        near = _nearest(rows, start)
+        off = _lead_to_keep(rows, n, near, start)
+        if off < np.inf:
+            return _refine(rows, n, start, near, near.lead <= off)
+    some = np.sort(np.random.default_rng(0).permutation(size)[:SAMPLE])
+    factor = size / SAMPLE
+    _, price, steps = _solve_table(rows.a[some] * factor, rows.cost(some), n, rows.u[some] * factor, COLD)
+    price, off, more = _descend(rows, n, price)
+    near = _nearest(rows, price)
+    flows, price, last = _refine(rows, n, price, near, near.lead <= off)
     return flows, price, steps + more + last
 
 
-def _descend(rows: Rows, n: Array, price: Array, first: float) -> tuple[Array, float, int]:
+def _lead_to_keep(rows: Rows, n: Array, near: Nearest, price: Array) -> float:
+    """Return the lead of the rows that can make up for the imbalance at given prices `ROOM` times; infinite if many."""
+    amount, load = merged_load(rows.a, rows.u, near.column, near.cost, np.zeros(rows.a.size, np.bool_), price)
+    excess = load - n
+    imbalance = np.where(price > 0.0, np.abs(excess), np.maximum(excess, 0.0)).sum()
+    kept = ROOM * imbalance / amount.sum() + n.size / rows.a.size
+    some = near.lead[:: max(rows.a.size // SAMPLE, 1)]
+    return float(np.quantile(some, kept)) if kept < MOST_KEPT else np.inf
+
+
+def _descend(rows: Rows, n: Array, price: Array) -> tuple[Array, float, int]:
     """Return prices, how far off their differences may be, and steps: Newton steps on the smooth dual, Eq. (56).
 
     With a barrier on every pair a row's demand is smooth in the prices, and only prices are unknown: the work of a step is
     one pass over the table, and the number of steps does not depend on the number of rows.
     """
-    mu, unit, falls, last = first, rows.a.sum() / n.size, BARRIER_FALLS, np.inf
+    mu, unit, falls, last = FIRST_BARRIER, rows.a.sum() / n.size, BARRIER_FALLS, np.inf
     price = np.maximum(price, mu * unit / n)
     centre, centred, cost = price, mu, 1.0
     steps = 0
@@ -174,7 +226,7 @@ def _descend(rows: Rows, n: Array, price: Array, first: float) -> tuple[Array, f
                 break
             mu = max(mu * falls, LAST_BARRIER / rows.a.size)
             price = np.maximum(centre, 0.1 * price)
-        elif decrement < last or centred == first:
+        elif decrement < last or centred == FIRST_BARRIER:
             last = decrement
             length = min(1.0, 0.9 / max(float(np.max(-move / price)), 1e-300), decrement**-0.5)
             price = price + length * move
@@ -191,19 +243,19 @@ def _smooth_dual(rows: Rows, n: Array, price: Array, mu: float, unit: float) -> 
 
     def work(block: slice) -> tuple[Array, Array, float]:
         load, curve = np.zeros(n.size), np.zeros((n.size, n.size))
-        return load, curve, smooth(rows.cost(block), rows.a[block], rows.u[block], price, mu, load, curve)
+        return load, curve, smooth(
+            rows.reward(block), rows.gamma, rows.a[block], rows.u[block], price, mu, load, curve
+        )
 
-    with ThreadPoolExecutor(THREADS) as pool:
-        loads, curves, costs = zip(*pool.map(work, rows.blocks()), strict=True)
+    loads, curves, costs = zip(*rows.each(work, per_pair=10), strict=True)
     curve = np.sum(curves, axis=0)
     curve = curve + curve.T - np.diag(np.diag(curve)) + np.diag(mu * unit / price**2)
     return n - mu * unit / price - np.sum(loads, axis=0), curve, float(sum(costs)) / rows.a.size
 
 
-def _refine(rows: Rows, n: Array, price: Array, off: float, start: Array) -> tuple[Flows, Array, int]:
-    """Return flows, prices and steps from prices whose differences are off by about `off`; `start` is for the solver."""
-    near, base, steps = _nearest(rows, price), price, 0
-    close = near.lead <= off
+def _refine(rows: Rows, n: Array, price: Array, near: Nearest, close: BoolArray) -> tuple[Flows, Array, int]:
+    """Return flows, prices and steps from prices that are nearly right; rows that are `close` to a second are kept."""
+    base, start, steps = price, price, 0
     for _ in range(ROUNDS):
         kept = np.flatnonzero(close)
         table = rows.cost(kept)
@@ -237,10 +289,9 @@ def _nearest(rows: Rows, price: Array) -> Nearest:
     near = Nearest(np.empty(size, np.int64), np.empty(size), np.empty(size))
 
     def work(block: slice) -> None:
-        scan(rows.cost(block), price, near.column[block], near.cost[block], near.lead[block])
+        scan(rows.reward(block), rows.gamma, price, near.column[block], near.cost[block], near.lead[block])
 
-    with ThreadPoolExecutor(THREADS) as pool:
-        list(pool.map(work, rows.blocks()))
+    rows.each(work)
     return near
 
 
@@ -251,12 +302,12 @@ def certify(rows: Rows, n: Array, flows: Flows, price: Array) -> tuple[float, fl
         first = flows.first[block.start : block.stop + 1]
         load, cheapest = np.zeros(n.size), np.full(n.size, np.inf)
         worst, gap = row_conditions(
-            rows.cost(block), rows.a[block], rows.u[block], price, first, flows.column, flows.amount, load, cheapest
-        )
+            rows.reward(block), rows.gamma, rows.a[block], rows.u[block], price, first, flows.column, flows.amount,
+            load, cheapest,
+        )  # fmt: skip
         return worst, gap, load, cheapest
 
-    with ThreadPoolExecutor(THREADS) as pool:
-        parts = list(pool.map(work, rows.blocks()))
+    parts = rows.each(work)
     load, cheapest = np.zeros(n.size), np.full(n.size, np.inf)
     for part in parts:
         load += part[2]
@@ -278,26 +329,24 @@ def _flows(y: Array) -> Flows:
 
 
 @fast_kernel
-def scan(c: Array, q: Array, column: IntArray, cost: Array, lead: Array) -> None:
+def scan(reward: Array, gamma: float, q: Array, column: IntArray, cost: Array, lead: Array) -> None:
     """Fill the cheapest column of each row, its cost, and by how much the second cheapest costs more."""
-    for i in range(c.shape[0]):
+    for i in range(reward.shape[0]):
         least, second, best = np.inf, np.inf, 0
         for j in range(q.size):
-            p = c[i, j] + q[j]
-            if p < second:
-                if p < least:
-                    second = least
-                    least = p
-                    best = j
-                else:
-                    second = p
+            p = gamma - reward[i, j] + q[j]
+            second = min(second, max(p, least))
+            best = j if p < least else best  # without branches, which the processor could not predict
+            least = min(p, least)
         column[i] = best
-        cost[i] = c[i, best]
+        cost[i] = gamma - reward[i, best]
         lead[i] = second - least
 
 
 @fast_kernel
-def smooth(c: Array, a: Array, u: Array, q: Array, mu: float, load: Array, curve: Array) -> float:
+def smooth(
+    reward: Array, gamma: float, a: Array, u: Array, q: Array, mu: float, load: Array, curve: Array
+) -> float:
     """Add what rows ask for at prices q with barriers of weight mu to `load`, its slope to `curve`; return least costs.
 
     y_ij = mu a_i / (c_ij + q_j - price_i), where the row's price makes the row sum fit it; the lower triangle is filled.
@@ -307,10 +356,10 @@ def smooth(c: Array, a: Array, u: Array, q: Array, mu: float, load: Array, curve
     inverse = np.empty(columns)
     some = np.empty(columns, np.int64)
     costs = 0.0
-    for i in range(c.shape[0]):
+    for i in range(reward.shape[0]):
         least, best = np.inf, 0
         for j in range(columns):
-            above[j] = c[i, j] + q[j]
+            above[j] = gamma - reward[i, j] + q[j]
             if above[j] < least:
                 least = above[j]
                 best = j
@@ -425,29 +474,40 @@ def join(close: BoolArray, column: IntArray, amount: Array, y: Array) -> Flows:
     return Flows(first, columns, amounts)
 
 
+@kernel
+def spread(first: IntArray, column: IntArray, amount: Array, start: int, y: Array) -> None:
+    """Fill the flows of the rows from `start` on into y (rows, J)."""
+    for i in range(y.shape[0]):
+        y[i, :] = 0.0
+        for g in range(first[start + i], first[start + i + 1]):
+            y[i, column[g]] = amount[g]
+
+
 @fast_kernel
 def row_conditions(
-    c: Array, a: Array, u: Array, q: Array, first: IntArray, column: IntArray, amount: Array, load: Array,
-    cheapest: Array,
+    reward: Array, gamma: float, a: Array, u: Array, q: Array, first: IntArray, column: IntArray, amount: Array,
+    load: Array, cheapest: Array,
 ) -> tuple[float, float]:  # fmt: skip
     """Return the largest violation by a row and the rows' part of the duality gap; add to loads and least costs."""
     worst, gap = 0.0, 0.0
-    for i in range(c.shape[0]):
+    for i in range(reward.shape[0]):
         price = np.inf
         for j in range(q.size):
-            price = min(price, c[i, j] + q[j])
-            cheapest[j] = min(cheapest[j], c[i, j])
+            price = min(price, gamma - reward[i, j] + q[j])
+        for j in range(q.size):
+            cheapest[j] = min(cheapest[j], gamma - reward[i, j])
         s = 0.0
         for g in range(first[i], first[i + 1]):
             j = column[g]
             s += amount[g]
             load[j] += amount[g]
-            gap += amount[g] * c[i, j]
-            worst = max(worst, (c[i, j] + q[j]) / price - 1.0, -amount[g])
+            c = gamma - reward[i, j]
+            gap += amount[g] * c
+            worst = max(worst, (c + q[j]) / price - 1.0, -amount[g])
         value = a[i] / s / price
         worst = max(worst, s / u[i] - 1.0, 1.0 - value)
         if s < u[i] * (1.0 - CAPPED):
             worst = max(worst, value - 1.0)
         best = min(a[i] / price, u[i])
-        gap += a[i] * np.log(best / s) - price * best
+        gap += a[i] * log_ratio(best, s) - price * best
     return worst, gap
