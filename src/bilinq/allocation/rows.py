@@ -86,7 +86,9 @@ def solve_features(given: Program, features: Features, price: Array) -> Allocati
         return np.where(eligible[some], table, -np.inf) if masked else table
 
     a = weight * queue / V
-    tall = allocate_rows(Rows(a, limit, float(gamma), columns, reward, masked), capacity, price[0] if price.size else None)
+    tall = allocate_rows(
+        Rows(a, limit, float(gamma), columns, reward, masked), capacity, price[0] if price.size else None
+    )
     return Allocation(_sparse(tall, (rows, columns)), tall.price, tall.residual, tall.steps, tall.gap)
 
 

@@ -243,9 +243,7 @@ def _smooth_dual(rows: Rows, n: Array, price: Array, mu: float, unit: float) -> 
 
     def work(block: slice) -> tuple[Array, Array, float]:
         load, curve = np.zeros(n.size), np.zeros((n.size, n.size))
-        return load, curve, smooth(
-            rows.reward(block), rows.gamma, rows.a[block], rows.u[block], price, mu, load, curve
-        )
+        return load, curve, smooth(rows.reward(block), rows.gamma, rows.a[block], rows.u[block], price, mu, load, curve)
 
     loads, curves, costs = zip(*rows.each(work, per_pair=10), strict=True)
     curve = np.sum(curves, axis=0)
@@ -344,9 +342,7 @@ def scan(reward: Array, gamma: float, q: Array, column: IntArray, cost: Array, l
 
 
 @fast_kernel
-def smooth(
-    reward: Array, gamma: float, a: Array, u: Array, q: Array, mu: float, load: Array, curve: Array
-) -> float:
+def smooth(reward: Array, gamma: float, a: Array, u: Array, q: Array, mu: float, load: Array, curve: Array) -> float:
     """Add what rows ask for at prices q with barriers of weight mu to `load`, its slope to `curve`; return least costs.
 
     y_ij = mu a_i / (c_ij + q_j - price_i), where the row's price makes the row sum fit it; the lower triangle is filled.
