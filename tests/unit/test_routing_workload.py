@@ -1,13 +1,15 @@
 """Workloads: what they accept, what they refuse and why, their changes and files; times of arrival."""
 
+import pickle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from bilinq import BadInput, Outage, Problem, Workload
+from bilinq import BadInput, Outage, Problem, Workload, replay
 from bilinq.routing.arrivals import bursty, poisson, recorded
+from bilinq.routing.routers import LeastBusy
 from workloads import one_queue, random_fleet
 
 GOOD: dict[str, Any] = {
@@ -32,6 +34,13 @@ def test_a_workload_does_not_change_with_its_arguments() -> None:
     work = one_queue(times, duration)
     times[:], duration[:] = 5.0, 5.0
     assert work.arrival.tolist() == [0.0, 1.0] and work.duration.tolist() == [[1.0], [1.0]]
+
+
+def test_workloads_and_records_travel_to_other_processes() -> None:
+    work = Workload(**GOOD)
+    again, run = pickle.loads(pickle.dumps((work, replay(work, LeastBusy()))))
+    np.testing.assert_array_equal(again.reward, work.reward)
+    assert again.servers == work.servers and run.summary()["jobs"] == 3
 
 
 def test_load_is_that_of_the_busiest_servers() -> None:

@@ -64,7 +64,8 @@ class BestSingle(Dispatcher):
         J = len(fleet.servers)
         self._sent, self._number, self._mean = [0] * J, [0] * J, [0.0] * J
         if self.known:
-            self._mean = np.nanmean(fleet.workload.reward, axis=0).tolist()
+            reward, eligible = fleet.workload.reward, fleet.workload.eligible
+            self._mean = (np.nansum(reward, axis=0) / np.maximum(eligible.sum(axis=0), 1)).tolist()
 
     def choose(self, job: WaitingJob) -> int:
         fresh = [] if self.known else [j for j in job.eligible if self._sent[j] < self.trials]

@@ -24,6 +24,7 @@ PATIENCE = 10_000  # slots without a start and without any other event, after wh
 EVERY = 1024  # arrivals between two reports of progress
 SLACK = 1e-9  # part of a slot by which a multiple may be missed in floating point
 
+Event = tuple[float, int, int, Any, int]  # time, kind, serial number, a job or a number of servers, column
 Progress = Callable[[int, int], None]  # called as progress(jobs arrived, all jobs)
 
 
@@ -65,33 +66,15 @@ class _Run:
 
     def __init__(self, workload: Workload, router: Router, seed: int) -> None:
         failures, missing, own = (np.random.default_rng(s) for s in np.random.SeedSequence((seed,)).spawn(3))
-        self.workload, self.router, self.seed, N = workload, router, seed, workload.N
-        self.arrival: list[float] = [*workload.arrival.tolist(), inf]
-        self.kind: list[int] = workload.job_class.tolist()
-        self.delay: list[float] = workload.reward_delay.tolist()
-        self.deadline: list[float] = (workload.arrival + workload.deadline).tolist()
-        self.left: list[int] = workload.units.tolist()
-        self.missing: list[bool] = (missing.random(N) < workload.reward_missing).tolist()
-        self.chance: list[float] = workload.failure.tolist()
-        most = np.concatenate(
-            [[0], np.cumsum(workload.units + workload.max_attempts - 1)]
-        )  # services of all jobs before
-        self.luck: list[float] = failures.random(most[-1]).tolist() if any(self.chance) else []
-        self.luck_at: list[int] = most.tolist()
-        self.all_columns = tuple(range(workload.J)) if workload.eligible.all() else None
-        self.duration_of, self.reward_of = workload.duration.item, workload.reward.item
+        self.workload, self.router, self.seed = workload, router, seed
+        self._read(workload)
+        self._draw(workload, failures, missing)
+        self._clear(workload.N, workload.J)
         self.waiting: OrderedDict[int, WaitingJob] = OrderedDict()
         self.idle: list[int] = workload.capacity.tolist()  # negative while an outage waits for running services
-        self.heap: list[tuple[float, int, int, Any, int, float]] = []
+        self.heap: list[Event] = []
         self.serial = self.next = self.decisions = self.idle_ticks = 0
         self.tick, self.thinking = inf, 0.0
-        self.server, self.attempts, self.failed, self.expired = [-1] * N, [0] * N, [0] * N, [False] * N
-        self.start, self.end, self.earned, self.observed = [nan] * N, [nan] * N, [nan] * N, [nan] * N
-        self.busy, self.worked = [0] * workload.J, [0.0] * workload.J
-        first, last = self.arrival[0], self.arrival[N - 1]
-        self.times: list[float] = np.linspace(first, last, SAMPLES).tolist() if last > first else [first]
-        self.samples: list[list[int]] = []
-        self.sample_at = first
         for one in workload.outages:
             column = workload.column(one.server_class)
             self._push(one.start, OUTAGE, -one.servers, column)
@@ -99,6 +82,34 @@ class _Run:
         router.start(FleetView(workload, durations=router.sees_durations, rewards=router.sees_rewards), own)
         self.interval = None if router.interval is None else scalar("interval", router.interval, positive)
         self.hears_arrivals = type(router).arrive is not Router.arrive
+
+    def _read(self, workload: Workload) -> None:
+        """Take the jobs as lists, which are faster than arrays one entry at a time; tables stay arrays."""
+        self.arrival: list[float] = [*workload.arrival.tolist(), inf]
+        self.kind: list[int] = workload.job_class.tolist()
+        self.delay: list[float] = workload.reward_delay.tolist()
+        self.deadline: list[float] = (workload.arrival + workload.deadline).tolist()
+        self.left: list[int] = workload.units.tolist()
+        self.chance: list[float] = workload.failure.tolist()
+        self.all_columns = tuple(range(workload.J)) if workload.eligible.all() else None
+        self.duration_of, self.reward_of = workload.duration.item, workload.reward.item
+
+    def _draw(self, workload: Workload, failures: np.random.Generator, missing: np.random.Generator) -> None:
+        """Draw which rewards are missing, and a number for every service that a job may need."""
+        self.missing: list[bool] = (missing.random(workload.N) < workload.reward_missing).tolist()
+        services = np.concatenate([[0], np.cumsum(workload.units + workload.max_attempts - 1)])
+        self.luck: list[float] = failures.random(services[-1]).tolist() if any(self.chance) else []
+        self.luck_at: list[int] = services.tolist()
+
+    def _clear(self, N: int, J: int) -> None:
+        """Begin an empty record."""
+        self.server, self.attempts, self.failed, self.expired = [-1] * N, [0] * N, [0] * N, [False] * N
+        self.start, self.end, self.earned, self.observed = [nan] * N, [nan] * N, [nan] * N, [nan] * N
+        self.busy, self.worked = [0] * J, [0.0] * J
+        first, last = self.arrival[0], self.arrival[N - 1]
+        self.times: list[float] = np.linspace(first, last, SAMPLES).tolist() if last > first else [first]
+        self.samples: list[list[int]] = []
+        self.sample_at = first
 
     def go(self, progress: Progress | None) -> None:
         """Run until nothing happens any more."""
@@ -122,19 +133,19 @@ class _Run:
                 self._expire(heappop(heap)[3])
         self._sample(inf)
 
-    def _push(self, when: float, event: int, what: Any, column: int, started: float = 0.0) -> None:
+    def _push(self, when: float, kind: int, what: Any, column: int) -> None:
         self.serial += 1
-        heappush(self.heap, (when, event, self.serial, what, column, started))
+        heappush(self.heap, (when, kind, self.serial, what, column))
 
-    def _happen(self, event: tuple[float, int, int, Any, int, float], now: float) -> None:
-        _, kind, _, what, column, started = event
+    def _happen(self, event: Event, now: float) -> None:
+        _, kind, _, what, column = event
         self.idle_ticks = 0
         if kind == END:
-            self._finish(what, column, now, now - started)
+            self._finish(what, column, now)
         elif kind == REWARD:
-            reward = self.reward_of(what.number, column)
-            self.observed[what.number] = self.earned[what.number]
-            self.router.learn(what, column, reward, started)  # here `started` is the duration of the service
+            k = what.number
+            self.observed[k] = self.earned[k]
+            self.router.learn(what, column, self.reward_of(k, column), self.duration_of(k, column))
         else:
             self.idle[column] += what
 
@@ -184,18 +195,18 @@ class _Run:
             raise self._refusal("eligible pairs", k, now, f"column {short(column)} may not serve it")
         if self.idle[column] <= 0:
             raise self._refusal("idle servers", k, now, f"no server of column {column} is idle")
-        duration = self.duration_of(k, column)
         self.idle[column] -= 1
         self.busy[column] += 1
         self.server[k], self.start[k] = column, now
         self.attempts[k] += 1
-        self._push(now + duration, END, job, column, now)
+        self._push(now + self.duration_of(k, column), END, job, column)
 
     def _refusal(self, rule: str, job: object, now: float, why: str) -> BadInput:
         return BadInput(f"{type(self.router).__name__}.decide must return {rule}; got job {job} at time {now:g}: {why}")
 
-    def _finish(self, job: WaitingJob, column: int, now: float, duration: float) -> None:
+    def _finish(self, job: WaitingJob, column: int, now: float) -> None:
         k = job.number
+        duration = self.duration_of(k, column)
         self.idle[column] += 1
         self.busy[column] -= 1
         self.worked[column] += duration
@@ -209,7 +220,7 @@ class _Run:
         self.earned[k] = reward if sum_ != sum_ else sum_ + reward
         self.left[k] -= 1
         if not self.missing[k]:
-            self._push(now + self.delay[k], REWARD, job, column, duration)
+            self._push(now + self.delay[k], REWARD, job, column)
         self._back_or_gone(job, gone=not self.left[k])
 
     def _back_or_gone(self, job: WaitingJob, *, gone: bool) -> None:

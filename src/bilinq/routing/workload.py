@@ -78,7 +78,7 @@ class Workload:
     --------
     >>> work = Workload(arrival=[0.0, 1.0], reward=[[1.0, 0.2], [0.4, 0.9]], duration=2.0, servers={"a100": 1, "t4": 2})
     >>> work
-    Workload(jobs=2, servers={'a100': 1, 't4': 2}, classes=1, load=1.33)
+    Workload(jobs=2, servers={'a100': 1, 't4': 2}, classes=1, load=0.667)
     """
 
     arrival: Array

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -61,13 +60,13 @@ def times(arrival: ArrayLike) -> Array:
 
 
 def fleet(servers: Mapping[str, int]) -> Mapping[str, int]:
-    """Return the servers of each class by name, read-only."""
+    """Return the servers of each class by name."""
     if not isinstance(servers, Mapping) or not servers:
         raise BadInput(f"servers must map names of server classes to numbers; got {short(servers)}")
     for name in servers:
         if not isinstance(name, str) or not name or not name.isprintable():
             raise BadInput(f"servers must have printable names; got {short(name)}")
-    return MappingProxyType({name: count(f"servers[{name!r}]", number) for name, number in servers.items()})
+    return {name: count(f"servers[{name!r}]", number) for name, number in servers.items()}
 
 
 def table(name: str, value: ArrayLike, N: int, J: int) -> Array:
