@@ -1,8 +1,11 @@
 """Replays that can be worked out by hand, what is refused, and the record."""
 
+import doctest
 import json
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +138,18 @@ def test_a_run_ends_even_if_nothing_is_started(slot: float | None) -> None:
     assert run.server.tolist() == [-1, -1] and np.isnan(run.wait).all() and np.isnan(run.summary()["wait"])
 
 
+class Pairwise(Plain):
+    """Starts jobs only if two of them wait."""
+
+    def decide(self, now: float, waiting: Mapping[int, WaitingJob], idle: list[int]) -> Iterable[tuple[int, int]]:
+        return super().decide(now, waiting, idle) if len(waiting) > 1 else ()
+
+
+def test_a_router_that_waits_long_is_asked_again_when_something_happens() -> None:
+    run = replay(one_queue([0.0, 30_000.25], 1.0, servers=2), Pairwise(slot=1.0))
+    assert run.start.tolist() == [30_001.0, 30_001.0] and run.decisions < 10_010
+
+
 @pytest.mark.parametrize(
     ("script", "message"),
     [
@@ -196,6 +211,12 @@ def test_growth_of_a_queue_that_nobody_serves() -> None:
     assert slope == pytest.approx(1.0, rel=1e-3) and error < 1e-3
 
 
+@pytest.mark.parametrize("name", ["workload", "replay"])
+def test_examples_of_the_docstrings_run(name: str) -> None:
+    results = doctest.testmod(import_module(f"bilinq.routing.{name}"))
+    assert results.attempted and not results.failed
+
+
 def test_plot_and_data_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     run = replay(random_fleet(50), LeastBusy())
     assert [line.get_label() for line in run.plot().get_lines()][:2] == ["waiting jobs", "busy: s0"]
@@ -203,9 +224,9 @@ def test_plot_and_data_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     class Frames:
         DataFrame = dict
 
-    monkeypatch.setitem(__import__("sys").modules, "pandas", Frames)
+    monkeypatch.setitem(sys.modules, "pandas", Frames)
     frame = run.to_pandas()
     assert set(frame["server"]) <= {"s0", "s1", "s2", "none"} and len(frame["wait"]) == 50
-    monkeypatch.setitem(__import__("sys").modules, "pandas", None)
+    monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(bilinq.BilinqError, match="pandas is not installed; run: pip install pandas"):
         run.to_pandas()

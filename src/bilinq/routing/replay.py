@@ -20,7 +20,7 @@ from bilinq.routing.workload import Workload
 
 END, REWARD, OUTAGE, EXPIRY = range(4)  # the order at equal times; arrivals and decisions are before EXPIRY
 SAMPLES = 1000
-PATIENCE = 10_000  # slots without a start and without any other event, after which the run ends
+PATIENCE = 10_000  # slots in a row in which nothing starts, after which the router is asked at the next event only
 EVERY = 1024  # arrivals between two reports of progress
 SLACK = 1e-9  # part of a slot by which a multiple may be missed in floating point
 
@@ -116,7 +116,7 @@ class _Run:
         heap, arrival, N = self.heap, self.arrival, self.workload.N
         while True:
             now = min(arrival[self.next], self.tick, heap[0][0] if heap else inf)
-            if now == inf or (now == self.tick and self.idle_ticks >= PATIENCE):
+            if now == inf:
                 break
             if now > self.sample_at:
                 self._sample(now)
@@ -184,7 +184,7 @@ class _Run:
             self._begin(job, column, now)
         if self.interval is not None:
             self.idle_ticks = 0 if pairs else self.idle_ticks + 1
-            more = self.waiting and max(self.idle) > 0
+            more = self.waiting and max(self.idle) > 0 and self.idle_ticks < PATIENCE
             self.tick = (floor(now / self.interval + SLACK) + 1) * self.interval if more else inf
 
     def _begin(self, k: int, column: int, now: float) -> None:
