@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from itertools import chain
 from pathlib import Path
 
-from bench import allocation, distributed, lab, learning, live, on_ray, operations, simulation, watching
+from bench import allocation, distributed, lab, learning, live, on_ray, operations, routing, simulation, watching
 from bench.report import Report
 from bench.scale import tables
 
@@ -36,6 +36,7 @@ def learning_reports() -> list[Report]:
 SUITES: dict[str, Callable[[], Iterable[Report]]] = {
     "allocation": lambda: [allocation.run(), allocation.run_tall()],
     "simulation": lambda: list(simulation.run()),
+    "routing": routing.run,
     "distributed": distributed.run,
     "ray": on_ray.run,
     "scale": tables.run,

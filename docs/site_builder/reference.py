@@ -23,12 +23,13 @@ GROUPS = {
         "FixedPoint", "Rounds",
     ),
     "Simulation": ("simulate", "Runs"),
+    "Workloads and routers": ("Workload", "Outage", "replay", "Replay", "Router", "SchedulerRouter"),
     "The live scheduler": ("Scheduler", "JobClass", "ServerClass", "RewardRange", "Assignment"),
     "Errors": ("BilinqError", "BadInput", "NotSolved", "UnstableLoad"),
 }  # fmt: skip
 """The public names of the package, by purpose."""
 
-MODULES = ("simulation", "learning", "theory", "distributed", "traces", "checks", "client")
+MODULES = ("simulation", "routing", "learning", "theory", "distributed", "traces", "checks", "client")
 """The modules with a page of their own."""
 
 TAGS = {"work": "Work", "jobs": "Jobs", "state": "State", "admin": "Administration", "open": "Without a key"}

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from bilinq import client as client
     from bilinq import distributed as distributed
     from bilinq import lab as lab
+    from bilinq import routing as routing
     from bilinq import theory as theory
     from bilinq import traces as traces
     from bilinq.allocation import Allocation, allocate
@@ -22,14 +23,15 @@ if TYPE_CHECKING:
     from bilinq.policies.policy import Policy
     from bilinq.problem import Problem
     from bilinq.problem.oracle import Oracle, oracle
+    from bilinq.routing import Outage, Replay, Router, SchedulerRouter, Workload, replay
     from bilinq.scheduler import Assignment, JobClass, RewardRange, Scheduler, ServerClass
     from bilinq.simulation import Runs, simulate
 
 __all__ = [
     "Allocation", "Assignment", "BadInput", "BilinqError", "Exact", "FirstCome", "FixedPoint", "Greedy", "JobClass",
-    "KnownRewards", "MaxWeight", "NotSolved", "Oracle", "Policy", "Problem", "Random", "RewardRange", "Rounds", "Runs",
-    "Sabr", "Scheduler", "ServerClass", "StaticSplit", "UgdaOl", "UnstableLoad", "allocate", "assign", "oracle",
-    "simulate",
+    "KnownRewards", "MaxWeight", "NotSolved", "Oracle", "Outage", "Policy", "Problem", "Random", "Replay",
+    "RewardRange", "Rounds", "Router", "Runs", "Sabr", "Scheduler", "SchedulerRouter", "ServerClass", "StaticSplit",
+    "UgdaOl", "UnstableLoad", "Workload", "allocate", "assign", "oracle", "replay", "simulate",
 ]  # fmt: skip
 
 _HOMES = {
@@ -42,11 +44,12 @@ _HOMES = {
     ),
     "problem": ("Problem",),
     "problem.oracle": ("Oracle", "oracle"),
+    "routing": ("Outage", "Replay", "Router", "SchedulerRouter", "Workload", "replay"),
     "scheduler": ("Assignment", "JobClass", "RewardRange", "Scheduler", "ServerClass"),
     "simulation": ("Runs", "simulate"),
 }  # fmt: skip
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
-_MODULES = {name: name for name in ("client", "distributed", "lab", "theory", "traces")} | {
+_MODULES = {name: name for name in ("client", "distributed", "lab", "routing", "theory", "traces")} | {
     "ray_cluster": "distributed.on_ray.cluster", "sweep": "experiments.sweep",
 }  # fmt: skip
 

@@ -14,6 +14,7 @@ from bilinq.commands.development import bench, warm
 from bilinq.commands.distributed import distributed
 from bilinq.commands.jobs import submit, work
 from bilinq.commands.paper import paper
+from bilinq.commands.replay import replay
 from bilinq.commands.serve import serve
 from bilinq.commands.shared import INTERRUPTED as INTERRUPTED
 from bilinq.commands.shared import not_installed
@@ -66,7 +67,7 @@ def main(
     """A scheduler that learns which kind of job pays best on which kind of server while every queue stays short."""
 
 
-for command in (allocate, simulate, sweep, paper, distributed, serve, submit, work, top, backup, restore, warm):
+for command in (allocate, simulate, sweep, replay, paper, distributed, serve, submit, work, top, backup, restore, warm):
     app.command()(command)
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(bench)
 app.add_typer(keys.app, name="keys")
