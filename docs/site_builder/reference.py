@@ -23,6 +23,7 @@ GROUPS = {
         "FixedPoint", "Rounds",
     ),
     "Simulation": ("simulate", "Runs"),
+    "Decisions that were logged": ("evaluate", "Estimate"),
     "The live scheduler": ("Scheduler", "JobClass", "ServerClass", "RewardRange", "Assignment"),
     "Errors": ("BilinqError", "BadInput", "NotSolved", "UnstableLoad"),
 }  # fmt: skip

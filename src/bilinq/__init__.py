@@ -22,14 +22,15 @@ if TYPE_CHECKING:
     from bilinq.policies.policy import Policy
     from bilinq.problem import Problem
     from bilinq.problem.oracle import Oracle, oracle
+    from bilinq.routing.evaluate import Estimate, evaluate
     from bilinq.scheduler import Assignment, JobClass, RewardRange, Scheduler, ServerClass
     from bilinq.simulation import Runs, simulate
 
 __all__ = [
-    "Allocation", "Assignment", "BadInput", "BilinqError", "Exact", "FirstCome", "FixedPoint", "Greedy", "JobClass",
-    "KnownRewards", "MaxWeight", "NotSolved", "Oracle", "Policy", "Problem", "Random", "RewardRange", "Rounds", "Runs",
-    "Sabr", "Scheduler", "ServerClass", "StaticSplit", "UgdaOl", "UnstableLoad", "allocate", "assign", "oracle",
-    "simulate",
+    "Allocation", "Assignment", "BadInput", "BilinqError", "Estimate", "Exact", "FirstCome", "FixedPoint", "Greedy",
+    "JobClass", "KnownRewards", "MaxWeight", "NotSolved", "Oracle", "Policy", "Problem", "Random", "RewardRange", "Rounds",
+    "Runs", "Sabr", "Scheduler", "ServerClass", "StaticSplit", "UgdaOl", "UnstableLoad", "allocate", "assign", "evaluate",
+    "oracle", "simulate",
 ]  # fmt: skip
 
 _HOMES = {
@@ -42,6 +43,7 @@ _HOMES = {
     ),
     "problem": ("Problem",),
     "problem.oracle": ("Oracle", "oracle"),
+    "routing.evaluate": ("Estimate", "evaluate"),
     "scheduler": ("Assignment", "JobClass", "RewardRange", "Scheduler", "ServerClass"),
     "simulation": ("Runs", "simulate"),
 }  # fmt: skip
