@@ -16,7 +16,8 @@ MENU: dict[str, Sequence[str | Callable[[], Page]]] = {
     "Start": ("README.md", "docs/tutorial.md"),
     "How to": (
         "docs/howto-simulate.md", "docs/howto-replay.md", "docs/howto-policy.md", "docs/howto-own-table.md",
-        "docs/howto-traces.md", "docs/howto-sweep.md", "docs/howto-embed.md", "docs/live.md", "docs/operations.md",
+        "docs/howto-traces.md", "docs/howto-evaluate.md", "docs/howto-sweep.md", "docs/howto-embed.md", "docs/live.md",
+        "docs/operations.md",
         "examples/llm_router/README.md", "docs/howto-distributed.md", "docs/howto-ray.md",
     ),
     "Understand": ("docs/findings.md", "docs/maths.md", "docs/design.md", "docs/measured.md", "docs/scale.md"),

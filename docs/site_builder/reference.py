@@ -24,6 +24,7 @@ GROUPS = {
     ),
     "Simulation": ("simulate", "Runs"),
     "Workloads and routers": ("Workload", "Outage", "replay", "Replay", "Router", "SchedulerRouter"),
+    "Decisions that were logged": ("evaluate", "Estimate"),
     "The live scheduler": ("Scheduler", "JobClass", "ServerClass", "RewardRange", "Assignment"),
     "Errors": ("BilinqError", "BadInput", "NotSolved", "UnstableLoad"),
 }  # fmt: skip

@@ -30,7 +30,7 @@ Address = Annotated[
 
 EXTRAS = {
     "httpx": "live", "httptools": "live", "uvicorn": "live", "uvloop": "live", "psycopg": "postgres",
-    "matplotlib": "lab", "pyarrow": "lab", "ray": "ray",
+    "matplotlib": "lab", "pyarrow": "lab", "ray": "ray", "sklearn": "text", "gymnasium": "gymnasium",
 }  # fmt: skip
 """The extra of bilinq that installs a package."""
 

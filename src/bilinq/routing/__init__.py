@@ -1,4 +1,4 @@
-"""Virtual time, one job at a time, servers that stay busy: workloads, routers and their replay."""
+"""Virtual time, one job at a time, servers that stay busy: workloads, routers, their replay, and what logs tell."""
 
 from bilinq.routing.records import Replay
 from bilinq.routing.replay import replay

@@ -1,0 +1,1 @@
+"""Parts of bilinq for other systems, one module for each; each needs the extra of its name."""
