@@ -35,7 +35,7 @@ def fast_kernel(function: F) -> F:
 
 def inlined_kernel(function: F) -> F:
     """Compile into the caller, with sums in any order: for functions that run once per step of an inner loop."""
-    return _compile(function, fastmath=REORDER, inline="always")
+    return _compile(function, fastmath=REORDER, forceinline=True)
 
 
 def _compile(function: F, **options: Any) -> F:

@@ -65,11 +65,11 @@ def allocate(
     [0.0, 0.0]
     """
     by_features = job_features is not None or server_features is not None or theta is not None
+    plain = weight is limit is eligible is duration is None and start is None and not by_features
+    if plain and (quick := _allocate_plain(queue, reward, capacity, V, gamma)):
+        return quick
     if by_features is not (reward is None):
         raise BadInput("reward must be None if features are given, and only then; got both or neither")
-    plain = weight is None and limit is None and eligible is None and duration is None and start is None
-    if plain and reward is not None and (quick := _allocate_plain(queue, reward, capacity, V, gamma)):
-        return quick
     given = Program(
         queue=as_floats("queue", queue), reward=as_floats("reward", 0.0 if reward is None else reward),
         capacity=as_floats("capacity", capacity), V=as_floats("V", V), gamma=as_floats("gamma", gamma),
@@ -118,7 +118,7 @@ def _require_certificate(answer: Allocation) -> None:
 
 
 def _allocate_plain(
-    queue: ArrayLike, reward: ArrayLike, capacity: ArrayLike, V: ArrayLike, gamma: ArrayLike
+    queue: ArrayLike, reward: ArrayLike | None, capacity: ArrayLike, V: ArrayLike, gamma: ArrayLike
 ) -> Allocation | None:
     """Return the answer if the arguments can go to the kernel as they are and it certifies: the fastest way; else None."""
     if not (
@@ -129,7 +129,8 @@ def _allocate_plain(
         and queue.size < TALL
     ):  # fmt: skip
         return None
-    y, q, worst, gap, steps = kernels().plain(queue, reward, capacity, V, gamma)
+    y, q = np.empty(reward.shape), np.empty(capacity.shape)
+    steps, worst, gap = kernels().plain(queue, reward, capacity, V, gamma, y, q)
     return Allocation(y, q, worst, steps, gap) if worst <= TOLERANCE else None
 
 

@@ -25,17 +25,18 @@ from bilinq.allocation.edges import (
     refresh,
 )
 from bilinq.arrays import Array, BoolArray, IntArray
-from bilinq.jit import fast_kernel
+from bilinq.jit import fast_kernel, inlined_kernel
 
 EXACT, ROUNDING = 1e-14, 2e-13  # imbalance, relative to the capacity, that counts as none; that is left to rounding
 SAME_SPEED = 1e-12  # difference of speeds, relatively, that counts as none
 PASSES = 4  # how often rounding errors are removed
-SPEED, CHANGE, WHEN = range(3)
-"""Of a node: by how much its price moves for one of the root; change of its flow; clock at which it comes in."""
+SPEED, CHANGE, WHEN, ASKED = range(4)
+"""Of a node: by how much its price moves for one of the root; change of its flow; clock at which it comes in; what a row
+asks for after a move."""
 GO_ON, REBUILD = range(2)  # what follows a move: the tree stays, or it has changed
 
 
-@fast_kernel
+@inlined_kernel
 def unbalanced(bound: Array, price: Array, held: Array, rows: int, much: float) -> bool:
     """Return whether a column is asked for more than it has, or for less although it has a price, by the part `much`."""
     for v in range(rows, bound.size):
@@ -155,7 +156,7 @@ def shift(
     return steps
 
 
-@fast_kernel
+@inlined_kernel
 def follow_edges(
     v: int, rows: int, m: Array, edge: IntArray, node: IntArray, value: Array, inside: BoolArray, size: int
 ) -> int:
@@ -177,7 +178,7 @@ def follow_edges(
     return size
 
 
-@fast_kernel
+@inlined_kernel
 def watch_columns(
     i: int, clock: float, rows: int, c: Array, m: Array, price: Array, node: IntArray, value: Array
 ) -> None:
@@ -199,7 +200,7 @@ def watch_columns(
             by[j] = i
 
 
-@fast_kernel
+@inlined_kernel
 def watch_rows(v: int, clock: float, rows: int, c: Array, m: Array, price: Array, node: IntArray, value: Array) -> None:
     """Note when each row will find column node v, whose price falls, as cheap as those it uses."""
     j = v - rows
@@ -212,7 +213,7 @@ def watch_rows(v: int, clock: float, rows: int, c: Array, m: Array, price: Array
             node[BY, i] = v
 
 
-@fast_kernel
+@inlined_kernel
 def watch_inside(
     v: int, sign: float, rows: int, c: Array, m: Array, price: Array, edge: IntArray, node: IntArray, value: Array,
     inside: BoolArray,
@@ -244,20 +245,20 @@ def watch_inside(
     return best, row, column
 
 
-@fast_kernel
+@inlined_kernel
 def clear(node: IntArray, value: Array, size: int) -> None:
     """Set the flow changes of the tree to zero."""
     for g in range(size):
         value[CHANGE, node[ORDER, g]] = 0.0
 
 
-@fast_kernel
+@inlined_kernel
 def absorbs(v: int, sign: float, bound: Array, price: Array, held: Array) -> bool:
     """Return whether column node v can take an excess (`sign` 1) or give to a deficit (-1)."""
     return sign * (bound[v] - held[v]) > EXACT * bound[v] or (sign < 0.0 and price[v] <= 0.0)
 
 
-@fast_kernel
+@inlined_kernel
 def move(
     r: int, sign: float, rows: int, a: Array, m: Array, bound: Array, price: Array, held: Array, edge: IntArray,
     flow: Array, node: IntArray, value: Array, size: int, delta: float,
@@ -278,8 +279,8 @@ def move(
             v = node[ORDER, g]
             e = node[PARENT, v]
             if v < rows:
-                less = value[CHANGE, v] + held[v]
-                less -= min(a[v] / (price[v] + sign * value[SPEED, v] * delta), bound[v])
+                value[ASKED, v] = min(a[v] / (price[v] + sign * value[SPEED, v] * delta), bound[v])
+                less = value[CHANGE, v] + held[v] - value[ASKED, v]
                 value[CHANGE, v] = less
                 value[CHANGE, edge[COLUMN, e]] += less * m[v, edge[COLUMN, e] - rows] if timed else less
             else:
@@ -304,7 +305,7 @@ def move(
         price[v] = max(price[v] + sign * value[SPEED, v] * delta, 0.0)
         e = node[PARENT, v]
         if v < rows:
-            held[v] = min(a[v] / price[v], bound[v])
+            held[v] = value[ASKED, v]
             flow[e] = max(flow[e] - value[CHANGE, v], 0.0)
         elif v != r:
             flow[e] = max(flow[e] + (value[CHANGE, v] / m[edge[ROW, e], v - rows] if timed else value[CHANGE, v]), 0.0)
@@ -359,7 +360,7 @@ def find_shift(
     return x
 
 
-@fast_kernel
+@inlined_kernel
 def total_demand(
     a: Array, bound: Array, price: Array, node: IntArray, value: Array, first: int, last: int, rows: int, x: float
 ) -> tuple[float, float, float]:
@@ -381,7 +382,7 @@ def total_demand(
     return total, slope, opens
 
 
-@fast_kernel
+@inlined_kernel
 def turn(
     r: int, sign: float, i: int, v: int, rows: int, m: Array, bound: Array, price: Array, held: Array, edge: IntArray,
     flow: Array, node: IntArray, value: Array, size: int,
@@ -400,7 +401,7 @@ def turn(
     push(r, sign, rows, m, bound, price, held, edge, flow, node, value, size, -1, e, way)
 
 
-@fast_kernel
+@inlined_kernel
 def push(
     r: int, sign: float, rows: int, m: Array, bound: Array, price: Array, held: Array, edge: IntArray, flow: Array,
     node: IntArray, value: Array, size: int, sink: int, extra: int, way: float,

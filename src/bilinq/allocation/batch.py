@@ -88,7 +88,7 @@ def solve(program: Program, price: Array, given: Program) -> Allocation:
 class Kernels(NamedTuple):
     """The kernels for a program with the five plain arguments only, and for a batch."""
 
-    plain: Callable[[Array, Array, Array, float, float], tuple[Array, Array, float, float, int]]
+    plain: Callable[[Array, Array, Array, float, float, Array, Array], tuple[int, float, float]]
     batch: Callable[..., int]
 
 

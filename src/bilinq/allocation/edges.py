@@ -9,7 +9,7 @@ Without durations the edges form a forest.
 import numpy as np
 
 from bilinq.arrays import Array, BoolArray, IntArray
-from bilinq.jit import fast_kernel
+from bilinq.jit import fast_kernel, inlined_kernel
 
 ROW, COLUMN, NEXT_OF_ROW, BEFORE_OF_ROW, NEXT_OF_COLUMN, BEFORE_OF_COLUMN = range(6)
 """Of an edge: its row node and its column node, and the edges beside it in the lists of both; -1 where a list ends."""
@@ -23,7 +23,7 @@ def space(rows: int, columns: int) -> tuple[IntArray, Array, IntArray, Array, Bo
     nodes = rows + columns
     return (
         np.empty((6, 2 * nodes + 1), np.int64), np.empty(2 * nodes + 1), np.empty((4, 2 * nodes + 1), np.int64),
-        np.empty((3, nodes)), np.empty(nodes, np.bool_),
+        np.empty((4, nodes)), np.empty(nodes, np.bool_),
     )  # fmt: skip
 
 
@@ -56,13 +56,13 @@ def place(
         held[rows + best] += flow[e] * m[i, best] if timed else flow[e]
 
 
-@fast_kernel
+@inlined_kernel
 def roomier(bound: Array, held: Array, v: int, w: int) -> bool:
     """Return whether column node v is used less, relative to its capacity, than w."""
     return bool(held[v] * bound[w] < held[w] * bound[v])
 
 
-@fast_kernel
+@inlined_kernel
 def connect(i: int, v: int, edge: IntArray, node: IntArray) -> int:
     """Return a new edge between row i and column node v."""
     spare = node[FIRST].size // 2
@@ -80,7 +80,7 @@ def connect(i: int, v: int, edge: IntArray, node: IntArray) -> int:
     return e
 
 
-@fast_kernel
+@inlined_kernel
 def cut(e: int, edge: IntArray, node: IntArray) -> None:
     """Remove an edge."""
     for of, after, before in (
@@ -97,13 +97,13 @@ def cut(e: int, edge: IntArray, node: IntArray) -> None:
     node[FIRST, spare] = e
 
 
-@fast_kernel
+@inlined_kernel
 def gain_of(e: int, rows: int, m: Array, edge: IntArray) -> float:
     """Return the duration of an edge's pair."""
     return float(m[edge[ROW, e], edge[COLUMN, e] - rows]) if m.size > 0 else 1.0
 
 
-@fast_kernel
+@inlined_kernel
 def above(v: int, rows: int, edge: IntArray, node: IntArray) -> int:
     """Return the parent of node v."""
     return int(edge[COLUMN, node[PARENT, v]] if v < rows else edge[ROW, node[PARENT, v]])

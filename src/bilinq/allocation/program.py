@@ -123,59 +123,52 @@ def price_absent(a: Array, c: Array, m: Array, n: Array, u: Array, q: Array) -> 
 
 
 @kernel
-def residual(a: Array, c: Array, m: Array, n: Array, u: Array, y: Array, q: Array) -> float:
-    """Return the largest relative violation of the optimality conditions of Eq. (7) by y (I, J) and q (J,)."""
+def certificate(a: Array, c: Array, m: Array, n: Array, u: Array, y: Array, q: Array) -> tuple[float, float]:
+    """Return the largest relative violation of the optimality conditions of Eq. (7) by y (I, J) and q (J,), and the gap.
+
+    The duality gap, the value of the dual at q less that of y, tells by how much y may be below the best.
+    """
     timed = m.size > 0
-    worst = 0.0
-    load = np.zeros(n.size)
-    cheapest = np.full(n.size, np.inf)
-    none = np.empty(0)
+    worst, gap = 0.0, 0.0
+    load, cheapest = np.zeros(n.size), np.full(n.size, np.inf)
     for i in range(a.size):
-        s = 0.0
+        price, dearest, s = np.inf, 0.0, 0.0
         for j in range(n.size):
-            s += y[i, j]
-            worst = max(worst, -y[i, j])
-            load[j] += m[i, j] * y[i, j] if timed else y[i, j]
+            time = m[i, j] if timed else 1.0
+            cost = c[i, j] + time * q[j]
+            if n[j] > 0.0:
+                price = min(price, cost)
+            if y[i, j] != 0.0:
+                worst = max(worst, -y[i, j])
+                dearest = max(dearest, cost)
+                s += y[i, j]
+                load[j] += time * y[i, j]
+                gap += c[i, j] * y[i, j]
         if not s < np.inf:
-            return np.inf
-        if a[i] == 0.0 or u[i] == 0.0:
+            return np.inf, np.inf
+        if a[i] == 0.0 or u[i] == 0.0 or price == np.inf:
             worst = max(worst, s)
             continue
-        worst = max(worst, s / u[i] - 1.0, row_violation(a[i], c[i], m[i] if timed else none, n, u[i], s, y[i], q))
+        value = a[i] / s
+        worst = max(worst, s / u[i] - 1.0, dearest / price - 1.0, 1.0 - value / price)
+        if s < u[i] * (1.0 - CAPPED):
+            worst = max(worst, value / price - 1.0)
+        best = min(a[i] / price, u[i])
+        gap += a[i] * log_ratio(best, s) - price * best
         for j in range(n.size):
-            cheapest[j] = min(cheapest[j], c[i, j] / m[i, j] if timed else c[i, j])
+            cheapest[j] = min(cheapest[j], c[i, j] / (m[i, j] if timed else 1.0))
     for j in range(n.size):
         if not q[j] >= 0.0 or (n[j] > 0.0 and q[j] == np.inf):
-            return np.inf
+            return np.inf, np.inf
         if n[j] > 0.0:
             idle = 1.0 - load[j] / n[j]
             worst = max(worst, -idle)
             if q[j] > 0.0:
                 worst = max(worst, idle * q[j] / (q[j] + (cheapest[j] if cheapest[j] < np.inf else 0.0)))
+                gap += n[j] * q[j]
         else:
             worst = max(worst, load[j])
-    return worst
-
-
-@kernel
-def row_violation(a: float, c: Array, m: Array, n: Array, u: float, s: float, y: Array, q: Array) -> float:
-    """Return how far one row is from buying only at its lowest price, and from a marginal value equal to that price."""
-    timed = m.size > 0
-    price = np.inf
-    for j in range(n.size):
-        if n[j] > 0.0:
-            price = min(price, c[j] + (m[j] * q[j] if timed else q[j]))
-    if price == np.inf:
-        return s
-    value = a / s
-    worst = value / price - 1.0
-    if s >= u * (1.0 - CAPPED):
-        worst = 0.0
-    worst = max(worst, 1.0 - value / price)
-    for j in range(n.size):
-        if y[j] > 0.0:
-            worst = max(worst, (c[j] + (m[j] * q[j] if timed else q[j])) / price - 1.0)
-    return worst
+    return worst, max(gap, 0.0)
 
 
 @kernel
@@ -183,27 +176,3 @@ def log_ratio(x: float, y: float) -> float:
     """Return log(x / y), by a series where both are nearly the same, as in an answer that is exact."""
     e = (x - y) / y
     return e * (1.0 - e * (0.5 - e / 3.0)) if -1e-4 < e < 1e-4 else np.log(x / y)
-
-
-@kernel
-def duality_gap(a: Array, c: Array, m: Array, n: Array, u: Array, y: Array, q: Array) -> float:
-    """Return by how much the value of the program may be below the best: that of the dual at q, less that of y."""
-    timed = m.size > 0
-    gap = 0.0
-    for j in range(n.size):
-        if n[j] > 0.0:
-            gap += n[j] * q[j]
-    for i in range(a.size):
-        if a[i] == 0.0 or u[i] == 0.0:
-            continue
-        price, s = np.inf, 0.0
-        for j in range(n.size):
-            if n[j] > 0.0:
-                price = min(price, c[i, j] + (m[i, j] * q[j] if timed else q[j]))
-            if y[i, j] > 0.0:
-                s += y[i, j]
-                gap += c[i, j] * y[i, j]
-        if price < np.inf:
-            best = min(a[i] / price, u[i])
-            gap += a[i] * log_ratio(best, s) - price * best
-    return max(gap, 0.0)

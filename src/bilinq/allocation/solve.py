@@ -6,10 +6,10 @@ from bilinq.allocation.balance import balance
 from bilinq.allocation.edges import COLUMN, FIRST, NEXT_OF_ROW, place, space
 from bilinq.allocation.interior import A, C, N, Q, U, advance, start_cold
 from bilinq.allocation.packing import FEW, pack, take_in, thin, widen
-from bilinq.allocation.program import OVER, TIE, duality_gap, prepare, price_absent, residual, trim, unsaturated
+from bilinq.allocation.program import OVER, TIE, certificate, prepare, price_absent, trim, unsaturated
 from bilinq.allocation.split import split
 from bilinq.arrays import Array, BoolArray, IntArray
-from bilinq.jit import kernel
+from bilinq.jit import inlined_kernel, kernel
 
 BAD = -1  # returned instead of a number of steps where an argument breaks the rules
 SMALL, DIRECT = 250, 1000
@@ -61,21 +61,19 @@ def solve_batch(
 
 @kernel
 def solve_plain(
-    queue: Array, reward: Array, capacity: Array, V: float, gamma: float
-) -> tuple[Array, Array, float, float, int]:
-    """Return y, q, certificate, duality gap and steps (or `BAD`) of one program with the five plain arguments only."""
+    queue: Array, reward: Array, capacity: Array, V: float, gamma: float, y: Array, q: Array
+) -> tuple[int, float, float]:
+    """Fill y and q of one program with the five plain arguments only; return steps (or `BAD`), certificate and gap."""
     rows, columns = reward.shape
-    y, q = np.empty((rows, columns)), np.empty(columns)
     if not rows or not columns or queue.size != rows or capacity.size != columns:
-        return y, q, np.inf, np.inf, BAD
+        return BAD, np.inf, np.inf
     a, u = np.ones(rows), np.full(rows, np.inf)  # first weights and limits
     c, no_time = np.empty((rows, columns)), np.empty((0, 0))
     if not prepare(
         queue, reward, capacity, V, gamma, a, u, np.empty((0, 0), np.bool_), no_time, a, c, no_time, u, a
     ):  # fmt: skip
-        return y, q, np.inf, np.inf, BAD
-    steps, r, gap = solve_one(a, c, no_time, capacity, u, np.empty(0), y, q)
-    return y, q, r, gap, steps
+        return BAD, np.inf, np.inf
+    return solve_one(a, c, no_time, capacity, u, np.empty(0), y, q)
 
 
 @kernel
@@ -92,8 +90,7 @@ def solve_one(
         trim(m, n, y, 2.0 * OVER)
     else:
         steps = saturated(a, c, m, n, u, q_last, y, q)
-    r = residual(a, c, m, n, u, y, q)
-    gap = duality_gap(a, c, m, n, u, y, q)
+    r, gap = certificate(a, c, m, n, u, y, q)
     price_absent(a, c, m, n, u, q)
     return steps, r, gap
 
@@ -110,7 +107,10 @@ def saturated(a: Array, c: Array, m: Array, n: Array, u: Array, q_last: Array, y
     if rows.size == 0:
         return 0
     size = rows.size
-    a, c, m, bound = compact(a, c, m, n, u, rows, columns)
+    if size < a.size or columns.size < n.size:
+        a, c, m, bound = compact(a, c, m, n, u, rows, columns)
+    else:
+        bound = np.concatenate((u, n))
     price, held = np.zeros(bound.size), np.empty(bound.size)
     edge, flow, node, value, inside = space(size, columns.size)
     warm = q_last.size > 0
@@ -132,7 +132,7 @@ def saturated(a: Array, c: Array, m: Array, n: Array, u: Array, q_last: Array, y
         more = balance(a, c, m, bound, price, held, edge, flow, node, value, inside, patience)
         steps += more
         if more > patience:
-            shake(c)
+            c = shaken(c)
             price[size:] = level(a, c, m, bound)
             place(a, c, m, bound, price, held, edge, flow, node)
             steps += balance(a, c, m, bound, price, held, edge, flow, node, value, inside, patience)
@@ -187,9 +187,10 @@ def level(a: Array, c: Array, m: Array, bound: Array) -> float:
     """Return about the price at which rows would ask for the whole capacity, at their least cost and shortest duration."""
     rows = a.size
     capacity = bound[rows:].sum()
-    least, time = np.empty(rows), np.ones(rows)
+    least, time = np.full(rows, np.inf), np.ones(rows)
     for i in range(rows):
-        least[i] = c[i].min()
+        for j in range(c.shape[1]):
+            least[i] = min(least[i], c[i, j])
         if m.size > 0:
             time[i] = m[i].min()
     price = 0.0
@@ -321,13 +322,15 @@ def tame(row: Array, col: Array, c: Array) -> None:
 
 
 @kernel
-def shake(c: Array) -> None:
-    """Change the costs by a trace that differs from pair to pair, so that there are no ties."""
+def shaken(c: Array) -> Array:
+    """Return the costs changed by a trace that differs from pair to pair, so that there are no ties."""
     state = 1
+    near = np.empty(c.shape)
     for i in range(c.shape[0]):
         for j in range(c.shape[1]):
             state = (state * 48271) % 2147483647
-            c[i, j] *= 1.0 + NOISE * state / 2147483647.0
+            near[i, j] = c[i, j] * (1.0 + NOISE * state / 2147483647.0)
+    return near
 
 
 @kernel
@@ -340,9 +343,9 @@ def fill(
     size = rows.size
     n = bound[size:]
     width = count_tight(c, m, price)
-    load = np.zeros(n.size)
     tied = ambiguous(width, price, edge, flow, node)
     if tied:
+        load = np.zeros(n.size)
         cols = np.empty((size, width.max()), np.int64)
         time = np.empty(cols.shape if timed else (0, 0))
         for i in range(size):
@@ -381,7 +384,7 @@ def fill(
 FITS = 1e-10  # part by which the flows of the tie rule may miss the sum of a row or a column
 
 
-@kernel
+@inlined_kernel
 def tight(i: int, j: int, c: Array, m: Array, price: Array) -> bool:
     """Return whether a pair costs its row no more than the row's price, up to rounding."""
     v = c.shape[0] + j
@@ -439,6 +442,9 @@ def fit(m: Array, n: Array, bound: Array, rows: IntArray, columns: IntArray, y: 
             for i in range(rows.size):
                 y[rows[i], columns[j]] *= n[j] / load
     for i in range(rows.size):
-        total = y[rows[i]].sum()
+        total = 0.0
+        for j in range(columns.size):
+            total += y[rows[i], columns[j]]
         if total > bound[i]:
-            y[rows[i]] *= bound[i] / total
+            for j in range(columns.size):
+                y[rows[i], columns[j]] *= bound[i] / total

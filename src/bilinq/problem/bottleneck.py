@@ -43,7 +43,8 @@ def find_bottleneck(rho: Array, n: Array, m: Array, eligible: BoolArray) -> Bott
     busy, open_ = np.flatnonzero(rho > 0.0), np.flatnonzero(n > 0.0)
     if not busy.size:
         return Bottleneck(0.0, busy, open_[:0])
-    pair = np.ix_(busy, open_)
+    pair, top = np.ix_(busy, open_), float(rho.max())
+    rho = rho / top
     size = float((rho[busy] * np.where(eligible[pair], m[pair], np.inf).min(axis=1)).sum() / n.sum())
     used, rows = share_rows(rho[busy] / size, n[open_], m[pair], eligible[pair])
     ones: Any = np.ones((open_.size, 1))
@@ -55,7 +56,7 @@ def find_bottleneck(rho: Array, n: Array, m: Array, eligible: BoolArray) -> Bott
         raise NotSolved(f"the linear program of the load failed: {answer.message}")
     price, worth = -answer.ineqlin.marginals, answer.eqlin.marginals
     full, alone = price > ROUNDING * price.max(), worth > ROUNDING * worth.max()
-    return Bottleneck(float(answer.x[-1]) * size, busy[alone], open_[full])
+    return Bottleneck(float(answer.x[-1]) * size * top, busy[alone], open_[full])
 
 
 def share_rows(rho: Array, n: Array, m: Array, eligible: BoolArray) -> tuple[Any, Any]:
