@@ -8,7 +8,8 @@ from scipy.sparse import csr_array
 
 from bilinq.allocation.arguments import ALL_ELIGIBLE, Program
 from bilinq.allocation.batch import Allocation
-from bilinq.allocation.tall import Rows, Tall, allocate_rows, blocks, spread
+from bilinq.allocation.smooth import Rows, blocks
+from bilinq.allocation.tall import Tall, allocate_rows, spread
 from bilinq.arrays import Array, IntArray, finite, non_negative, positive, require, shaped
 from bilinq.errors import BadInput
 
@@ -38,6 +39,17 @@ class Features(NamedTuple):
 
 def solve_table(program: Program, price: Array) -> Allocation | None:
     """Return the answer to one program as a batch of one; None if an argument breaks a rule."""
+    rows, capacity = _rows_of(program), program.capacity[0]
+    if rows is None:
+        return None
+    tall = allocate_rows(rows, capacity, price[0] if price.size else None)
+    y = np.empty(program.reward.shape[1:])
+    rows.each(lambda block: spread(*tall.flows, block.start, y[block]))
+    return Allocation(y[None], tall.price[None], np.array([tall.residual]), tall.steps, np.array([tall.gap]))
+
+
+def _rows_of(program: Program) -> Rows | None:
+    """Return the rows of one program; None if an argument breaks a rule."""
     queue, reward, capacity, weight, limit = (value[0] for value in (*program[:3], *program[5:7]))
     V, gamma, masked = float(program.V[0]), float(program.gamma[0]), program.eligible is not ALL_ELIGIBLE
 
@@ -52,11 +64,7 @@ def solve_table(program: Program, price: Array) -> Allocation | None:
     sound = sound and 0.0 <= capacity.min() <= capacity.max() < np.inf and 0.0 < V < np.inf and 1.0 < gamma < np.inf
     if not sound or not all(_below(reward[block], gamma) for block in blocks(*reward.shape)):
         return None
-    rows = Rows(a, limit, gamma, capacity.size, rewards, masked)
-    tall = allocate_rows(rows, capacity, price[0] if price.size else None)
-    y = np.empty(reward.shape)
-    rows.each(lambda block: spread(*tall.flows, block.start, y[block]))
-    return Allocation(y[None], tall.price[None], np.array([tall.residual]), tall.steps, np.array([tall.gap]))
+    return Rows(a, limit, gamma, capacity.size, rewards, masked)
 
 
 def _below(reward: Array, gamma: float) -> bool:

@@ -7,65 +7,23 @@ is Newton's method, and two to four times are enough. Nearly right prices come f
 steps on a smooth dual over all rows. Every pass takes the table in blocks of rows.
 """
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
 from bilinq.allocation.program import CAPPED, OVER, log_ratio, unsaturated
+from bilinq.allocation.smooth import Rows, blocks, descend
 from bilinq.allocation.solve import saturated
 from bilinq.arrays import Array, BoolArray, IntArray
 from bilinq.jit import fast_kernel, kernel
 
-BLOCK = 1 << 18  # pairs of the table at a time
 SAMPLE = 1 << 12  # rows of the sample
-FIRST_BARRIER, LAST_BARRIER, BARRIER_FALLS = 1.0 / SAMPLE, 0.1, 0.15
-"""Weight of the barrier: at first; at last, divided by the number of rows (below, the demand is not smooth any more, as each
-row counts); and what a step leaves of it."""
-SMOOTH_STEPS = 40  # Newton steps on the smooth dual at most
-SLOWEST_FALL = 0.7  # what may be left of the barrier's weight after a step, before it is not worth another
-CENTRED = 0.3  # Newton decrement, relative to the barrier, below which its weight falls
 ROOM, MOST_KEPT = 8.0, 0.2
 """From given prices: demand of the rows that are kept, relative to the imbalance; and the part of all rows that may be."""
 MARGIN = 2.0  # differences of smooth prices may be off by this multiple of the mean cost and the root of the weight
 ROUNDS, FITS = 30, 12  # how often rows that are kept, and merged rows, are chosen anew before giving up
 BALANCED = 1e-13  # imbalance, relative to the capacity, at which the merged rows fit
-THREADS, ALONE = 2, 10**7  # and the time in ns that one thread may take alone: others take a while to start
 NO_TIME, COLD = np.empty((0, 0)), np.empty(0)
-
-
-Result = TypeVar("Result")
-
-
-class Rows(NamedTuple):
-    """The rows of a tall program: a (I,), caps u (I,), and `reward(rows)`, a block of rewards (rows, `columns`).
-
-    A pair costs gamma - reward. Rewards are -inf where a pair is not eligible; `masked` tells whether there are such pairs.
-    """
-
-    a: Array
-    u: Array
-    gamma: float
-    columns: int
-    reward: Callable[[slice | IntArray], Array]
-    masked: bool = False
-
-    def cost(self, rows: slice | IntArray) -> Array:
-        """Return a block of costs (rows, columns)."""
-        c: Array = self.gamma - self.reward(rows)
-        return c
-
-    def blocks(self) -> Iterator[slice]:
-        """Yield the rows block by block."""
-        return blocks(self.a.size, self.columns)
-
-    def each(self, work: Callable[[slice], Result], per_pair: int = 1) -> list[Result]:
-        """Return what `work`, which takes about `per_pair` ns a pair, returns for each block; side by side if many."""
-        if self.a.size * self.columns * per_pair < ALONE:
-            return [work(block) for block in self.blocks()]
-        with ThreadPoolExecutor(THREADS) as pool:
-            return list(pool.map(work, self.blocks()))
 
 
 class Flows(NamedTuple):
@@ -92,12 +50,6 @@ class Tall(NamedTuple):
     residual: float
     gap: float
     steps: int
-
-
-def blocks(rows: int, columns: int) -> Iterator[slice]:
-    """Yield the rows of a table block by block."""
-    height = max(BLOCK // max(columns, 1), 1)
-    return (slice(first, min(first + height, rows)) for first in range(0, rows, height))
 
 
 def allocate_rows(rows: Rows, n: Array, start: Array | None) -> Tall:
@@ -189,9 +141,9 @@ def solve_tall(rows: Rows, n: Array, start: Array | None) -> tuple[Flows, Array,
     some = np.sort(np.random.default_rng(0).permutation(size)[:SAMPLE])
     factor = size / SAMPLE
     _, price, steps = _solve_table(rows.a[some] * factor, rows.cost(some), n, rows.u[some] * factor, COLD)
-    price, off, more = _descend(rows, n, price)
+    price, weight, cost, more = descend(rows, n, price, 1.0 / SAMPLE)
     near = _nearest(rows, price)
-    flows, price, last = _refine(rows, n, price, near, near.lead <= off)
+    flows, price, last = _refine(rows, n, price, near, near.lead <= MARGIN * cost * weight**0.5)
     return flows, price, steps + more + last
 
 
@@ -203,52 +155,6 @@ def _lead_to_keep(rows: Rows, n: Array, near: Nearest, price: Array) -> float:
     kept = ROOM * imbalance / amount.sum() + n.size / rows.a.size
     some = near.lead[:: max(rows.a.size // SAMPLE, 1)]
     return float(np.quantile(some, kept)) if kept < MOST_KEPT else np.inf
-
-
-def _descend(rows: Rows, n: Array, price: Array) -> tuple[Array, float, int]:
-    """Return prices, how far off their differences may be, and steps: Newton steps on the smooth dual, Eq. (56).
-
-    With a barrier on every pair a row's demand is smooth in the prices, and only prices are unknown: the work of a step is
-    one pass over the table, and the number of steps does not depend on the number of rows.
-    """
-    mu, unit, falls, last = FIRST_BARRIER, rows.a.sum() / n.size, BARRIER_FALLS, np.inf
-    price = np.maximum(price, mu * unit / n)
-    centre, centred, cost = price, mu, 1.0
-    steps = 0
-    while steps < SMOOTH_STEPS:
-        steps += 1
-        slope, curve, cost = _smooth_dual(rows, n, price, mu, unit)
-        move = -np.linalg.solve(curve, slope)
-        decrement = float(-slope @ move) / (mu * unit * n.size)
-        if decrement < CENTRED:
-            centre, centred, last = price + move, mu, np.inf
-            if mu * rows.a.size <= LAST_BARRIER:
-                break
-            mu = max(mu * falls, LAST_BARRIER / rows.a.size)
-            price = np.maximum(centre, 0.1 * price)
-        elif decrement < last or centred == FIRST_BARRIER:
-            last = decrement
-            length = min(1.0, 0.9 / max(float(np.max(-move / price)), 1e-300), decrement**-0.5)
-            price = price + length * move
-        else:  # the barrier fell too fast
-            falls, last = falls**0.5, np.inf
-            if falls > SLOWEST_FALL:
-                break
-            mu, price = max(centred * falls, LAST_BARRIER / rows.a.size), np.maximum(centre, 0.1 * centred * unit / n)
-    return np.where(centre > 3.0 * centred * unit / n, centre, 0.0), float(MARGIN * np.sqrt(centred) * cost), steps
-
-
-def _smooth_dual(rows: Rows, n: Array, price: Array, mu: float, unit: float) -> tuple[Array, Array, float]:
-    """Return gradient (J,) and second derivative (J, J) of the smooth dual, and the mean of the rows' least costs."""
-
-    def work(block: slice) -> tuple[Array, Array, float]:
-        load, curve = np.zeros(n.size), np.zeros((n.size, n.size))
-        return load, curve, smooth(rows.reward(block), rows.gamma, rows.a[block], rows.u[block], price, mu, load, curve)
-
-    loads, curves, costs = zip(*rows.each(work, per_pair=10), strict=True)
-    curve = np.sum(curves, axis=0)
-    curve = curve + curve.T - np.diag(np.diag(curve)) + np.diag(mu * unit / price**2)
-    return n - mu * unit / price - np.sum(loads, axis=0), curve, float(sum(costs)) / rows.a.size
 
 
 def _refine(rows: Rows, n: Array, price: Array, near: Nearest, close: BoolArray) -> tuple[Flows, Array, int]:
@@ -339,64 +245,6 @@ def scan(reward: Array, gamma: float, q: Array, column: IntArray, cost: Array, l
         column[i] = best
         cost[i] = gamma - reward[i, best]
         lead[i] = second - least
-
-
-@fast_kernel
-def smooth(reward: Array, gamma: float, a: Array, u: Array, q: Array, mu: float, load: Array, curve: Array) -> float:
-    """Add what rows ask for at prices q with barriers of weight mu to `load`, its slope to `curve`; return least costs.
-
-    y_ij = mu a_i / (c_ij + q_j - price_i), where the row's price makes the row sum fit it; the lower triangle is filled.
-    """
-    columns = q.size
-    above = np.empty(columns)
-    inverse = np.empty(columns)
-    some = np.empty(columns, np.int64)
-    costs = 0.0
-    for i in range(reward.shape[0]):
-        least, best = np.inf, 0
-        for j in range(columns):
-            above[j] = gamma - reward[i, j] + q[j]
-            if above[j] < least:
-                least = above[j]
-                best = j
-        for j in range(columns):
-            above[j] -= least
-        gap = mu * least / (1.0 + mu)
-        capped = a[i] / (least - gap) > u[i]
-        for _ in range(8):
-            total, square = 0.0, 0.0
-            for j in range(columns):
-                inverse[j] = 1.0 / (above[j] + gap)
-                total += inverse[j]
-                square += inverse[j] * inverse[j]
-            over = 1.0 / total
-            off = over - mu * (a[i] / u[i] if capped else least - gap)
-            if abs(off) <= 1e-9 * over:
-                break
-            gap -= off / (square * over * over + (0.0 if capped else mu))
-        price = least - gap
-        costs += least - q[best]
-        h, peak = 0.0, 0.0
-        for j in range(columns):
-            load[j] += mu * a[i] * inverse[j]
-            inverse[j] *= inverse[j] * mu * a[i]
-            curve[j, j] += inverse[j]
-            h += inverse[j]
-            peak = max(peak, inverse[j])
-        weight = 1.0 / (h + (0.0 if capped else a[i] / (price * price)))
-        many = 0
-        for j in range(columns):
-            if inverse[j] > 1e-3 * peak:
-                some[many] = j
-                many += 1
-            else:
-                curve[j, j] -= weight * inverse[j] * inverse[j]
-        for k in range(many):
-            j = some[k]
-            v = weight * inverse[j]
-            for g in range(k + 1):
-                curve[j, some[g]] -= v * inverse[some[g]]
-    return costs
 
 
 @kernel
