@@ -34,7 +34,8 @@ __all__ = [
     "Allocation", "Assignment", "BadInput", "BilinqError", "Contest", "Estimate", "Exact", "FirstCome", "FixedPoint",
     "Greedy", "JobClass", "KnownRewards", "MaxWeight", "NotSolved", "Oracle", "Outage", "Policy", "Problem", "Random",
     "Replay", "RewardRange", "Rounds", "Router", "Runs", "Sabr", "Scheduler", "SchedulerRouter", "ServerClass",
-    "StaticSplit", "UgdaOl", "UnstableLoad", "Workload", "allocate", "assign", "contest", "evaluate", "oracle", "replay", "simulate",
+    "StaticSplit", "UgdaOl", "UnstableLoad", "Workload", "allocate", "assign", "contest", "evaluate", "oracle", "replay",
+    "simulate",
 ]  # fmt: skip
 
 _HOMES = {

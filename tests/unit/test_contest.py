@@ -92,7 +92,7 @@ def test_differences_are_those_of_paired_t_tests(found: Contest) -> None:
 
 def test_a_real_difference_is_found_and_another_wait_is_said(found: Contest) -> None:
     assert found.verdict("patient") == "less"
-    assert found.verdict("least busy") == "less, at another wait"
+    assert found.verdict("least busy") == "less, at a shorter wait"
 
 
 @pytest.mark.parametrize(("wait", "outcome"), [(1e-4, TuningOutcome.SHORTEST), (100.0, TuningOutcome.LONGEST)])

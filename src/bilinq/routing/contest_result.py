@@ -157,9 +157,12 @@ class Contest:
         return [one.name, *cells, f"{one.mean('seconds_per_decision').mean:.1e}", *gap, self._note(one)]
 
     def verdict(self, name: str) -> str:
-        """Return whether a contestant earns more or less than the reference, and whether both have the wanted wait."""
-        text = self.differences["reward"][name].verdict
-        return text if self[name].tuned and self[self.reference].tuned else f"{text}, at another wait"
+        """Return whether a contestant earns more or less than the reference, and at which wait if one was not tuned."""
+        text, other = self.differences["reward"][name].verdict, self[self.reference]
+        if self[name].tuned and other.tuned:
+            return text
+        gap = self[name].mean(GOALS[self.measure]).mean - other.mean(GOALS[self.measure]).mean
+        return f"{text}, at a {'shorter' if gap < 0.0 else 'longer'} wait"
 
     def _note(self, one: Standing) -> str:
         """Return how the wait was reached, and whether it differs on the test seeds."""
