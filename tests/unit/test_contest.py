@@ -285,6 +285,7 @@ def test_results_can_be_read_saved_and_drawn(found: Contest, tmp_path: Path) -> 
     found.report(tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
     assert "<svg" in page and "Contest of routers" in page and "no number to tune" in page
+    assert "patient" in found and "nobody" not in found and next(iter(found)).name == "priced"
     with pytest.raises(KeyError):
         found["nobody"]
 

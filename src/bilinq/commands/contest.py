@@ -129,6 +129,9 @@ def _write(found: Contest, out: Path) -> None:
 
 def _show(found: Contest) -> None:
     from bilinq.commands import tables
+    from bilinq.routing.contest_result import MAIN
 
     titles, lines = found.table()
-    tables.show_rows(titles, lines, found.title, caption="\n".join(found.notes))
+    tables.show_rows(titles[:MAIN], [line[:MAIN] for line in lines], found.title)
+    tables.show_rows(["", *titles[MAIN:]], [[line[0], *line[MAIN:]] for line in lines])
+    typer.echo("\n".join(found.notes))

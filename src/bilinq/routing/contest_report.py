@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from html import escape
 from importlib.resources import files
 from typing import Any
@@ -23,8 +24,12 @@ SPREAD = 20.0  # ratio of the longest to the shortest wait from which on the axi
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Contest of routers</title><style>{style}
-body {{ max-width: 84rem }} .wide {{ overflow-x: auto }} .wide td {{ white-space: nowrap; font-variant-numeric: tabular-nums;
-border-top: 1px solid var(--line) }} caption {{ text-align: left; color: var(--soft) }}</style></head>
+body {{ max-width: 84rem }} .wide {{ overflow-x: auto; margin-bottom: 1rem }}
+.wide td {{ white-space: nowrap; font-variant-numeric: tabular-nums;
+border-top: 1px solid var(--line) }} caption {{ text-align: left; color: var(--soft) }} dd {{ overflow-wrap: anywhere }}
+@media (max-width: 44rem) {{ .wide table {{ display: table }} .wide thead {{ display: table-header-group }}
+.wide tbody {{ display: table-row-group }} .wide tr {{ display: table-row }} .wide td {{ display: table-cell }} }}
+</style></head>
 <body><header><p class=kicker>bilinq</p><h1>Contest of routers</h1><p class=lead>{lead}</p></header>
 <main>{sections}</main></body></html>
 """
@@ -120,11 +125,15 @@ def _gap(one: Comparison) -> str:
 
 
 def _what_was_run(contest: Contest) -> str:
-    facts = {str(name): str(value) for name, value in contest.about.items()}
+    facts = {str(name): _fact(value) for name, value in contest.about.items()}
     facts |= {"test seeds": _seeds(contest.seeds), "tuning seeds": _seeds(contest.tuning_seeds)}
     facts |= {one.name: one.router for one in contest.standings}
     rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in facts.items())
     return f"<section><h2>What was run</h2><dl>{rows}</dl></section>"
+
+
+def _fact(value: object) -> str:
+    return ", ".join(f"{n} {name}" for name, n in value.items()) if isinstance(value, Mapping) else str(value)
 
 
 def _seeds(seeds: tuple[int, ...]) -> str:

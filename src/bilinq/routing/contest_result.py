@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from html import escape
@@ -32,6 +32,7 @@ MEASURES = {
 """The measures of the table and of differences, with their titles."""
 OTHERS = ("sojourn_p95", "worst_class", "growth_error", "complete", "seconds_per_decision")
 """Measures that are kept and summarised, without differences."""
+MAIN = 6  # columns of the table that are always shown
 WHOLE = "The whole run counts, from the first job on: what learning costs is included."
 
 
@@ -115,6 +116,12 @@ class Contest:
                 return one
         raise KeyError(name)
 
+    def __contains__(self, name: object) -> bool:
+        return any(one.name == name for one in self.standings)
+
+    def __iter__(self) -> Iterator[Standing]:
+        return iter(self.standings)
+
     @cached_property
     def differences(self) -> dict[str, dict[str, Comparison]]:
         """Differences to the reference, by measure and contestant; Holm's correction is over the contestants."""
@@ -146,15 +153,18 @@ class Contest:
         return row
 
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """Return the titles and the lines of a table for people."""
-        titles = ["", *MEASURES.values(), "s / decision", f"reward less {self.reference}", "", "wait"]
-        return titles, [self._line(one) for one in self.standings]
+        """Return the titles and the lines of a table for people; the first `MAIN` columns have what matters most."""
+        main = ["", MEASURES["reward"], f"less {self.reference}", "reward", "wait", "how it was reached"]
+        rest = [title for name, title in MEASURES.items() if name not in ("reward", "wait")]
+        return [*main, *rest, "s / decision"], [self._line(one) for one in self.standings]
 
     def _line(self, one: Standing) -> list[str]:
-        cells = [_cell(one.mean(measure)) for measure in MEASURES]
+        cells = {measure: _cell(one.mean(measure)) for measure in MEASURES}
+        reward, wait = cells.pop("reward"), cells.pop("wait")
         versus = self.differences["reward"].get(one.name)
         gap = ["reference", ""] if versus is None else [_cell(versus.difference), self.verdict(one.name)]
-        return [one.name, *cells, f"{one.mean('seconds_per_decision').mean:.1e}", *gap, self._note(one)]
+        main = [one.name, reward, *gap, wait, self._note(one)]
+        return [*main, *cells.values(), f"{one.mean('seconds_per_decision').mean:.1e}"]
 
     def verdict(self, name: str) -> str:
         """Return whether a contestant earns more or less than the reference, and at which wait if one was not tuned."""
@@ -251,7 +261,7 @@ class Contest:
 
     def __repr__(self) -> str:
         titles, lines = self.table()
-        short = [[line[0], line[1], line[2], *line[-3:]] for line in ([*titles[:3], *titles[3:]], *lines)]
+        short = [line[:MAIN] for line in (titles, *lines)]
         widths = [max(len(row[k]) for row in short) for k in range(len(short[0]))]
         rows = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in short]
         return "\n".join([f"Contest: {self.title}", *rows])
