@@ -20,7 +20,9 @@ MENU: dict[str, Sequence[str | Callable[[], Page]]] = {
         "docs/operations.md",
         "examples/llm_router/README.md", "docs/howto-distributed.md", "docs/howto-ray.md",
     ),
-    "Understand": ("docs/findings.md", "docs/maths.md", "docs/design.md", "docs/measured.md", "docs/scale.md"),
+    "Understand": (
+        "docs/findings.md", "docs/maths.md", "docs/design.md", "docs/contest.md", "docs/measured.md", "docs/scale.md",
+    ),
     "Reference": reference.PAGES,
     "Project": ("CONTRIBUTING.md", "CHANGELOG.md"),
 }  # fmt: skip

@@ -23,7 +23,7 @@ GROUPS = {
         "FixedPoint", "Rounds",
     ),
     "Simulation": ("simulate", "Runs"),
-    "Workloads and routers": ("Workload", "Outage", "replay", "Replay", "Router", "SchedulerRouter"),
+    "Workloads and routers": ("Workload", "Outage", "replay", "Replay", "Router", "SchedulerRouter", "contest", "Contest"),
     "Decisions that were logged": ("evaluate", "Estimate"),
     "The live scheduler": ("Scheduler", "JobClass", "ServerClass", "RewardRange", "Assignment"),
     "Errors": ("BilinqError", "BadInput", "NotSolved", "UnstableLoad"),

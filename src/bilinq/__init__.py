@@ -24,15 +24,18 @@ if TYPE_CHECKING:
     from bilinq.problem import Problem
     from bilinq.problem.oracle import Oracle, oracle
     from bilinq.routing import Outage, Replay, Router, SchedulerRouter, Workload, replay
+    from bilinq.routing.contest import contest
+    from bilinq.routing.contest_result import Contest
     from bilinq.routing.evaluate import Estimate, evaluate
     from bilinq.scheduler import Assignment, JobClass, RewardRange, Scheduler, ServerClass
     from bilinq.simulation import Runs, simulate
 
 __all__ = [
-    "Allocation", "Assignment", "BadInput", "BilinqError", "Estimate", "Exact", "FirstCome", "FixedPoint", "Greedy",
-    "JobClass", "KnownRewards", "MaxWeight", "NotSolved", "Oracle", "Outage", "Policy", "Problem", "Random", "Replay",
-    "RewardRange", "Rounds", "Router", "Runs", "Sabr", "Scheduler", "SchedulerRouter", "ServerClass", "StaticSplit",
-    "UgdaOl", "UnstableLoad", "Workload", "allocate", "assign", "evaluate", "oracle", "replay", "simulate",
+    "Allocation", "Assignment", "BadInput", "BilinqError", "Contest", "Estimate", "Exact", "FirstCome", "FixedPoint",
+    "Greedy", "JobClass", "KnownRewards", "MaxWeight", "NotSolved", "Oracle", "Outage", "Policy", "Problem", "Random",
+    "Replay", "RewardRange", "Rounds", "Router", "Runs", "Sabr", "Scheduler", "SchedulerRouter", "ServerClass",
+    "StaticSplit", "UgdaOl", "UnstableLoad", "Workload", "allocate", "assign", "contest", "evaluate", "oracle", "replay",
+    "simulate",
 ]  # fmt: skip
 
 _HOMES = {
@@ -46,6 +49,8 @@ _HOMES = {
     "problem": ("Problem",),
     "problem.oracle": ("Oracle", "oracle"),
     "routing": ("Outage", "Replay", "Router", "SchedulerRouter", "Workload", "replay"),
+    "routing.contest": ("contest",),
+    "routing.contest_result": ("Contest",),
     "routing.evaluate": ("Estimate", "evaluate"),
     "scheduler": ("Assignment", "JobClass", "RewardRange", "Scheduler", "ServerClass"),
     "simulation": ("Runs", "simulate"),

@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 from bilinq.commands import keys, trace
 from bilinq.commands.allocate import allocate
 from bilinq.commands.backup import backup, restore
+from bilinq.commands.contest import contest
 from bilinq.commands.development import bench, warm
 from bilinq.commands.distributed import distributed
 from bilinq.commands.jobs import submit, work
@@ -67,7 +68,22 @@ def main(
     """A scheduler that learns which kind of job pays best on which kind of server while every queue stays short."""
 
 
-for command in (allocate, simulate, sweep, replay, paper, distributed, serve, submit, work, top, backup, restore, warm):
+for command in (
+    allocate,
+    simulate,
+    sweep,
+    replay,
+    contest,
+    paper,
+    distributed,
+    serve,
+    submit,
+    work,
+    top,
+    backup,
+    restore,
+    warm,
+):
     app.command()(command)
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(bench)
 app.add_typer(keys.app, name="keys")

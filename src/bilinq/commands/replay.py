@@ -39,7 +39,7 @@ def replay(
     from bilinq.routing.routers import ROUTERS
 
     chosen = ROUTERS[one_of("router", router, tuple(ROUTERS))]()
-    workload = _workload(file, servers, arrival)
+    workload = read_workload(file, servers, arrival)
     if load is not None:
         workload = workload.at_load(load)
     with tables.Bar("jobs") as bar:
@@ -52,14 +52,20 @@ def replay(
         _show(run, workload)
 
 
-def _workload(file: Path, servers: str | None, arrival: str) -> Workload:
+def read_workload(file: Path, servers: str | None, arrival: str) -> Workload:
+    """Return the workload of a file: a saved one, or a table with its servers as text."""
     from bilinq.routing import Workload
 
     if file.suffix.lower() == ".npz":
         return Workload.load(file)
     if servers is None:
         raise BadInput("servers must be given for a table, such as a100=4,t4=8; got none")
-    return Workload.from_table(file, servers=dict(map(_fleet_part, servers.split(","))), arrival=arrival)
+    return Workload.from_table(file, servers=fleet(servers), arrival=arrival)
+
+
+def fleet(servers: str) -> dict[str, int]:
+    """Return servers by class from text such as a100=4,t4=8."""
+    return dict(map(_fleet_part, servers.split(",")))
 
 
 def _fleet_part(text: str) -> tuple[str, int]:

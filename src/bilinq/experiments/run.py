@@ -95,6 +95,8 @@ def canonical(value: Any) -> Any:
         return value.tolist()
     if isinstance(value, list | tuple):
         return [canonical(entry) for entry in value]
+    if isinstance(value, dict):
+        return ["dict", *([key, canonical(value[key])] for key in sorted(value))]
     if isinstance(value, Problem):
         return ["Problem", canonical(list(value.arguments().items()))]
     if is_dataclass(value):

@@ -1,0 +1,92 @@
+"""The usual contest: a table of rewards as a stream of jobs, and the routers to compare."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from bilinq.arrays import count, positive, scalar
+from bilinq.errors import BadInput
+from bilinq.routing.arrivals import poisson
+from bilinq.routing.dispatchers import BestSingle, QueuePrice
+from bilinq.routing.router import Router
+from bilinq.routing.routers import LeastBusy, Matching
+from bilinq.routing.scheduler_router import SchedulerRouter
+from bilinq.routing.scores import ClassBeta, KnownClasses, LinearThompson, LinearUcb
+from bilinq.routing.workload import Workload
+from bilinq.traces.routing_digest import TableDigest
+from bilinq.traces.routing_tables import RoutingTable
+
+SERVERS = 24  # in all, if they are not given by class
+
+
+@dataclass(frozen=True, eq=False)
+class Arena:
+    """Workloads by seed: Poisson arrivals, exponential durations that are the same on all servers, jobs of a table.
+
+    Call it with a seed. Arrivals, durations and the order of jobs depend on the seed. Times of arrival are stretched so
+    that the load of each run is exact, since otherwise chance in it hides what routers do.
+
+    Parameters
+    ----------
+    table : RoutingTable or TableDigest
+        Jobs are drawn from it, from a table without repeating one before all have been drawn.
+    load : float
+        Mean arrivals times mean duration over the number of servers.
+    jobs : int
+    servers : mapping from name to number, optional
+        Default: 24 servers, split evenly.
+    duration : float
+        Mean duration.
+    """
+
+    table: RoutingTable | TableDigest
+    load: float = 0.8
+    jobs: int = 4000
+    servers: Mapping[str, int] | None = None
+    duration: float = 10.0
+
+    def __post_init__(self) -> None:
+        scalar("load", self.load, positive)
+        scalar("duration", self.duration, positive)
+        count("jobs", self.jobs, least=2)
+        if self.servers is None and len(self.table.servers) > SERVERS:
+            raise BadInput(f"servers must be given for a table with more than {SERVERS} server classes")
+
+    @property
+    def fleet(self) -> dict[str, int]:
+        """Servers by class."""
+        names = self.table.servers
+        return dict(self.servers) if self.servers is not None else dict.fromkeys(names, SERVERS // len(names))
+
+    def __call__(self, seed: int) -> Workload:
+        """Return the workload of a seed."""
+        rng = np.random.default_rng((seed, 0))
+        fleet = self.fleet
+        drawn = self.table.draw(self.jobs, rng)
+        length = np.maximum(rng.exponential(self.duration, (self.jobs, 1)), 1e-6 * self.duration)
+        arrival = poisson(self.load * sum(fleet.values()) / self.duration, self.jobs, rng)
+        columns = np.broadcast_to(length, drawn.reward.shape)
+        made = drawn.workload(arrival=arrival, duration=columns, servers=fleet)
+        return Workload(**made, reward_range=self._range).at_load(self.load)
+
+    @property
+    def _range(self) -> tuple[float, float]:
+        table = self.table  # rewards of a digest lie in [0, 1]
+        return (0.0, 1.0) if isinstance(table, TableDigest) else (float(table.reward.min()), float(table.reward.max()))
+
+
+def usual_contestants() -> dict[str, Router]:
+    """Return the routers of the usual contest by name, bilinq's scheduler first."""
+    return {
+        "bilinq": SchedulerRouter(),
+        "least busy": LeastBusy(),
+        "matching, known classes": Matching(KnownClasses()),
+        "matching, linear Thompson": Matching(LinearThompson()),
+        "queue price, linear Thompson": QueuePrice(LinearThompson()),
+        "queue price, LinUCB": QueuePrice(LinearUcb()),
+        "queue price, Beta by class": QueuePrice(ClassBeta()),
+        "best single": BestSingle(),
+    }
