@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], None]  # called as progress(work done, work in all)
 PATIENCE = 2.0  # seconds after which a progress bar appears
 MOST_LABELS = 30  # classes of an axis up to which each has its name
+LONG_LABELS = 50  # characters of all columns from which their names are turned
+TURNED: dict[str, Any] = {"rotation": 25, "ha": "right", "rotation_mode": "anchor"}
 MOST_NUMBERS = 200  # cells of a heat map up to which each has its number
 
 
@@ -57,9 +59,10 @@ def heat_map(values: Array, rows: Sequence[str], columns: Sequence[str], title: 
         ax = new_axes(height=min(max(2.0 + 0.25 * len(rows), 3.0), 9.0))
     image = ax.imshow(values, aspect="auto", cmap="viridis")
     ax.figure.colorbar(image, ax=ax)
-    for names, axis in ((rows, ax.yaxis), (columns, ax.xaxis)):
+    crowded = sum(map(len, columns)) > LONG_LABELS
+    for names, axis, turn in ((rows, ax.yaxis, {}), (columns, ax.xaxis, TURNED if crowded else {})):
         if len(names) <= MOST_LABELS:
-            axis.set_ticks(range(len(names)), labels=names)
+            axis.set_ticks(range(len(names)), labels=names, **turn)
     if values.size <= MOST_NUMBERS:
         _write_numbers(ax, image, values)
     ax.set(title=title, xlabel="server class", ylabel="job class")

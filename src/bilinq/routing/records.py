@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from os import PathLike
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +22,7 @@ KIND = "replay"
 ARRAYS = ("arrival", "job_class", "server", "start", "end", "reward", "earned", "attempts", "expired", "times", "queue",
           "busy", "worked")  # fmt: skip
 PLAIN = ("decisions", "thinking", "seconds", "seed", "router", "servers", "job_classes")
+TITLE = 70  # characters of a line in the title of a plot
 BLOCKS = 10  # blocks of samples by whose means the growth of the queue is measured
 
 
@@ -148,7 +150,7 @@ class Replay:
         ax.plot(self.times, self.queue, color="black", label="waiting jobs")
         for j, name in enumerate(self.servers):
             ax.plot(self.times, self.busy[:, j], alpha=0.7, label=f"busy: {name}")
-        ax.set(xlabel="time", ylabel="number", title=self.router)
+        ax.set(xlabel="time", ylabel="number", title=fill(self.router, TITLE))
         ax.legend()
         return ax
 

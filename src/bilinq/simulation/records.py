@@ -145,6 +145,11 @@ class Runs:
             parts |= self._times("wait", self.jobs.wait) | self._times("sojourn", self.jobs.sojourn)
         return {name: interval(values) for name, values in parts.items()}
 
+    @property
+    def _policy(self) -> str:
+        """The name of the policy, without its settings."""
+        return str(self.settings["policy"]).partition("(")[0]
+
     def to_pandas(self) -> Any:
         """Return a DataFrame with a row for each slot of each replication; `jobs.to_pandas()` has the jobs."""
         R, T = self.reward.shape
@@ -168,7 +173,7 @@ class Runs:
         if not np.isnan(self.oracle).all():
             bottom.axhline(np.nanmean(self.oracle), color="black", linestyle="--", label="best possible")
             bottom.legend()
-        top.set(title=self.settings["policy"])
+        top.set(title=self._policy)
         bottom.set(xlabel="slot")
         return top, bottom
 
@@ -193,7 +198,7 @@ class Runs:
             raise BadInput(f"{path}: is not a complete record; {error}") from None
 
     def __repr__(self) -> str:
-        about = f"{self.settings['policy']}, replications={self.replications}, slots={self.slots}"
+        about = f"{self._policy}, replications={self.replications}, slots={self.slots}"
         found = self.summary()
         return f"Runs({about}, reward={found['reward']}, queue={found['queue']})"
 
