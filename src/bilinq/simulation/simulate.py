@@ -185,7 +185,7 @@ class _Run:
             self.allocation[:, t] = self._by_class(y)
         outcome = world.serve(t + 1, y, waiting, capacity)
         self.observed[:, t] = world.observed
-        self.services[:, t] = outcome.count.sum(axis=(1, 2))
+        self.services[:, t] = world.services
         self.state = self.policy.learn(self.state, outcome)
 
     def _by_class(self, y: Array) -> Array:
