@@ -15,7 +15,8 @@ ROOT = DOCS.parent
 MENU: dict[str, Sequence[str | Callable[[], Page]]] = {
     "Start": ("README.md", "docs/tutorial.md"),
     "How to": (
-        "docs/howto-simulate.md", "docs/howto-replay.md", "docs/howto-policy.md", "docs/howto-own-table.md",
+        "docs/howto-simulate.md", "docs/howto-notebook.md", "docs/howto-replay.md", "docs/howto-policy.md",
+        "docs/howto-own-table.md",
         "docs/howto-traces.md", "docs/howto-evaluate.md", "docs/howto-sweep.md", "docs/howto-embed.md", "docs/live.md",
         "docs/operations.md",
         "examples/llm_router/README.md", "docs/howto-distributed.md", "docs/howto-ray.md",

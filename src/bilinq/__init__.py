@@ -62,6 +62,10 @@ _MODULES = {name: name for name in ("client", "distributed", "lab", "routing", "
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("bilinq")
     if name in _MODULES:
         return import_module(f"bilinq.{_MODULES[name]}")
     if name not in _HOME:

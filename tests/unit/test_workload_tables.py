@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 
 from bilinq import BadInput, BilinqError, Replay, Workload
 from bilinq.commands import app as cli
+from bilinq.routing.peers import PEERS
 from bilinq.routing.routers import ROUTERS
 from workloads import random_fleet
 
@@ -139,7 +140,7 @@ def test_command_replays_a_table(tmp_path: Path) -> None:
         ((path, "--servers", "cpu"), "servers must read name=number, separated by commas; got 'cpu'"),
         (
             (path, "--servers", "cpu=2", "--router", "best"),
-            f"router must be one of {', '.join(map(repr, ROUTERS))}; got",
+            f"router must be one of {', '.join(map(repr, (*ROUTERS, *PEERS)))}; got",
         ),
     ]:
         result = run(*words)

@@ -3,16 +3,18 @@
 import logging
 from collections.abc import Callable
 from functools import cache
-from typing import Literal, NamedTuple, NoReturn
+from typing import Any, Literal, NamedTuple, NoReturn
 
 import numpy as np
 
 from bilinq.allocation.arguments import Program
 from bilinq.arrays import Array, non_negative, positive, require
+from bilinq.display import data_frame, html_table
 from bilinq.errors import BadInput
 
 log = logging.getLogger("bilinq.allocation")
 TOLERANCE = 1e-9  # the largest residual of an answer that counts as certified
+MOST_SHOWN = 6  # prices in the text of an allocation
 NO_PRICE = np.empty((0, 0))  # passed to the kernel for a cold start
 
 
@@ -43,6 +45,33 @@ class Allocation(NamedTuple):
     def status(self) -> Literal["certified", "uncertified"]:
         """Whether every residual is at most 1e-9."""
         return "certified" if np.all(np.asarray(self.residual) <= TOLERANCE) else "uncertified"
+
+    def to_pandas(self) -> Any:
+        """Return a DataFrame of the expected services, job classes by server classes; needs pandas.
+
+        Of a sparse allocation it has a row for each pair that is used.
+        """
+        if hasattr(self.expected, "tocoo"):
+            used = self.expected.tocoo()
+            return data_frame({"job class": used.row, "server class": used.col, "expected": used.data})
+        if self.expected.ndim != 2:
+            raise BadInput(f"to_pandas is for one allocation; got a batch of shape {self.expected.shape[:-2]}")
+        return data_frame(self.expected)
+
+    def _facts(self) -> dict[str, str]:
+        prices = [f"{q:.4g}" for q in np.ravel(self.price)[:MOST_SHOWN].tolist()]
+        more = ", ..." if self.price.size > MOST_SHOWN else ""
+        return {
+            "shape": " x ".join(map(str, self.expected.shape)), "services": f"{self.expected.sum():.4g}",
+            "price": f"[{', '.join(prices)}{more}]", "residual": f"{np.max(self.residual, initial=0.0):.2g}",
+            "status": self.status,
+        }  # fmt: skip
+
+    def __repr__(self) -> str:
+        return f"Allocation({', '.join(f'{name}={text}' for name, text in self._facts().items())})"
+
+    def _repr_html_(self) -> str:
+        return html_table("Allocation", self._facts())
 
 
 class Tally:

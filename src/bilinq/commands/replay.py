@@ -24,7 +24,7 @@ LABELS = {
 
 def replay(
     file: Annotated[Path, Argument(help="A saved workload (.npz), or a table (.csv, .parquet) with --servers.")],
-    router: Annotated[str, Option(help="Name of the router, such as least-busy, matching or scheduler.")] = "scheduler",
+    router: Annotated[str, Option(help="Name of the router, such as least-busy, matching or litellm.")] = "scheduler",
     seed: Annotated[int, Option(help="Seed of the run.")] = 1,
     servers: Annotated[str | None, Option(help="Servers of a table's classes: a100=4,t4=8.")] = None,
     arrival: Annotated[str, Option(help="Column of a table with times of arrival.")] = "arrival",
@@ -34,11 +34,10 @@ def replay(
 ) -> None:
     """Replay a workload with one router: rewards and waits."""
     from bilinq import routing
-    from bilinq.arrays import one_of
     from bilinq.commands import tables
-    from bilinq.routing.routers import ROUTERS
+    from bilinq.routing.routers import router_named
 
-    chosen = ROUTERS[one_of("router", router, tuple(ROUTERS))]()
+    chosen = router_named(router)
     workload = read_workload(file, servers, arrival)
     if load is not None:
         workload = workload.at_load(load)

@@ -31,6 +31,7 @@ Address = Annotated[
 EXTRAS = {
     "httpx": "live", "httptools": "live", "uvicorn": "live", "uvloop": "live", "psycopg": "postgres",
     "matplotlib": "lab", "pyarrow": "lab", "ray": "ray", "sklearn": "text", "gymnasium": "gymnasium",
+    "mabwiser": "peers", "pareto_bandit": "peers", "vowpalwabbit": "peers",
 }  # fmt: skip
 """The extra of bilinq that installs a package."""
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 CHUNK = 50  # replications in one call of `simulate`; part of what a replication is, so not a setting
 
 PACKAGE = Path(__file__).parents[1]
-UNRELATED = ("client", "commands", "demo", "lab", "live")
+UNRELATED = ("client", "commands", "demo", "display.py", "lab", "live")
 RELATED = Path("lab/trace.py")
 """Parts of the package that cannot change the result of a run, and the one file in them that can."""
 
@@ -160,12 +160,17 @@ def run_chunk(run: PlannedRun, number: int) -> Record:
                 seed=run.seed * SEED_STEP + number,
                 arrivals=run.setting.arrivals(),
                 service=run.setting.service,
+                progress=_silent,
             )
     except BadInput as error:
         raise BadInput(f"{run.label}: {error}" if run.label else str(error)) from None
     if not found.complete:
         raise KeyboardInterrupt  # `simulate` returned what it had; part of a chunk is no chunk
     return measure(found, run.keep, time.perf_counter() - began)
+
+
+def _silent(done: int, total: int) -> None:
+    """Show no progress: that of all runs together is shown."""
 
 
 def _records(

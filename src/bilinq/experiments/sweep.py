@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bilinq.arrays import Array, short
+from bilinq.display import in_notebook
 from bilinq.errors import BadInput
 from bilinq.experiments.run import PlannedRun, Progress, execute, load_run
 from bilinq.experiments.settings import make_setting
@@ -149,7 +150,7 @@ def run(
     out : path
         Folder for one file per finished cell, which the next call finds again.
     progress : callable, optional
-        Called with the slots done and in all, where each replication counts.
+        Called with the slots done and in all, where each replication counts. Default: a bar in notebooks.
     fresh : bool
         Run all cells, even finished ones.
     engine, workers, address
@@ -161,8 +162,8 @@ def run(
         On Ctrl-C; the cells finished by then are stored.
     """
     folder, cells = Path(out), sweep.cells()
-    with start_workers(engine, workers, address) as team:
-        made = execute([cell.run for cell in cells], folder, team, progress, fresh=fresh)
+    with start_workers(engine, workers, address) as team, in_notebook(progress, "slots") as report:
+        made = execute([cell.run for cell in cells], folder, team, report, fresh=fresh)
     return [Result.of(cell, load_run(cell.run, folder), found=cell.key not in made) for cell in cells]
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bilinq.arrays import Array, BoolArray, count, non_negative, scalar
+from bilinq.display import data_frame, heat_map, html_table, short_list
 from bilinq.errors import BadInput, UnstableLoad
 from bilinq.problem import rules
 from bilinq.problem.bottleneck import ROUNDING, Bottleneck, find_bottleneck
@@ -238,6 +239,29 @@ class Problem:
         if "theta" in changes or "mean_reward" in changes:
             values |= {"theta": None, "mean_reward": None}
         return Problem(**(values | changes))
+
+    def to_pandas(self) -> Any:
+        """Return a DataFrame of mean rewards, job classes by server classes; NaN where a pair is not eligible."""
+        return data_frame(self._rewards(), index=list(self.job_names), columns=list(self.server_names))
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the mean rewards as a heat map; return the Matplotlib axes."""
+        return heat_map(self._rewards(), self.job_names, self.server_names, "mean reward", ax)
+
+    def _rewards(self) -> Array:
+        return self.mean_reward if self.eligible is None else np.where(self.eligible, self.mean_reward, np.nan)
+
+    def _repr_html_(self) -> str:
+        known, shown = (
+            self._rewards(),
+            (f"{n:g} {name}" for n, name in zip(self.servers, self.server_names, strict=True)),
+        )
+        facts = {
+            "job classes": short_list(self.job_names), "servers": short_list(shown), "load": f"{self.load_factor:.3g}",
+            "mean rewards": f"{np.nanmin(known):.4g} to {np.nanmax(known):.4g}",
+            "features": f"{self.job_features.shape[1]} of jobs, {self.server_features.shape[1]} of servers",
+        }  # fmt: skip
+        return html_table("Problem", facts)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Problem):

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from scipy.stats import t
 
 from bilinq.arrays import Array, count, finite, positive, scalar
+from bilinq.display import html_table
 from bilinq.errors import BadInput
 from bilinq.routing import models
 from bilinq.routing.log import Log
@@ -76,9 +77,9 @@ class Estimate:
 
     def _repr_html_(self) -> str:
         names = ("doubly_robust", "self_normalised", "inverse_propensity", "direct", "logged", "gain")
-        rows = "".join(f"<tr><td>{name.replace('_', ' ')}</td><td>{getattr(self, name)}</td></tr>" for name in names)
+        table = html_table(repr(self), {name.replace("_", " "): str(getattr(self, name)) for name in names})
         notes = "".join(f"<li>{escape(sentence)}</li>" for sentence in self.rests_on)
-        return f"<table><caption>{escape(repr(self))}</caption>{rows}</table><ul>{notes}</ul>"
+        return f"{table}<ul>{notes}</ul>"
 
 
 def evaluate(

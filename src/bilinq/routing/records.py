@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from html import escape
 from os import PathLike
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bilinq.array_files import load_arrays, save_arrays
 from bilinq.arrays import Array, BoolArray, IntArray
-from bilinq.errors import BadInput, BilinqError
-from bilinq.routing.array_files import load_arrays, save_arrays
+from bilinq.display import data_frame, html_table, new_axes
+from bilinq.errors import BadInput
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,6 +22,7 @@ KIND = "replay"
 ARRAYS = ("arrival", "job_class", "server", "start", "end", "reward", "earned", "attempts", "expired", "times", "queue",
           "busy", "worked")  # fmt: skip
 PLAIN = ("decisions", "thinking", "seconds", "seed", "router", "servers", "job_classes")
+TITLE = 70  # characters of a line in the title of a plot
 BLOCKS = 10  # blocks of samples by whose means the growth of the queue is measured
 
 
@@ -136,28 +138,19 @@ class Replay:
 
     def to_pandas(self) -> Any:
         """Return a DataFrame with a row for each job; needs pandas."""
-        try:
-            import pandas  # type: ignore[import-not-found, import-untyped, unused-ignore]
-        except ModuleNotFoundError:
-            raise BilinqError("pandas is not installed; run: pip install pandas") from None
         names = np.array([*self.servers, "none"], dtype=object)
         columns = {"arrival": self.arrival, "job_class": np.array(self.job_classes, dtype=object)[self.job_class],
                    "server": names[self.server]}  # fmt: skip
         rest = ("start", "end", "wait", "reward", "earned", "attempts", "expired")
-        return pandas.DataFrame(columns | {name: getattr(self, name) for name in rest})
+        return data_frame(columns | {name: getattr(self, name) for name in rest})
 
     def plot(self, ax: Any = None) -> Any:
         """Draw waiting jobs and busy servers over time; return the Matplotlib axes."""
-        if ax is None:
-            try:
-                from matplotlib.figure import Figure
-            except ModuleNotFoundError:
-                raise BilinqError("bilinq[lab] is not installed; run: pip install 'bilinq[lab]'") from None
-            ax = Figure(figsize=(7.0, 3.5), layout="constrained").add_subplot()
+        ax = new_axes() if ax is None else ax
         ax.plot(self.times, self.queue, color="black", label="waiting jobs")
         for j, name in enumerate(self.servers):
             ax.plot(self.times, self.busy[:, j], alpha=0.7, label=f"busy: {name}")
-        ax.set(xlabel="time", ylabel="number", title=self.router)
+        ax.set(xlabel="time", ylabel="number", title=fill(self.router, TITLE))
         ax.legend()
         return ax
 
@@ -187,12 +180,6 @@ class Replay:
 
     def _repr_html_(self) -> str:
         return html_table(self.router, self._facts())
-
-
-def html_table(title: str, facts: Mapping[str, str]) -> str:
-    """Return facts as a small HTML table."""
-    rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in facts.items())
-    return f"<table><caption>{escape(title)}</caption>{rows}</table>"
 
 
 def _times(name: str, values: Array) -> dict[str, float]:

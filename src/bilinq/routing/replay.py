@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable
 from copy import deepcopy
 from heapq import heappop, heappush
 from math import ceil, floor, inf, nan
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from bilinq.arrays import count, positive, scalar, short
+from bilinq.display import Progress, in_notebook
 from bilinq.errors import BadInput
 from bilinq.routing.records import Replay
 from bilinq.routing.router import FleetView, Router, WaitingJob
@@ -25,7 +25,6 @@ EVERY = 1024  # arrivals between two reports of progress
 SLACK = 1e-9  # part of a slot by which a multiple may be missed in floating point
 
 Event = tuple[float, int, int, Any, int]  # time, kind, serial number, a job or a number of servers, column
-Progress = Callable[[int, int], None]  # called as progress(jobs arrived, all jobs)
 
 
 def replay(workload: Workload, router: Router, seed: int = 1, progress: Progress | None = None) -> Replay:
@@ -42,7 +41,7 @@ def replay(workload: Workload, router: Router, seed: int = 1, progress: Progress
         It is copied, not changed.
     seed : int
     progress : callable, optional
-        Called with the number of jobs that have arrived and of all jobs.
+        Called with the number of jobs that have arrived and of all jobs. Default: a bar in notebooks, if it takes long.
 
     Examples
     --------
@@ -57,7 +56,8 @@ def replay(workload: Workload, router: Router, seed: int = 1, progress: Progress
         raise BadInput(f"router must be a Router, not a class; got {short(router)}")
     run = _Run(workload, deepcopy(router), count("seed", seed, least=0))
     began = time.perf_counter()
-    run.go(progress)
+    with in_notebook(progress, "jobs") as report:
+        run.go(report)
     return run.record(repr(router), time.perf_counter() - began)
 
 

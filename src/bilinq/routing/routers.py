@@ -11,8 +11,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from bilinq.arrays import Array
+from bilinq.arrays import Array, one_of
 from bilinq.routing.dispatchers import BestSingle, QueuePrice, RandomChoice, RoundRobin, ShortestDelay
+from bilinq.routing.peers import PEERS
 from bilinq.routing.router import FleetView, Router, WaitingJob
 from bilinq.routing.scheduler_router import SchedulerRouter
 from bilinq.routing.scores import ClassBeta, ClassGaussian, KnownClasses, KnownJobs, LinearThompson, LinearUcb, Score
@@ -20,7 +21,7 @@ from bilinq.routing.scores import ClassBeta, ClassGaussian, KnownClasses, KnownJ
 __all__ = [
     "ROUTERS", "BestSingle", "CMu", "ClassBeta", "ClassGaussian", "FirstComeFirstServed", "KnownClasses", "KnownJobs",
     "LeastBusy", "LinearThompson", "LinearUcb", "Matching", "MaxWeightRouter", "QueuePrice", "RandomChoice", "RoundRobin",
-    "Score", "ShortestDelay",
+    "Score", "ShortestDelay", "router_named",
 ]  # fmt: skip
 
 Pairs = Iterable[tuple[int, int]]
@@ -233,3 +234,9 @@ ROUTERS: dict[str, type[Router]] = {
     "scheduler": SchedulerRouter,
 }
 """Routers by name, for the command line."""
+
+
+def router_named(name: str) -> Router:
+    """Return the router of a name in `ROUTERS`, or a `QueuePrice` with the score of a name in `peers.PEERS`."""
+    one_of("router", name, (*ROUTERS, *PEERS))
+    return ROUTERS[name]() if name in ROUTERS else QueuePrice(PEERS[name]())

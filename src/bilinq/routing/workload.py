@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bilinq.arrays import Array, BoolArray, IntArray, count, positive, scalar, short
+from bilinq.display import data_frame, heat_map, html_table
 from bilinq.errors import BadInput
 from bilinq.routing import workload_rules as rules
 from bilinq.routing.workload_rules import Outage
@@ -261,6 +262,26 @@ class Workload:
             return server_class
         raise BadInput(f"server class must be one of {short(names)} or a column; got {short(server_class)}")
 
+    def to_pandas(self) -> Any:
+        """Return a DataFrame with a row for each job, which `from_table` reads back; needs pandas.
+
+        Columns are "arrival", "class", the reward on each server class by its name, durations, and features by number.
+        """
+        names, features = self.server_classes, np.zeros((self.N, 0)) if self.features is None else self.features
+        columns = {"arrival": self.arrival, "class": np.array(self.job_classes, dtype=object)[self.job_class]}
+        columns |= dict(zip(names, self.reward.T, strict=True))
+        columns |= {f"duration {name}": column for name, column in zip(names, self.duration.T, strict=True)}
+        return data_frame(columns | {f"feature {k}": column for k, column in enumerate(features.T)})
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the mean reward of each pair of classes as a heat map; return the Matplotlib axes."""
+        from bilinq.routing.router import FleetView
+        from bilinq.routing.scores import class_rewards
+
+        allowed = [self.eligible[self.job_class == i].any(axis=0) for i in range(len(self.job_classes))]
+        means = np.where(allowed, class_rewards(FleetView(self, rewards=True)), np.nan)
+        return heat_map(means, self.job_classes, self.server_classes, "mean reward", ax)
+
     def arguments(self) -> dict[str, Any]:
         """Return the keyword arguments that build an equal workload."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
@@ -277,8 +298,6 @@ class Workload:
         return f"Workload(jobs={self.N}, servers={dict(self.servers)}, classes={len(self.job_classes)}, load={load})"
 
     def _repr_html_(self) -> str:
-        from bilinq.routing.records import html_table
-
         facts = {
             "jobs": f"{self.N:,}", "job classes": f"{len(self.job_classes)}", "load": f"{self.load_factor:.3g}",
             "mean duration": f"{self.mean_duration:.4g}", "rewards": "{:.4g} to {:.4g}".format(*self.reward_range),

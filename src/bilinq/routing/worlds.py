@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from bilinq.array_files import load_arrays, save_arrays
 from bilinq.arrays import IntArray, count, one_of
 from bilinq.errors import BadInput
 from bilinq.problem import Problem
 from bilinq.problem.instances import stack
-from bilinq.routing.array_files import load_arrays, save_arrays
 from bilinq.routing.workload import Workload
 from bilinq.routing.workload_rules import Outage
 from bilinq.simulation.arrivals import Arrivals, Bernoulli, Poisson

@@ -101,14 +101,15 @@ def earn(
 
 
 @kernel
-def most_picks(picks: IntArray) -> int:
-    """Return the largest number of services in a replication."""
+def count_picks(picks: IntArray, services: IntArray) -> int:
+    """Write the number of services of each replication to `services` (R,) and return the largest."""
     most = 0
     for r in range(picks.shape[0]):
         total = 0
         for i in range(picks.shape[1]):
             for j in range(picks.shape[2]):
                 total += picks[r, i, j]
+        services[r] = total
         most = max(most, total)
     return most
 

@@ -2,7 +2,7 @@
 
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from bilinq.arrays import Array, count, one_of, short
 from bilinq.assignment import METHODS
+from bilinq.display import Progress, in_notebook
 from bilinq.errors import BadInput
 from bilinq.policies.policy import Policy
 from bilinq.problem import Problem
@@ -19,8 +20,6 @@ from bilinq.simulation.arrivals import SERVICES, AllUp, Arrivals, Bernoulli, Blo
 from bilinq.simulation.records import Jobs, Runs
 
 BLOCK = 256  # slots of arrivals and capacities drawn at a time
-
-Progress = Callable[[int, int], None]  # called as progress(slots done, all slots), about ten times a second
 
 
 def simulate(
@@ -63,7 +62,7 @@ def simulate(
     record_allocation, record_jobs : bool
         Whether to keep expected allocations (summed over jobs of a class) and the jobs' times.
     progress : callable, optional
-        Called with the slots done and all slots, about ten times a second.
+        Called with the slots done and all slots, about ten times a second. Default: a bar in notebooks, if it takes long.
 
     Returns
     -------
@@ -90,7 +89,8 @@ def simulate(
     run = _Run(instances, policy, slots, seed, arrivals or Bernoulli(), service, capacity or AllUp(),
                record_allocation, record_jobs)  # fmt: skip
     began = time.perf_counter()
-    done = run.go(progress)
+    with in_notebook(progress, "slots") as report:
+        done = run.go(report)
     return run.record(done, time.perf_counter() - began)
 
 
@@ -144,6 +144,7 @@ class _Run:
         R, I, J = instances.mean_reward.shape
         self.queue = np.empty((R, slots, I), np.int32)
         self.reward, self.observed = np.empty((R, slots)), np.empty((R, slots))
+        self.services = np.empty((R, slots), np.int32)
         self.allocation = np.empty((R, slots, I, J), np.float32) if record_allocation else None
         self.settings: dict[str, Any] = {
             "policy": repr(policy), "slots": slots, "replications": R, "seed": seed, "arrivals": repr(arrivals),
@@ -184,6 +185,7 @@ class _Run:
             self.allocation[:, t] = self._by_class(y)
         outcome = world.serve(t + 1, y, waiting, capacity)
         self.observed[:, t] = world.observed
+        self.services[:, t] = world.services
         self.state = self.policy.learn(self.state, outcome)
 
     def _by_class(self, y: Array) -> Array:
@@ -196,8 +198,8 @@ class _Run:
         """Return the record of the first `done` slots."""
         return Runs(
             queue=self.queue[:, :done], reward=self.reward[:, :done], observed=self.observed[:, :done],
-            oracle=_oracle(self.instances), holding_costs=self.instances.holding_cost, jobs=self._jobs(done),
-            allocation=None if self.allocation is None else self.allocation[:, :done],
+            services=self.services[:, :done], oracle=_oracle(self.instances), holding_costs=self.instances.holding_cost,
+            jobs=self._jobs(done), allocation=None if self.allocation is None else self.allocation[:, :done],
             settings=self.settings, seconds=seconds, complete=done == self.slots,
         )  # fmt: skip
 

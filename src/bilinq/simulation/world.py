@@ -62,6 +62,7 @@ class World:
         self.log: NDArray[np.int32] = np.zeros((count, 4, 64 if keep_log else 0), np.int32)
         self.n_log: IntArray = np.zeros(count, np.int64)
         self.observed: Array = np.zeros(count)
+        self.services: IntArray = np.zeros(count, np.int64)
         self._uniform, self._normal = Tape(service, normal=False), Tape(reward, normal=True)
         self._furthest = [0, 0]
         self._make_room(8, 32)
@@ -97,7 +98,7 @@ class World:
         """Assign jobs to servers, draw rewards and completions, remove complete jobs; return what was observed."""
         picks, total, squares = self._draw(y, waiting, capacity), np.empty(y.shape), np.empty(y.shape)
         uniform, normal = self._uniform, self._normal
-        most = int(kernels.most_picks(picks))
+        most = int(kernels.count_picks(picks, self.services))
         uniform.provide(2 * most, self._furthest[0])
         normal.provide(most, self._furthest[1])
         self._furthest[:] = kernels.serve(

@@ -11,9 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bilinq.arrays import Array, IntArray, as_floats, non_negative, scalar
+from bilinq.display import html_table
 from bilinq.errors import BadInput
 from bilinq.problem import Problem
 from bilinq.simulation.arrivals import Arrivals, Poisson, Recorded
+from bilinq.simulation.records import Interval, Runs, interval
 
 if TYPE_CHECKING:
     from bilinq.traces.reward_rows import FileClasses, Tally
@@ -92,7 +94,7 @@ class Scale:
 
 @dataclass(frozen=True, eq=False)
 class RewardTable:
-    """A problem made from observations.
+    """A problem made from observations; `earned` says what a simulation of it earned.
 
     Attributes
     ----------
@@ -114,8 +116,60 @@ class RewardTable:
     scale: Scale
     left_out: dict[str, int]
 
+    def earned(self, runs: Runs) -> Earned:
+        """Return what a simulation of the problem earned, in the units of the table.
 
-def build(tally: Tally, file: Path, *, servers: int | Mapping[str, int], arrival_rate: PerClass | None,
+        Each service earns low + (high - low) * reward of the `scale`, so that sums need the number of services: the map
+        must not be applied to rewards of slots.
+
+        Examples
+        --------
+        >>> from bilinq import FirstCome, simulate
+        >>> rows = {"job": ["a", "a", "a"], "server": ["x", "x", "x"], "reward": [70.0, 71.0, 72.0]}
+        >>> from bilinq.traces import reward_table
+        >>> table = reward_table(rows, servers=1, arrival_rate=0.5, reward_range=(0.0, 100.0))
+        >>> runs = simulate(table.problem, FirstCome(), slots=2000, arrivals=table.arrivals)
+        >>> round(table.earned(runs).per_service.mean)
+        71
+        """
+        services = runs.services.sum(axis=1)
+        total = self.scale.low * services + (self.scale.high - self.scale.low) * runs.observed.sum(axis=1)
+        left = None if runs.jobs is None else np.bincount(runs.jobs.replication, minlength=runs.replications)
+        return Earned(
+            total=interval(total), per_slot=interval(total / runs.slots), per_service=interval(_ratio(total, services)),
+            per_job=None if left is None else interval(_ratio(total, left)),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Earned:
+    """Observed rewards in the units of a table: means over replications with 95 % intervals.
+
+    Attributes
+    ----------
+    total : Interval
+        Of all slots.
+    per_slot, per_service : Interval
+    per_job : Interval or None
+        The total over the number of jobs that left; None if jobs were not recorded.
+    """
+
+    total: Interval
+    per_slot: Interval
+    per_service: Interval
+    per_job: Interval | None
+
+    def _repr_html_(self) -> str:
+        shown = {name.replace("_", " "): str(value) for name, value in vars(self).items() if value is not None}
+        return html_table("Earned", shown)
+
+
+def _ratio(total: Array, number: IntArray) -> Array:
+    """Return total / number (R,), NaN where the number is zero."""
+    return np.asarray(np.divide(total, number, out=np.full(total.shape, np.nan), where=number > 0))
+
+
+def build(tally: Tally, file: Path | str, *, servers: int | Mapping[str, int], arrival_rate: PerClass | None,
           slot: float | None, service_rate: PerClass, holding_cost: PerClass, noise: float | None,
           unseen: str) -> RewardTable:  # fmt: skip
     """Return the problem with its arrivals; the arguments by keyword are those of `reward_table`."""
@@ -147,7 +201,7 @@ def _features(side: FileClasses) -> Array:
     return scaled_features(side.vectors) if side.features else np.eye(len(side.number))
 
 
-def _filled(tally: Tally, file: Path, counts: IntArray, mean: Array, unseen: str) -> Array:
+def _filled(tally: Tally, file: Path | str, counts: IntArray, mean: Array, unseen: str) -> Array:
     """Return the means with predictions for unseen pairs; raise an error that names the first if these are not wanted."""
     job, server = tally.job, tally.server
     names = (list(job.number), list(server.number))
@@ -161,7 +215,7 @@ def _filled(tally: Tally, file: Path, counts: IntArray, mean: Array, unseen: str
     return np.clip(fill_unseen(mean, counts, _features(job), _features(server), names), low, high)
 
 
-def _noise(file: Path, counts: IntArray, spread: Array, noise: float | None) -> Array:
+def _noise(file: Path | str, counts: IntArray, spread: Array, noise: float | None) -> Array:
     """Return the standard deviation of each pair's rewards (I, J), in the file's units."""
     if noise is not None:
         return np.full(counts.shape, scalar("noise", noise, non_negative))

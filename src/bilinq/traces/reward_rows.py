@@ -2,9 +2,10 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from bilinq.errors import BadInput
 from bilinq.traces.passes import Moments
 from bilinq.traces.tables import GZIP, PARQUET
 
+Source = Path | str  # a file, or the name of a table in memory
+TABLE = "table"
 BLOCK = 2**20  # bytes of a CSV file, or rows of a Parquet file times sixteen, that are read at a time
 
 
@@ -25,10 +28,11 @@ BLOCK = 2**20  # bytes of a CSV file, or rows of a Parquet file times sixteen, t
 class RowChunk:
     """Some rows of a file, which begin with number `row`; rows count from 1, the header of a CSV file not among them.
 
-    `text` has the distinct names of each text column, and which of them each row has; `numbers` are all finite.
+    `file` is a path, or another name of the table for messages. `text` has the distinct names of each text column, and which
+    of them each row has; `numbers` are all finite.
     """
 
-    file: Path
+    file: Source
     row: int
     text: dict[str, tuple[list[str], IntArray]]
     numbers: dict[str, Array]
@@ -38,18 +42,40 @@ class RowChunk:
         return _fault(self.file, self.row + k, message)
 
 
-def chunks(file: Path, text: Sequence[str], numbers: Sequence[str]) -> Iterator[RowChunk]:
-    """Yield the rows of `file` with its columns `text` and `numbers`.
+def chunks(table: Any, text: Sequence[str], numbers: Sequence[str]) -> Iterator[RowChunk]:
+    """Yield the rows of a file or of another table with its columns `text` and `numbers`.
 
     A file that cannot be read raises `BadInput`, which names the file and, where there is one, the row and the value.
     """
-    row = 1
+    row, file, columns = 1, source_name(table), list(dict.fromkeys((*text, *numbers)))
     with _readable(file):
-        for batch in _open(file, list(dict.fromkeys((*text, *numbers)))):
+        for batch in _open(file, columns) if isinstance(file, Path) else _batches(table, columns):
             names = {column: _names(file, row, column, batch.column(column)) for column in text}
             values = {column: _numbers(file, row, column, batch.column(column)) for column in numbers}
             yield RowChunk(file, row, names, values)
             row += batch.num_rows
+
+
+def source_name(table: Any) -> Source:
+    """Return the path of a file, or how messages call a table in memory."""
+    return Path(table) if isinstance(table, str | PathLike) else TABLE
+
+
+def _batches(table: Any, columns: list[str]) -> Iterator[Any]:
+    """Return the batches of a DataFrame, a PyArrow table or a mapping of columns."""
+    found = table.column_names if isinstance(table, pa.Table) else getattr(table, "columns", table)
+    if not isinstance(table, pa.Table | Mapping) and not hasattr(table, "columns"):
+        raise BadInput(f"path must be a file, a DataFrame, a PyArrow table or a mapping of columns; got {short(table)}")
+    _check_columns(TABLE, columns, [str(name) for name in found])
+    try:
+        arrow = pa.table({name: _arrow(table[name]) for name in columns})
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise BadInput(f"{TABLE}: {str(error).splitlines()[0]}") from None
+    return iter(arrow.combine_chunks().to_batches(max_chunksize=BLOCK // 16))
+
+
+def _arrow(column: Any) -> Any:
+    return column if isinstance(column, pa.ChunkedArray) else pa.array(column, from_pandas=True)
 
 
 def _open(file: Path, columns: list[str]) -> Iterator[Any]:
@@ -79,14 +105,14 @@ def _csv(file: Path, columns: list[str]) -> Iterator[Any]:
     return iter(arrow_csv.open_csv(file, read, parse, as_text))
 
 
-def _check_columns(file: Path, columns: list[str], found: list[str]) -> None:
+def _check_columns(file: Source, columns: list[str], found: list[str]) -> None:
     for column in columns:
         if found.count(column) != 1:
             many = "twice" if column in found else f"only {short(', '.join(found), 200)}"
             raise BadInput(f"{file}: must have one column {column!r}; got {many}")
 
 
-def _names(file: Path, row: int, column: str, values: Any) -> tuple[list[str], IntArray]:
+def _names(file: Source, row: int, column: str, values: Any) -> tuple[list[str], IntArray]:
     """Return the distinct names of a column, and which of them each row has."""
     kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_integer(kind)):
@@ -103,7 +129,7 @@ def _names(file: Path, row: int, column: str, values: Any) -> tuple[list[str], I
     return names, code
 
 
-def _numbers(file: Path, row: int, column: str, values: Any) -> Array:
+def _numbers(file: Source, row: int, column: str, values: Any) -> Array:
     if pa.types.is_boolean(values.type) or pa.types.is_nested(values.type):
         raise BadInput(f"{file}: {column} must contain numbers; got {values.type}")
     try:
@@ -124,12 +150,12 @@ def _number(value: Any) -> float:
         return np.nan
 
 
-def _fault(file: Path, row: int, message: str) -> BadInput:
+def _fault(file: Source, row: int, message: str) -> BadInput:
     return BadInput(f"{file}: row {row}: {message}")
 
 
 @contextmanager
-def _readable(file: Path) -> Iterator[None]:
+def _readable(file: Source) -> Iterator[None]:
     try:
         yield
     except UnicodeDecodeError as error:

@@ -3,9 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
-from os import PathLike
-from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,7 +15,7 @@ from bilinq.traces.reward_model import PerClass, RewardTable, build, scaled_feat
 
 
 def reward_table(
-    path: str | PathLike[str],
+    path: Any,
     *,
     servers: int | Mapping[str, int],
     arrival_rate: PerClass | None = None,
@@ -34,15 +32,15 @@ def reward_table(
     noise: float | None = None,
     unseen: Literal["error", "predicted"] = "error",
 ) -> RewardTable:
-    r"""Read observed rewards, a row for each, from a CSV or Parquet file and return a problem with its arrivals.
+    r"""Read observed rewards, a row for each, from a file or a DataFrame and return a problem with its arrivals.
 
-    The file is read a piece at a time: memory grows with the pairs, not with the rows (but for 16 bytes of each row
+    A file is read a piece at a time: memory grows with the pairs, not with the rows (but for 16 bytes of each row
     with `time`). Class names are text: "007" is not 7.
 
     Parameters
     ----------
-    path : path
-        A CSV file in UTF-8 with a header, also packed as `.csv.gz`, or a Parquet file.
+    path : path, DataFrame, PyArrow table or mapping of columns
+        A file is CSV in UTF-8 with a header, also packed as `.csv.gz`, or Parquet.
     servers : int or mapping
         Servers in each class, or in each by name; rows of server classes that a mapping does not name are left out.
     arrival_rate : float or mapping
@@ -76,6 +74,7 @@ def reward_table(
 
     Examples
     --------
+    >>> from pathlib import Path
     >>> rows = "job,server,reward\nshort,cpu,7\nshort,cpu,9\nshort,gpu,12\nlong,cpu,2\nlong,gpu,10\n"
     >>> characters = Path("rewards.csv").write_text(rows)
     >>> table = reward_table("rewards.csv", servers=2, arrival_rate=0.5)
@@ -83,16 +82,16 @@ def reward_table(
     (array([[0.6, 1. ],
            [0. , 0.8]]), Scale(low=2.0, high=12.0))
     """
-    from bilinq.traces.reward_rows import FileClasses, Tally, chunks
+    from bilinq.traces.reward_rows import FileClasses, Tally, chunks, source_name
 
     _check_clock(arrival_rate, time, slot)
     one_of("unseen", unseen, ("error", "predicted"))
     jobs = FileClasses(job, _columns("job_features", job_features), _named(arrival_rate))
     others = FileClasses(server, _columns("server_features", server_features), _named(servers))
     tally = Tally(jobs, others, reward, time, _bounds(reward_range))
-    file = Path(path)
+    file = source_name(path)
     numbers = [reward, *jobs.features, *others.features, *(() if time is None else (time,))]
-    for chunk in chunks(file, (job, server), numbers):
+    for chunk in chunks(path, (job, server), numbers):
         tally.add(chunk)
     tally.check_seen(file)
     return build(tally, file, servers=servers, arrival_rate=arrival_rate, slot=slot, service_rate=service_rate,
