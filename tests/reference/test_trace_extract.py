@@ -12,7 +12,7 @@ import pytest
 import bilinq
 from bilinq.errors import BadInput
 from bilinq.traces import Digest, batches
-from bilinq.traces.digest import document
+from bilinq.traces.digest_files import document
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data" / "borg2019"
 needs_data = pytest.mark.skipif(not DATA.exists(), reason=f"needs the trace files in {DATA}")

@@ -128,3 +128,19 @@ def tied_case(seed: int) -> dict[str, Any]:
     limit = queue if rng.random() < 0.6 else np.full(rows, np.inf)
     V = float(rng.choice([0.2, 1 / 2.2, 1.0, 2.0, 5.0]))
     return {"queue": queue, "reward": reward, "capacity": capacity, "V": V, "limit": limit}
+
+
+def test_a_row_that_a_price_leaves_exactly_at_its_cap() -> None:
+    """The price at which the first two columns tie asks the last row for its cap, twice what its only column has."""
+    V, gamma, reward = (
+        0.8093570067015556,
+        2.270804765243491,
+        [-0.10470530911116849, 0.24960393788617052, 0.07323530266199563],
+    )
+    no, yes = False, True
+    answer = allocate(
+        queue=[6.0, 4.0, 4.0], reward=[reward] * 3, capacity=[21.0, 3.0, 2.0], V=V, gamma=gamma, weight=[1.0, 1.0, 2.0],
+        limit=[6.0, 4.0, 4.0], eligible=[[no, yes, yes], [yes, no, no], [no, no, yes]],
+    )  # fmt: skip
+    np.testing.assert_allclose(answer.expected[[0, 2], [1, 2]], [3.0, 2.0], rtol=1e-12)
+    np.testing.assert_allclose(answer.price[2], 8.0 / V / 2.0 - (gamma - reward[2]), rtol=1e-12)

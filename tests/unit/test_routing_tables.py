@@ -21,7 +21,7 @@ from bilinq.traces import (
     load_paretobandit,
     load_splitwise,
 )
-from bilinq.traces.digest import parse, text
+from bilinq.traces.digest_files import parse, text
 from bilinq.traces.routing_digest import _before_clipping, _clipped
 
 BENCH = "Hardware,Num of Hardware,Framework,Model,Input Output Length,Batch Size,Latency,Throughput\n"

@@ -15,7 +15,8 @@ from typer.testing import CliRunner, Result
 from bilinq.commands import app as cli
 from bilinq.errors import BadInput
 from bilinq.traces import Digest
-from bilinq.traces.digest import CollectionPoint, MachineClass, Pair, TraceJobClass, document
+from bilinq.traces.digest import CollectionPoint, MachineClass, Pair, TraceJobClass
+from bilinq.traces.digest_files import document
 from bilinq.traces.passes import Moments
 
 A, B, C, LATE, EMPTY, OTHER = (2**60 + k for k in range(6))

@@ -378,7 +378,8 @@ def total_demand(
             slope += asked * over * speed * speed
         else:
             total += bound[i] * speed
-            opens = min(opens, (a[i] / bound[i] - price[i]) / speed)
+            at = (a[i] / bound[i] - price[i]) / speed
+            opens = min(opens, max(at, x + 1e-15 * price[i] / speed))  # the row may be at its cap exactly
     return total, slope, opens
 
 

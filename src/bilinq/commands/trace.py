@@ -68,7 +68,7 @@ def show(
 
 def _show(digest: Digest, json: bool) -> None:
     from bilinq.commands import tables
-    from bilinq.traces.digest import text
+    from bilinq.traces.digest_files import text
 
     if json:
         typer.echo(text(digest), nl=False)

@@ -54,14 +54,14 @@ def replay(workload: Workload, router: Router, seed: int = 1, progress: Progress
         raise BadInput(f"workload must be a Workload; got {short(workload)}")
     if not isinstance(router, Router):
         raise BadInput(f"router must be a Router, not a class; got {short(router)}")
-    run = _Run(workload, deepcopy(router), count("seed", seed, least=0))
+    run = _Playback(workload, deepcopy(router), count("seed", seed, least=0))
     began = time.perf_counter()
     with in_notebook(progress, "jobs") as report:
         run.go(report)
     return run.record(repr(router), time.perf_counter() - began)
 
 
-class _Run:
+class _Playback:
     """One call of `replay`: the fleet, the jobs that wait, the events to come and the record."""
 
     def __init__(self, workload: Workload, router: Router, seed: int) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from bilinq.arrays import Array, IntArray, count, non_negative, one_of
 from bilinq.errors import BadInput
-from bilinq.traces.digest import parse
+from bilinq.traces.digest_files import parse
 from bilinq.traces.routing_tables import RoutingTable
 
 Numbers = tuple[float, ...]
