@@ -34,7 +34,7 @@ def learning_reports() -> list[Report]:
 
 
 SUITES: dict[str, Callable[[], Iterable[Report]]] = {
-    "allocation": lambda: [allocation.run(), allocation.run_tall()],
+    "allocation": lambda: [allocation.run(), allocation.run_tall(), allocation.run_growth()],
     "simulation": lambda: list(simulation.run()),
     "routing": routing.run,
     "distributed": distributed.run,

@@ -1,6 +1,8 @@
 """Allocation by the public function compared with CVXPY with Clarabel, the faster of parametrised and rebuilt."""
 
 import importlib
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -125,10 +127,10 @@ def warm_ratio(given: Case, number: int = 40) -> tuple[float, float]:
     return cold / number, warm / number
 
 
-def jobs(rows: int, columns: int, load: float, bilinear: bool) -> dict[str, Any]:
-    """Return a program with one job a row: bilinear rewards of eight features, or independent ones."""
+def jobs(rows: int, columns: int, load: float, bilinear: bool, features: int = 8) -> dict[str, Any]:
+    """Return a program with one job a row: bilinear rewards of some features, or independent ones."""
     rng = np.random.default_rng(0)
-    x, v = rng.normal(size=(rows, 8)), rng.normal(size=(columns, 8))
+    x, v = rng.normal(size=(rows, features)), rng.normal(size=(columns, features))
     x, v = x / np.linalg.norm(x, axis=1, keepdims=True), v / np.linalg.norm(v, axis=1, keepdims=True)
     reward = x @ v.T if bilinear else rng.uniform(-1, 1, (rows, columns))
     capacity = np.full(columns, 10.0)
@@ -158,6 +160,7 @@ def run_tall() -> Report:
                 report.at_most(f"{name}, residual", float(answer.residual), 1e-9)
                 if bilinear:
                     report.at_most(f"{name}, in units of twenty products", seconds / unit, 10.0)
+    report.at_most("1000000x100, peak memory in GB, table and answer included", peak_memory(), 8.0)
     case, rng = jobs(10**5, 20, 1.0, True), np.random.default_rng(1)
     last, changed = allocate(**case), rng.choice(10**5, 1000, replace=False)
     case["reward"] = case["reward"].copy()
@@ -170,6 +173,44 @@ def run_tall() -> Report:
         "100000x20, one row in a hundred changed, in units of a cold solve", times["warm"] / times["cold"], 0.1
     )
     return report
+
+
+GROWTH: dict[str, tuple[float, ...]] = {
+    "rows": (20_000, 60_000, 180_000, 540_000), "columns": (10, 20, 40, 80), "features": (2, 4, 8, 16),
+    "load": (0.3, 1.0, 3.0, 10.0),
+}  # fmt: skip
+
+
+def run_growth() -> Report:
+    """Measure how the time of a tall program grows with each of its numbers, from 60,000 x 20, 8 features, load 1."""
+    report = Report("growth of tall programs", ("number", *(f"value {k}" for k in range(1, 5)), "exponent"))
+    for number, values in GROWTH.items():
+        seconds = []
+        for value in values:
+            given: dict[str, Any] = {"rows": 60_000, "columns": 20, "features": 8, "load": 1.0, number: value}
+            case = jobs(given["rows"], given["columns"], given["load"], True, given["features"])
+            if allocate(**case).residual > 1e-9:
+                raise AssertionError(f"not solved at {number} = {value:g}")
+            seconds.append(best_seconds(partial(allocate, **case), budget=0.5))
+        exponent = float(np.polyfit(np.log(values), np.log(seconds), 1)[0])
+        report.row(number, *(f"{value:g}: {took:.3g} s" for value, took in zip(values, seconds, strict=True)), exponent)
+        if number == "rows":
+            report.at_most("exponent of the time in the number of rows", exponent, 1.1)
+    return report
+
+
+PEAK = """
+import resource
+from bench.allocation import jobs
+from bilinq import allocate
+assert allocate(**jobs(10**6, 100, 1.0, True)).residual <= 1e-9
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
+"""
+
+
+def peak_memory() -> float:
+    """Return the peak memory of a process that solves 10^6 x 100, in GB."""
+    return float(subprocess.run([sys.executable, "-c", PEAK], capture_output=True, text=True, check=True).stdout)
 
 
 def _once(case: dict[str, Any]) -> float:

@@ -111,6 +111,11 @@ def solve(program: Program, price: Array, given: Program) -> Allocation:
     steps = kernels().batch(*program, price, y, q, residual, gap)
     if steps < 0:
         explain(given)
+    if not (residual <= TOLERANCE).all():
+        from bilinq.allocation.polish import polish
+
+        for b in np.flatnonzero(~(residual <= TOLERANCE)).tolist():
+            polish(program, b, y, q, residual, gap)
     return Allocation(y, q, residual, steps, gap)
 
 
