@@ -33,6 +33,10 @@ class UnprovedRadius(UserWarning):
     """A confidence radius is used with longer features or parameters than it is proved for."""
 
 
+class NoEligibleServer(UserWarning):
+    """A job class of a scheduler names no server class that is there, so its jobs wait."""
+
+
 class Refused(BilinqError):
     """The live service refused a request; each subclass is one error response of the API."""
 

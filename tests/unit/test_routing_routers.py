@@ -161,9 +161,22 @@ def test_scheduler_copes_with_late_missing_failing_and_expired_jobs() -> None:
     assert (result.complete | result.expired | (result.attempts >= 5)).all()
 
 
+def test_scheduler_router_serves_classes_by_eligible_servers() -> None:
+    reward = np.tile([[1.0, 0.5], [np.nan, 0.4]], (50, 1))
+    work = Workload(
+        arrival=np.arange(100.0),
+        reward=reward,
+        duration=1.0,
+        servers={"a": 1, "b": 1},
+        job_class=["any", "b only"] * 50,
+    )
+    result = run(work, SchedulerRouter(target_wait=0.5))
+    assert result.complete.all() and (result.server[1::2] == 1).all()
+
+
 def test_scheduler_router_refuses_what_it_cannot_do() -> None:
-    with pytest.raises(BadInput, match="needs a workload whose pairs are all eligible: the scheduler has no masks yet"):
-        run(two_servers([0.0], [[1.0, np.nan]]), SchedulerRouter())
+    with pytest.raises(BadInput, match="jobs of one class must have the same eligible servers for SchedulerRouter"):
+        run(two_servers([0.0, 1.0], [[1.0, np.nan], [1.0, 0.5]]), SchedulerRouter())
     with pytest.raises(BadInput, match="target_wait must be positive"):
         SchedulerRouter(target_wait=0.0)
     with pytest.raises(BadInput, match="settings must not have 'seed'"):

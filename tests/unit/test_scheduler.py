@@ -18,7 +18,7 @@ from bilinq import (
     Scheduler,
     ServerClass,
 )
-from bilinq.errors import BadState
+from bilinq.errors import BadState, NoEligibleServer
 from bilinq.scheduler.classes import PolicySettings
 from bilinq.scheduler.snapshot import seal, unseal
 
@@ -435,3 +435,42 @@ def test_old_names_of_the_settings_warn_and_work() -> None:
     with pytest.warns(DeprecationWarning, match="use Scheduler.settings"):
         assert one.knobs == one.settings
     assert one.V == 3.0
+
+
+@pytest.mark.parametrize("policy", [None, MaxWeight(), Sabr(V=2.0), Sabr(V=2.0, limit="queue")])
+def test_only_eligible_server_classes_get_a_class(policy: Sabr | None) -> None:
+    jobs = [JobClass("chat", [1.0, 0.1]), JobClass("code", [1.0, 0.9], servers=["large", "huge"])]
+    one = Scheduler(jobs, SERVERS, policy=policy, seed=1)
+    seen = Counter[tuple[str, str]]()
+    for _ in range(300):
+        one.submit("chat")
+        one.submit("code")
+        for task in one.assign({"small": 2, "large": 2}):
+            seen[task.job_class, task.server_class] += 1
+            one.report(task.job, reward=0.5)
+    assert not seen["code", "small"] and seen["code", "large"] > 250
+    assert seen["chat", "small"] + seen["chat", "large"] > 250
+    twin = Scheduler.restore(one.snapshot(), policy=policy)
+    assert twin.job_classes == one.job_classes
+    assert [*map(str, twin.assign({"small": 2, "large": 2}))] == [*map(str, one.assign({"small": 2, "large": 2}))]
+
+
+def test_a_class_without_an_eligible_server_waits_with_a_warning() -> None:
+    jobs = [JobClass("chat", [1.0, 0.1]), JobClass("vision", [1.0, 0.5], servers=["huge"])]
+    with pytest.warns(NoEligibleServer, match="no server class may serve the jobs of vision, so they wait"):
+        one = Scheduler(jobs, SERVERS, target_wait=1.0, work_conserving=True, seed=1)
+    one.submit("vision")
+    one.submit("chat")
+    assert [task.job_class for task in one.assign({"small": 1, "large": 1})] == ["chat"]
+    assert one.queue == {"chat": 0, "vision": 1} and np.isfinite(one.V) and one.V > 0.0
+    one.set_server_class(ServerClass("huge", [1.0, 2.0]))
+    assert [task.server_class for task in one.assign({"huge": 1, "large": 1})] == ["huge"]
+
+
+def test_bad_servers_of_a_class() -> None:
+    with pytest.raises(BadInput, match="servers of chat must be a list of names, or None for all; got 'large'"):
+        JobClass("chat", [1.0], servers="large")
+    with pytest.raises(BadInput, match=r"servers of chat must be a list of names, or None for all; got \[\]"):
+        JobClass("chat", [1.0], servers=[])
+    with pytest.raises(BadInput, match="servers of job classes must be None for FirstCome"):
+        Scheduler([JobClass("chat", [1.0, 0.1], servers=["large"])], SERVERS, policy=FirstCome())

@@ -182,8 +182,9 @@ class WeightedFairPolicy(FairPolicy):
         if self.target_wait is None:
             return state.V
         best = _only_eligible(value, state.pairs).max(axis=2)
-        cost = ((self.gamma - best) / state.weight).sum(axis=1) / value.shape[1]
-        return np.asarray(self.target_wait * state.service_rate / cost)
+        served = best > -np.inf
+        cost = np.where(served, (self.gamma - best) / state.weight, 0.0).sum(axis=1) / np.maximum(served.sum(axis=1), 1)
+        return np.asarray(self.target_wait * state.service_rate / np.where(cost > 0.0, cost, self.gamma))
 
 
 def _rates(instances: Instances) -> tuple[Array, Pairs | None]:

@@ -55,6 +55,8 @@ class FleetView:
     reward_range : (low, high)
     mean_duration : float
         Mean duration of a service.
+    class_eligible : (I, J) bool array or None
+        Server classes that may serve the jobs of each class; None if jobs of the same class differ.
     """
 
     def __init__(self, workload: Workload, *, durations: bool = False, rewards: bool = False) -> None:
@@ -64,7 +66,8 @@ class FleetView:
         self.server_features = workload.server_features
         self.class_features = None if workload.features is None else _class_means(workload, workload.features)
         self.reward_range, self.mean_duration = workload.reward_range, workload.mean_duration
-        self.all_eligible = bool(workload.eligible.all())
+        allowed = np.nan_to_num(_class_means(workload, workload.eligible.astype(np.float64)), nan=1.0)
+        self.class_eligible = None if ((allowed > 0.0) & (allowed < 1.0)).any() else allowed > 0.0
 
     @property
     def durations(self) -> Array:

@@ -20,8 +20,8 @@ SLOTS = 10.0  # slots in a mean duration, if `slot` is not given
 class SchedulerRouter(Router):
     """Drives `bilinq.Scheduler` slot by slot.
 
-    Job classes have the mean features of their jobs, or one-hot features where there are none; so do server classes. All
-    pairs must be eligible, since the scheduler has no masks yet.
+    Job classes have the mean features of their jobs, or one-hot features where there are none; so do server classes. Jobs of
+    a class must have the same eligible servers.
 
     Parameters
     ----------
@@ -54,19 +54,23 @@ class SchedulerRouter(Router):
 
     def start(self, fleet: FleetView, rng: np.random.Generator) -> None:
         super().start(fleet, rng)
-        if not fleet.all_eligible:
+        if fleet.class_eligible is None:
             raise BadInput(
-                "SchedulerRouter needs a workload whose pairs are all eligible: the scheduler has no masks yet"
+                "jobs of one class must have the same eligible servers for SchedulerRouter; make them classes"
             )
         self.interval = self.slot or fleet.mean_duration / SLOTS
         low, high = fleet.reward_range
         settings: dict[str, Any] = {"target_wait": self.target_wait / self.interval} | self.settings
         if {"V", "policy"} & self.settings.keys():
             del settings["target_wait"]
-        jobs = zip(fleet.job_classes, _rows(fleet.class_features, fleet.job_classes), strict=True)
+        jobs = zip(fleet.job_classes, _rows(fleet.class_features, fleet.job_classes), fleet.class_eligible, strict=True)
         servers = zip(fleet.server_classes, _rows(fleet.server_features, fleet.server_classes), strict=True)
         self.scheduler = Scheduler(
-            [JobClass(name, row) for name, row in jobs], [ServerClass(name, row) for name, row in servers],
+            [
+                JobClass(name, row, servers=None if some.all() else np.array(fleet.server_classes)[some].tolist())
+                for name, row, some in jobs
+            ],
+            [ServerClass(name, row) for name, row in servers],
             reward=(low, high) if low < high else (low - 1.0, high + 1.0), seed=int(rng.integers(2**31)), **settings,
         )  # fmt: skip
         self._column = {name: j for j, name in enumerate(fleet.server_classes)}

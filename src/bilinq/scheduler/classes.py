@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bilinq.arrays import Array, finite, positive, scalar, short
-from bilinq.errors import BadInput
+from bilinq.arrays import Array, BoolArray, finite, positive, scalar, short
+from bilinq.errors import BadInput, NoEligibleServer
 from bilinq.problem.instances import Instances
 
 if TYPE_CHECKING:
@@ -21,16 +22,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class JobClass:
-    """A kind of job: its name, features (d1,) and weight, its priority against the other classes."""
+    """A kind of job: its name, features (d1,), weight, and the names of the server classes that may serve it.
+
+    The weight is its priority against the other classes. Every server class may serve it if `servers` is None. Names of
+    server classes that are not there, or not yet, are allowed; a class with no other waits, with a warning.
+    """
 
     name: str
     features: tuple[float, ...]
     weight: float = 1.0
+    servers: tuple[str, ...] | None = None
 
-    def __init__(self, name: str, features: ArrayLike, weight: float = 1.0) -> None:
+    def __init__(
+        self, name: str, features: ArrayLike, weight: float = 1.0, servers: Sequence[str] | None = None
+    ) -> None:
         object.__setattr__(self, "name", _name(name))
         object.__setattr__(self, "features", _features(name, features))
         object.__setattr__(self, "weight", scalar(f"weight of {name}", weight, positive))
+        if isinstance(servers, str) or (servers is not None and not servers):
+            raise BadInput(f"servers of {name} must be a list of names, or None for all; got {short(servers)}")
+        object.__setattr__(self, "servers", None if servers is None else tuple(_name(one) for one in servers))
 
 
 @dataclass(frozen=True)
@@ -143,6 +154,8 @@ class Roster:
         check_classes("job_classes", self.job_classes)
         check_classes("server_classes", self.server_classes)
         assert self.policy is not None  # raises if the weights do not fit the policy
+        if self.eligible is not None and self.policy.rows == "job":
+            raise BadInput(f"servers of job classes must be None for {self.policy!r}, whose rows are jobs")
 
     def updated(self, **settings: Any) -> Roster:
         """Return the roster with other settings of its policy; None stays, `target_wait` and `V` replace each other."""
@@ -171,7 +184,25 @@ class Roster:
         """The classes as one replication for a policy; rewards and rates, which are unknown, are zero and one."""
         u, v = (np.array([[one.features for one in some]]) for some in (self.job_classes, self.server_classes))
         pairs, rows = np.zeros((1, u.shape[1], v.shape[1])), np.ones((1, u.shape[1]))
-        return Instances(u, v, pairs, 0.0 * rows, rows, np.ones((1, v.shape[1])), pairs + 0.5, rows)
+        noise = pairs + 0.5
+        return Instances(u, v, pairs, 0.0 * rows, rows, np.ones((1, v.shape[1])), noise, rows, eligible=self.eligible)
+
+    @cached_property
+    def eligible(self) -> BoolArray | None:
+        """Which server class may serve which job class (1, I, J); None if each may serve all."""
+        if all(one.servers is None for one in self.job_classes):
+            return None
+        servers = [tuple(self.servers) if one.servers is None else one.servers for one in self.job_classes]
+        return np.array([[[name in some for name in self.servers] for some in servers]])
+
+    def warn_unserved(self) -> None:
+        """Warn about job classes whose eligible server classes are not there."""
+        if self.eligible is not None and not self.eligible.any(axis=2).all():
+            names = [one.name for one, some in zip(self.job_classes, self.eligible[0], strict=True) if not some.any()]
+            warnings.warn(
+                f"no server class may serve the jobs of {', '.join(names)}, so they wait; add one of their servers",
+                NoEligibleServer, stacklevel=3,
+            )  # fmt: skip
 
     @cached_property
     def policy(self) -> Policy:

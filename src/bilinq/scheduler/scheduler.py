@@ -103,6 +103,7 @@ class Scheduler:
         elif target_wait is not None or V is not None:
             raise BadInput("policy has settings of its own; set target_wait and V there")
         self._roster = Roster(tuple(job_classes), tuple(server_classes), policy)
+        self._roster.warn_unserved()
         self._range = reward if isinstance(reward, RewardRange) else RewardRange(*reward)
         self._seed, self._slot, self._next = count("seed", seed, least=0), 0, 1
         self._jobs = Ledger(by_job=self.policy.rows == "job", classes=len(job_classes))
@@ -200,6 +201,7 @@ class Scheduler:
     def set_classes(self, job_classes: Sequence[JobClass], server_classes: Sequence[ServerClass]) -> None:
         """Replace the classes; what was learnt stays, and so do jobs, whose classes must be among them."""
         after = self.check_classes(job_classes, server_classes)
+        after.warn_unserved()
         self._learn()
         self._state = after.policy.adapt(self._state, after.instances)
         self._jobs.rows.arrange([self._roster.jobs.get(name) for name in after.jobs])
@@ -319,7 +321,7 @@ class Scheduler:
                 "seed": self._seed, "slot": self._slot, "next": self._next, "reward": [self._range.low, self._range.high],
                 "knobs": None if self.settings is None else asdict(self.settings),
                 "policy": None if self._is_default else type(self.policy).__name__,
-                "job_classes": [[one.name, one.features, one.weight] for one in self.job_classes],
+                "job_classes": [[one.name, one.features, one.weight, one.servers] for one in self.job_classes],
                 "server_classes": [[one.name, one.features] for one in self.server_classes],
                 "jobs": list(self._jobs.listed()) if jobs else [],
                 "seen": self._seen, "shown": encode(self._shown), "state": encode(self._state),
