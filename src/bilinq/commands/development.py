@@ -65,6 +65,8 @@ def _steps() -> Iterator[tuple[str, Callable[[], object]]]:
     reward = [[0.2, 0.9], [0.5, 0.4]]
     yield "allocation of lists", partial(allocate, [9.0, 9.0], reward, [1.0, 1.0], V=1.0)
     yield "allocation of arrays", partial(allocate, np.full(2, 9.0), np.array(reward), np.ones(2), 1.0)
+    tall = np.sin(np.arange(27_000.0)).reshape(9_000, 3)
+    yield "allocation of one job a row", partial(allocate, np.ones(9_000), 0.9 * tall, np.ones(3), 2_000.0)
     policies: dict[str, Policy] = {
         "Sabr": Sabr(), "Sabr with estimated noise": Sabr(noise="estimate"), "UgdaOl": UgdaOl(), "Greedy": Greedy(),
     }  # fmt: skip
