@@ -8,7 +8,7 @@ from scipy.sparse import csr_array
 
 from bilinq.allocation.arguments import ALL_ELIGIBLE, Program
 from bilinq.allocation.batch import Allocation
-from bilinq.allocation.smooth import Rows, blocks
+from bilinq.allocation.smooth import Rows
 from bilinq.allocation.tall import Tall, allocate_rows, spread
 from bilinq.arrays import Array, IntArray, finite, non_negative, positive, require, shaped
 from bilinq.errors import BadInput
@@ -62,9 +62,8 @@ def _rows_of(program: Program) -> Rows | None:
         a = weight * queue / V
     sound = queue.min() >= 0.0 and weight.min() > 0.0 and limit.min() >= 0.0 and a.max() < np.inf
     sound = sound and 0.0 <= capacity.min() <= capacity.max() < np.inf and 0.0 < V < np.inf and 1.0 < gamma < np.inf
-    if not sound or not all(_below(reward[block], gamma) for block in blocks(*reward.shape)):
-        return None
-    return Rows(a, limit, gamma, capacity.size, rewards, masked)
+    rows = Rows(a, limit, gamma, capacity.size, rewards, masked)
+    return rows if sound and all(rows.each(lambda block: _below(reward[block], gamma))) else None
 
 
 def _below(reward: Array, gamma: float) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 from bilinq.arrays import Array, IntArray
 from bilinq.jit import fast_kernel
 
-BLOCK = 1 << 18  # pairs of the table at a time
+BLOCK = 1 << 19  # pairs of the table at a time
 LAST_BARRIER, BARRIER_FALLS = 0.1, 0.15
 """Weight of the barrier at last, divided by the number of rows (below, the demand is not smooth any more, as each row
 counts); and what a step leaves of it."""
