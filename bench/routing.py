@@ -85,7 +85,7 @@ def run() -> list[Report]:
     speed.row("SimPy", other)
     speed.at_least("jobs per second", own, 100_000)
     speed.at_least("times as fast as SimPy", own / other, 1.0)
-    return [speed, decisions()]
+    return [speed, decisions(), environments()]
 
 
 def decisions() -> Report:
@@ -102,4 +102,27 @@ def decisions() -> Report:
         best = fastest(work, router)
         report.row(name, best.arrival.size / best.seconds, 1e6 * best.summary()["seconds per decision"])
     report.at_least("decisions per second of the scheduler", best.decisions / best.thinking, 5000)
+    return report
+
+
+def environments() -> Report:
+    """Return steps per second of the environments for Gymnasium, with agents that are not the bottleneck."""
+    from bilinq.plugins.events_env import EventsEnv, RouterAgent
+    from bilinq.plugins.gymnasium import SlotsEnv
+
+    report = Report("environments for Gymnasium", ("environment", "steps per second"))
+    slots, events = SlotsEnv(slots=5000), EventsEnv(fleet(5000))
+    slots.reset(seed=1)
+    action = slots.action_space.sample()
+    began = time.perf_counter()
+    while not slots.step(action)[3]:
+        pass
+    report.row("bilinq/Slots-v0, the same action", 5000 / (time.perf_counter() - began))
+    agent = RouterAgent(LeastBusy(), events)
+    _, info = events.reset(seed=1)
+    began, steps, done = time.perf_counter(), 0, False
+    while not done:
+        _, _, done, _, info = events.step(agent.act(info))
+        steps += 1
+    report.row("bilinq/Events-v0, least busy", steps / (time.perf_counter() - began))
     return report

@@ -231,7 +231,7 @@ def test_a_router_that_is_no_dataclass_can_compete_but_not_be_kept(tmp_path: Pat
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_router_that_raises_is_named(jobs: int) -> None:
-    with pytest.raises(BilinqError, match="contestant 'mine', seed [12]: RuntimeError: no such table"):
+    with pytest.raises(BilinqError, match=r"contestant 'mine', seed [12]: RuntimeError: no such table"):
         contest(WORLD, {"mine": Broken(), "least busy": LeastBusy()}, seeds=2, jobs=jobs)
 
 

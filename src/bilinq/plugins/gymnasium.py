@@ -1,6 +1,7 @@
 """The slotted simulator as an environment of Gymnasium, `bilinq/Slots-v0`, and any policy of bilinq as its agent.
 
-Importing this module registers the environment: `gymnasium.make("bilinq.plugins.gymnasium:bilinq/Slots-v0")` imports it.
+Importing this module registers it and `bilinq/Events-v0`, the replay:
+`gymnasium.make("bilinq.plugins.gymnasium:bilinq/Slots-v0")` imports it.
 """
 
 from collections.abc import Mapping
@@ -164,3 +165,4 @@ def _streams(seed: int) -> list[np.random.Generator]:
 
 if ID not in gymnasium.registry:
     gymnasium.register(id=ID, entry_point="bilinq.plugins.gymnasium:SlotsEnv")
+    gymnasium.register(id="bilinq/Events-v0", entry_point="bilinq.plugins.events_env:EventsEnv")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
+from collections.abc import Iterator
 from copy import deepcopy
 from heapq import heappop, heappush
 from math import ceil, floor, inf, nan
@@ -54,15 +55,15 @@ def replay(workload: Workload, router: Router, seed: int = 1, progress: Progress
         raise BadInput(f"workload must be a Workload; got {short(workload)}")
     if not isinstance(router, Router):
         raise BadInput(f"router must be a Router, not a class; got {short(router)}")
-    run = _Playback(workload, deepcopy(router), count("seed", seed, least=0))
+    run = Playback(workload, deepcopy(router), count("seed", seed, least=0))
     began = time.perf_counter()
     with in_notebook(progress, "jobs") as report:
         run.go(report)
     return run.record(repr(router), time.perf_counter() - began)
 
 
-class _Playback:
-    """One call of `replay`: the fleet, the jobs that wait, the events to come and the record."""
+class Playback:
+    """One run: the fleet, the jobs that wait, the events to come and the record."""
 
     def __init__(self, workload: Workload, router: Router, seed: int) -> None:
         failures, missing, own = (np.random.default_rng(s) for s in np.random.SeedSequence((seed,)).spawn(3))
@@ -113,6 +114,11 @@ class _Playback:
 
     def go(self, progress: Progress | None) -> None:
         """Run until nothing happens any more."""
+        for now in self.moments(progress):
+            self._decide(now)
+
+    def moments(self, progress: Progress | None = None) -> Iterator[float]:
+        """Yield the times at which the router decides, until nothing happens any more."""
         heap, arrival, N = self.heap, self.arrival, self.workload.N
         while True:
             now = min(arrival[self.next], self.tick, heap[0][0] if heap else inf)
@@ -128,7 +134,7 @@ class _Playback:
                 if progress is not None and (self.next % EVERY == 0 or self.next == N):
                     progress(self.next, N)
             if self._due(now):
-                self._decide(now)
+                yield now
             while heap and heap[0][0] == now and heap[0][1] == EXPIRY:
                 self._expire(heappop(heap)[3])
         self._sample(inf)
@@ -179,15 +185,20 @@ class _Playback:
         pairs = self.router.decide(now, self.waiting, [n if n > 0 else 0 for n in self.idle])
         pairs = list(pairs)
         self.thinking += time.perf_counter() - began
-        self.decisions += 1
         for job, column in pairs:
-            self._begin(job, column, now)
+            self.begin(job, column, now)
+        self.decided(now, bool(pairs))
+
+    def decided(self, now: float, started: bool) -> None:
+        """Note that the decisions of this moment have been made, and whether a job started."""
+        self.decisions += 1
         if self.interval is not None:
-            self.idle_ticks = 0 if pairs else self.idle_ticks + 1
+            self.idle_ticks = 0 if started else self.idle_ticks + 1
             more = self.waiting and max(self.idle) > 0 and self.idle_ticks < PATIENCE
             self.tick = (floor(now / self.interval + SLACK) + 1) * self.interval if more else inf
 
-    def _begin(self, k: int, column: int, now: float) -> None:
+    def begin(self, k: int, column: int, now: float) -> None:
+        """Start a job that waits on an idle server."""
         job = self.waiting.pop(k, None)
         if job is None:
             raise self._refusal("only jobs that wait", k, now, "it is unknown, has left or has started already")
