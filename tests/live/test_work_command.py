@@ -219,7 +219,7 @@ def test_killing_the_worker_ends_the_command(live: Faulty, client: Client, tmp_p
 
 def test_a_command_that_kills_its_worker_at_once_is_ended_too(live: Faulty, client: Client, tmp_path: Path) -> None:
     client.submit("short")
-    script = f"kill -9 $PPID; sleep 30 & echo $! > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/pid; wait"
+    script = f"sleep 30 & echo $! > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/pid; kill -9 $PPID; wait"
     with at_work(live, "gpu", "--", "sh", "-c", script) as process:
         assert process.wait(30.0) == -signal.SIGKILL
         until((tmp_path / "pid").exists)
