@@ -1,8 +1,5 @@
 """The script of `docs/contest.md`, on small contests."""
 
-from pathlib import Path
-
-import pytest
 from bench import contest as page
 
 from bilinq import contest
@@ -19,8 +16,3 @@ def test_tables_and_figure_have_every_contest() -> None:
     gap = 100.0 * small.differences["reward"]["least busy"].difference.mean
     assert len(rows) == 2 and rows[0].count(f"{gap:+.1f}") == 3 and rows[0].count(" * |") == 3
     assert [axes.get_title(loc="left") for axes in page.draw(found).axes][-1] == "MMLU, load 0.95"
-
-
-@pytest.mark.parametrize("name", ["contest.md", "contest.png"])
-def test_the_page_is_there(name: str) -> None:
-    assert (Path(__file__).parents[2] / "docs" / name).exists()

@@ -74,8 +74,9 @@ def test_agents_that_do_not_fit_are_refused() -> None:
         PolicyAgent(bilinq.MaxWeight(), SlotsEnv(PROBLEM, assignment=other))
 
 
-def test_without_gymnasium_the_error_says_what_to_install() -> None:
-    code = "import sys; sys.modules['gymnasium'] = None; import bilinq.plugins.gymnasium"
+@pytest.mark.parametrize("module", ["gymnasium", "events_env"])
+def test_without_gymnasium_the_error_says_what_to_install(module: str) -> None:
+    code = f"import sys; sys.modules['gymnasium'] = None; import bilinq.plugins.{module}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "bilinq[gymnasium] is not installed; run: pip install 'bilinq[gymnasium]'" in done.stderr
 

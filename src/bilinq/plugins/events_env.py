@@ -3,15 +3,19 @@
 from copy import deepcopy
 from typing import Any
 
-import gymnasium
 import numpy as np
-from gymnasium import spaces
 
 from bilinq.arrays import BoolArray, non_negative, scalar
-from bilinq.errors import BadInput
+from bilinq.errors import BadInput, BilinqError
 from bilinq.routing.replay import Playback
 from bilinq.routing.router import FleetView, Router, WaitingJob
 from bilinq.routing.workload import Workload
+
+try:
+    import gymnasium
+    from gymnasium import spaces
+except ModuleNotFoundError:
+    raise BilinqError("bilinq[gymnasium] is not installed; run: pip install 'bilinq[gymnasium]'") from None
 
 Seen = dict[str, Any]
 
@@ -39,7 +43,7 @@ class EventsEnv(gymnasium.Env[Seen, np.int64]):
             raise BadInput(f"workload must be a Workload; got {workload!r}")
         self.workload = _two_classes() if workload is None else workload
         self.holding = scalar("holding", holding, non_negative)
-        self.listener: Router | None = None
+        self.listener: Router = _Silent()
         J = self.workload.J
         self._width = 0 if self.workload.features is None else self.workload.features.shape[1]
         seen: Any = spaces.Dict(
@@ -142,42 +146,45 @@ class RouterAgent:
         return np.int64(J if self._pairs else J + 1)
 
 
+class _Silent(Router):
+    """Starts nothing and learns nothing: the listener of an environment without a `RouterAgent`."""
+
+    def decide(self, now: float, waiting: object, idle: list[int]) -> list[tuple[int, int]]:
+        return []
+
+    def learn(self, job: WaitingJob, server: int, reward: float, duration: float) -> None:
+        pass
+
+
 class _Relay(Router):
     """Passes on what happens to a router that decides elsewhere, and collects rewards."""
 
-    def __init__(self, listener: Router | None) -> None:
+    def __init__(self, listener: Router) -> None:
         self.listener, self.total = listener, 0.0
-        if listener is not None:
-            self.sees_durations, self.sees_rewards = listener.sees_durations, listener.sees_rewards
+        self.sees_durations, self.sees_rewards = listener.sees_durations, listener.sees_rewards
 
     def start(self, fleet: FleetView, rng: np.random.Generator) -> None:
-        if self.listener is not None:
-            self.listener.start(fleet, rng)
-            self.interval = self.listener.interval
+        self.listener.start(fleet, rng)
+        self.interval = self.listener.interval
 
     def arrive(self, job: WaitingJob) -> None:
-        if self.listener is not None:
-            self.listener.arrive(job)
+        self.listener.arrive(job)
 
     def decide(self, now: float, waiting: object, idle: list[int]) -> list[tuple[int, int]]:
         raise AssertionError("the environment decides")
 
     def learn(self, job: WaitingJob, server: int, reward: float, duration: float) -> None:
         self.total += reward
-        if self.listener is not None:
-            self.listener.learn(job, server, reward, duration)
+        self.listener.learn(job, server, reward, duration)
 
     def finish(self, job: WaitingJob, server: int, duration: float) -> None:
-        if self.listener is not None:
-            self.listener.finish(job, server, duration)
+        self.listener.finish(job, server, duration)
 
     def again(self, job: WaitingJob) -> None:
-        if self.listener is not None:
-            self.listener.again(job)
+        self.listener.again(job)
 
     def leave(self, job: WaitingJob) -> None:
-        if self.listener is not None:
-            self.listener.leave(job)
+        self.listener.leave(job)
 
     def collect(self) -> float:
         """Return the rewards since the last call."""

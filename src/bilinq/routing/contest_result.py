@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from bilinq.arrays import Array
-from bilinq.errors import BadInput, BilinqError
+from bilinq.display import data_frame
+from bilinq.errors import BadInput
 from bilinq.jsonable import to_json
 from bilinq.routing.comparisons import Comparison, compare, mean_of
 from bilinq.routing.tuning import TuningOutcome
@@ -199,11 +200,7 @@ class Contest:
 
     def to_pandas(self) -> Any:
         """Return `rows` as a DataFrame; needs pandas."""
-        try:
-            import pandas  # type: ignore[import-not-found, import-untyped, unused-ignore]
-        except ModuleNotFoundError:
-            raise BilinqError("pandas is not installed; run: pip install pandas") from None
-        return pandas.DataFrame(self.rows())
+        return data_frame(self.rows())
 
     def to_csv(self, path: str | PathLike[str] | None = None) -> str:
         """Return `rows` as CSV text, and write it to `path` if there is one."""
