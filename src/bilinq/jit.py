@@ -1,4 +1,4 @@
-"""How kernels are compiled: three decorators that keep the compiler flags in one place and the types of functions.
+"""How kernels are compiled: four decorators that keep the compiler flags in one place and the types of functions.
 
 Numba stores compiled kernels on disk but does not notice when a kernel in another file changes. So the name of the folder
 is a hash of all files with kernels: after any change there is a new folder, and the old ones are removed.
@@ -22,6 +22,9 @@ SETTINGS: Any = numba.config
 REORDER = {"reassoc", "contract", "arcp", "nsz"}
 """Floating point rules that may be relaxed to vectorise loops; NaN and infinities keep their meaning."""
 
+COUNT_REFERENCES, NO_REFERENCES = {"_nrt": True}, {"_nrt": False}
+"""Whether a kernel counts references to arrays: it must if it creates any, and in small kernels it takes time."""
+
 
 def kernel(function: F) -> F:
     """Compile with strict floating point."""
@@ -33,12 +36,18 @@ def fast_kernel(function: F) -> F:
     return _compile(function, fastmath=REORDER)
 
 
+def in_place_kernel(function: F) -> F:
+    """Compile with sums in any order and without reference counts: for functions that create no arrays."""
+    return _compile(function, fastmath=REORDER, **NO_REFERENCES)
+
+
 def inlined_kernel(function: F) -> F:
-    """Compile into the caller, with sums in any order: for functions that run once per step of an inner loop."""
-    return _compile(function, fastmath=REORDER, forceinline=True)
+    """Compile into the caller, like `in_place_kernel`: for functions that run once per step of an inner loop."""
+    return _compile(function, fastmath=REORDER, forceinline=True, **NO_REFERENCES)
 
 
 def _compile(function: F, **options: Any) -> F:
+    options = COUNT_REFERENCES | options  # otherwise a function inherits this flag from the first that calls it
     before = SETTINGS.CACHE_DIR
     SETTINGS.CACHE_DIR = before or _folder()
     try:

@@ -1,6 +1,7 @@
 """The allocation program, Eq. (5): how much of each server class each job class gets in this slot."""
 
 import numpy as np
+from numpy import empty, ndarray  # by name: a small program notices the time of np.empty
 from numpy.typing import ArrayLike
 
 from bilinq.allocation.arguments import ALL_ELIGIBLE, EQUAL_DURATIONS, NO_LIMIT, ONE, Program, align, as_mask
@@ -123,13 +124,13 @@ def _allocate_plain(
     """Return the answer if the arguments can go to the kernel as they are and it certifies: the fastest way; else None."""
     if not (
         type(V) is float and type(gamma) is float
-        and type(queue) is np.ndarray and queue.ndim == 1 and queue.dtype is FLOAT and queue.flags.carray
-        and type(reward) is np.ndarray and reward.ndim == 2 and reward.dtype is FLOAT and reward.flags.carray
-        and type(capacity) is np.ndarray and capacity.ndim == 1 and capacity.dtype is FLOAT and capacity.flags.carray
+        and type(queue) is ndarray and queue.ndim == 1 and queue.dtype is FLOAT and queue.flags.carray
+        and type(reward) is ndarray and reward.ndim == 2 and reward.dtype is FLOAT and reward.flags.carray
+        and type(capacity) is ndarray and capacity.ndim == 1 and capacity.dtype is FLOAT and capacity.flags.carray
         and queue.size < TALL
     ):  # fmt: skip
         return None
-    y, q = np.empty(reward.shape), np.empty(capacity.shape)
+    y, q = empty(reward.shape), empty(capacity.shape)
     steps, worst, gap = kernels().plain(queue, reward, capacity, V, gamma, y, q)
     return Allocation(y, q, worst, steps, gap) if worst <= TOLERANCE else None
 

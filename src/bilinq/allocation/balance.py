@@ -25,7 +25,7 @@ from bilinq.allocation.edges import (
     refresh,
 )
 from bilinq.arrays import Array, BoolArray, IntArray
-from bilinq.jit import fast_kernel, inlined_kernel
+from bilinq.jit import in_place_kernel, inlined_kernel
 
 EXACT, ROUNDING = 1e-14, 2e-13  # imbalance, relative to the capacity, that counts as none; that is left to rounding
 SAME_SPEED = 1e-12  # difference of speeds, relatively, that counts as none
@@ -46,7 +46,7 @@ def unbalanced(bound: Array, price: Array, held: Array, rows: int, much: float) 
     return False
 
 
-@fast_kernel
+@in_place_kernel
 def balance(
     a: Array, c: Array, m: Array, bound: Array, price: Array, held: Array, edge: IntArray, flow: Array, node: IntArray,
     value: Array, inside: BoolArray, budget: int,
@@ -68,7 +68,7 @@ def balance(
     return steps
 
 
-@fast_kernel
+@in_place_kernel
 def shift(
     r: int, sign: float, a: Array, c: Array, m: Array, bound: Array, price: Array, held: Array, edge: IntArray,
     flow: Array, node: IntArray, value: Array, inside: BoolArray, budget: int,
@@ -315,7 +315,7 @@ def move(
     return delta, REBUILD if done or leave >= 0 else GO_ON
 
 
-@fast_kernel
+@in_place_kernel
 def below(v: int, rows: int, edge: IntArray, node: IntArray, value: Array, size: int) -> int:
     """List v and what hangs on it behind the tree; return where the list ends."""
     last = int(value.shape[1])
@@ -328,7 +328,7 @@ def below(v: int, rows: int, edge: IntArray, node: IntArray, value: Array, size:
     return last
 
 
-@fast_kernel
+@in_place_kernel
 def find_shift(
     a: Array, bound: Array, price: Array, node: IntArray, value: Array, first: int, last: int, rows: int,
     change: float, far: float,

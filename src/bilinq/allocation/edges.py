@@ -9,7 +9,7 @@ Without durations the edges form a forest.
 import numpy as np
 
 from bilinq.arrays import Array, BoolArray, IntArray
-from bilinq.jit import fast_kernel, inlined_kernel
+from bilinq.jit import fast_kernel, in_place_kernel, inlined_kernel
 
 ROW, COLUMN, NEXT_OF_ROW, BEFORE_OF_ROW, NEXT_OF_COLUMN, BEFORE_OF_COLUMN = range(6)
 """Of an edge: its row node and its column node, and the edges beside it in the lists of both; -1 where a list ends."""
@@ -27,7 +27,7 @@ def space(rows: int, columns: int) -> tuple[IntArray, Array, IntArray, Array, Bo
     )  # fmt: skip
 
 
-@fast_kernel
+@in_place_kernel
 def place(
     a: Array, c: Array, m: Array, bound: Array, price: Array, held: Array, edge: IntArray, flow: Array, node: IntArray
 ) -> None:
@@ -109,7 +109,7 @@ def above(v: int, rows: int, edge: IntArray, node: IntArray) -> int:
     return int(edge[COLUMN, node[PARENT, v]] if v < rows else edge[ROW, node[PARENT, v]])
 
 
-@fast_kernel
+@in_place_kernel
 def refresh(
     a: Array, c: Array, m: Array, bound: Array, price: Array, held: Array, edge: IntArray, flow: Array,
     node: IntArray, inside: BoolArray,
@@ -141,7 +141,7 @@ def refresh(
             e = edge[NEXT_OF_ROW, e]
 
 
-@fast_kernel
+@in_place_kernel
 def follow_prices(
     r: int, rows: int, c: Array, m: Array, price: Array, edge: IntArray, node: IntArray, inside: BoolArray
 ) -> None:

@@ -68,12 +68,13 @@ def solve_plain(
     if not rows or not columns or queue.size != rows or capacity.size != columns:
         return BAD, np.inf, np.inf
     a, u = np.ones(rows), np.full(rows, np.inf)  # first weights and limits
-    c, no_time = np.empty((rows, columns)), np.empty((0, 0))
+    c = np.empty((rows, columns))
+    no_time = c[:0]
     if not prepare(
         queue, reward, capacity, V, gamma, a, u, np.empty((0, 0), np.bool_), no_time, a, c, no_time, u, a
     ):  # fmt: skip
         return BAD, np.inf, np.inf
-    return solve_one(a, c, no_time, capacity, u, np.empty(0), y, q)
+    return solve_one(a, c, no_time, capacity, u, u[:0], y, q)
 
 
 @kernel
