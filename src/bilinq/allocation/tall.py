@@ -55,6 +55,8 @@ class Tall(NamedTuple):
 def allocate_rows(rows: Rows, n: Array, start: Array | None) -> Tall:
     """Return the certified answer to a tall program whose arguments obey the rules; `start` are prices to begin with."""
     here = np.flatnonzero(n > 0.0)
+    if here.size == n.size and not rows.masked and rows.a.min() > 0.0 and rows.u.min() > 0.0:
+        return _allocate_active(rows, n, start)
     part = np.concatenate([_wanting(rows, block, here) for block in rows.blocks()])
     if part.size == rows.a.size and here.size == n.size:
         return _allocate_active(rows, n, start)
