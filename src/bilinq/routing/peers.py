@@ -104,8 +104,28 @@ class MabWiserScore(PeerScore):
             self._first = None
 
 
+class MabWiserLinear(MabWiserScore):
+    """A score of MABWiser with one regression for each server class.
+
+    MABWiser's `partial_fit` copies the regressions of all arms for each reward. Here only the regression that gets the
+    reward is fitted, which gives the same numbers in a fraction of the time. The first reward of an arm goes through
+    `partial_fit`, since the copy that it makes has a random generator of its own.
+    """
+
+    def begin(self, seed: int) -> None:
+        super().begin(seed)
+        self._learnt = [False] * self.columns
+
+    def update(self, job: WaitingJob, server: int, part: float) -> None:
+        if self._learnt[server]:
+            self._mab._imp.arm_to_model[server].fit(self.features(job)[None, :], np.array([part]))
+        else:
+            super().update(job, server, part)
+            self._learnt[server] = True
+
+
 @dataclass
-class MabWiserLinTs(MabWiserScore):
+class MabWiserLinTs(MabWiserLinear):
     """Linear Thompson sampling of MABWiser: one ridge regression for each server class, coefficients drawn."""
 
     alpha: float = 0.2
@@ -116,7 +136,7 @@ class MabWiserLinTs(MabWiserScore):
 
 
 @dataclass
-class MabWiserLinUcb(MabWiserScore):
+class MabWiserLinUcb(MabWiserLinear):
     """LinUCB of MABWiser: one ridge regression for each server class, plus `alpha` standard errors."""
 
     alpha: float = 0.2
