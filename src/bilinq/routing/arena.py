@@ -10,7 +10,18 @@ import numpy as np
 from bilinq.arrays import count, positive, scalar
 from bilinq.errors import BadInput
 from bilinq.routing.arrivals import poisson
-from bilinq.routing.dispatchers import BestSingle, QueuePrice
+from bilinq.routing.dispatchers import BestScore, BestSingle, QueuePrice
+from bilinq.routing.peers import (
+    MODULES,
+    LiteLlmBeta,
+    MabWiserKNearest,
+    MabWiserLinTs,
+    MabWiserLinUcb,
+    ParetoBandit,
+    PeerScore,
+    VowpalWabbit,
+    library,
+)
 from bilinq.routing.router import Router
 from bilinq.routing.routers import LeastBusy, Matching
 from bilinq.routing.scheduler_router import SchedulerRouter
@@ -89,4 +100,36 @@ def usual_contestants() -> dict[str, Router]:
         "queue price, LinUCB": QueuePrice(LinearUcb()),
         "queue price, Beta by class": QueuePrice(ClassBeta()),
         "best single": BestSingle(),
+    }
+
+
+def peer_contestants(priced: bool = True) -> dict[str, Router]:
+    """Return the bandits of other libraries by name, for a contest beside the usual contestants.
+
+    Parameters
+    ----------
+    priced : bool
+        True: with a queue price, which a contest tunes. False: as they are. Their queues may then grow without bound.
+
+    Raises
+    ------
+    BilinqError
+        If `bilinq[peers]` is not installed.
+    """
+    for module in MODULES:
+        library(module)
+    if priced:
+        return {f"queue price, {name}": QueuePrice(score) for name, score in _peers().items()}
+    return {f"no price, {name}": BestScore(score) for name, score in _peers().items()}
+
+
+def _peers() -> dict[str, PeerScore]:
+    """Return the scores of other libraries by name."""
+    return {
+        "MABWiser LinTS": MabWiserLinTs(),
+        "MABWiser LinUCB": MabWiserLinUcb(),
+        "MABWiser nearest": MabWiserKNearest(),
+        "ParetoBandit": ParetoBandit(alpha=0.2, forgetting_factor=1.0),
+        "LiteLLM": LiteLlmBeta(),
+        "Vowpal Wabbit": VowpalWabbit(),
     }

@@ -110,6 +110,29 @@ class ShortestDelay(Dispatcher):
 
 
 @dataclass
+class BestScore(Dispatcher):
+    """Sends each job to the server class with the largest score, as a bandit does that does not know of queues.
+
+    It decides as `QueuePrice` does with a price of zero, but has no number to tune. Its queues may grow without bound.
+    """
+
+    score: Score = field(default_factory=ClassGaussian)
+
+    def __post_init__(self) -> None:
+        self.sees_rewards = self.score.sees_rewards
+
+    def start(self, fleet: FleetView, rng: np.random.Generator) -> None:
+        super().start(fleet, rng)
+        self.score.start(fleet, rng)
+
+    def choose(self, job: WaitingJob) -> int:
+        return max(job.eligible, key=self.score.value(job).__getitem__)
+
+    def learn(self, job: WaitingJob, server: int, reward: float, duration: float) -> None:
+        self.score.learn(job, server, reward)
+
+
+@dataclass
 class QueuePrice(Dispatcher):
     """Sends each job to the largest of score_j - price * waiting_j / servers_j: it makes any bandit stable."""
 

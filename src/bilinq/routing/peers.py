@@ -1,6 +1,6 @@
 """What other libraries learn, as scores: each of them with the queue price of `QueuePrice`, or in `Matching`.
 
-With a price of zero a router decides as its library does. Packages are imported when a run starts:
+`BestScore` decides as the library does, without a look at queues. Packages are imported when a run starts:
 `pip install 'bilinq[peers]'`.
 """
 
@@ -20,6 +20,7 @@ from bilinq.routing.router import FleetView, WaitingJob
 from bilinq.routing.scores import Score, Values
 
 SEEDS = 2**31
+MODULES = ("mabwiser", "pareto_bandit", "vowpalwabbit")  # of the extra
 
 
 def library(name: str) -> Any:
@@ -38,6 +39,9 @@ class PeerScore(Score):
     The library gets rewards as their place in the reward range, from zero to one, and its values are mapped back. Features
     are a constant, those of the job's class one-hot if there are several classes, and those of the job.
     """
+
+    package: ClassVar[str]
+    """The distribution that it needs: its version decides results."""
 
     def start(self, fleet: FleetView, rng: np.random.Generator) -> None:
         super().start(fleet, rng)
@@ -76,6 +80,7 @@ class PeerScore(Score):
 class MabWiserScore(PeerScore):
     """A score that MABWiser learns. Until it has the first `needs` rewards, values are random."""
 
+    package = "mabwiser"
     needs: int = 1
 
     @abstractmethod
@@ -169,6 +174,8 @@ class ParetoBandit(PeerScore):
     Defaults are the library's settings for a cold start. Its clock counts rewards.
     """
 
+    package = "paretobandit"
+
     alpha: float = 0.05
     forgetting_factor: float = 0.997
     init_lambda: float = 1.0
@@ -199,6 +206,7 @@ class LiteLlmBeta(PeerScore):
     or later), otherwise the same rule; draws are the same.
     """
 
+    package = "litellm"
     PRIOR: ClassVar[float] = 5.0
     CAP: ClassVar[float] = 200.0
 
@@ -237,6 +245,8 @@ class VowpalWabbit(PeerScore):
     With chance `epsilon` values are random. `options` are further arguments of its command line. It learns by the direct
     method, since with a queue price the chance of a decision is not known.
     """
+
+    package = "vowpalwabbit"
 
     epsilon: float = 0.05
     options: str = ""
