@@ -63,11 +63,19 @@ def test_learnt_scores_earn_more_than_no_learning_and_less_than_known_rewards(sc
 
 
 def test_the_best_score_is_a_queue_price_of_zero_without_a_number() -> None:
-    work = random_fleet(400, seed=4, load=0.9)
-    free, priced = (run(work, router, seed=2) for router in (BestScore(LinearUcb()), QueuePrice(LinearUcb(), 0.0)))
+    work, score = random_fleet(400, seed=4, load=0.9), LinearUcb()
+    free, priced = (run(work, router, seed=2) for router in (BestScore(score), QueuePrice(score, 0.0)))
     np.testing.assert_array_equal(free.start, priced.start)
     np.testing.assert_array_equal(free.server, priced.server)
     assert BestScore(KnownJobs()).sees_rewards and not BestScore().sees_rewards
+
+
+@pytest.mark.parametrize("router", [BestScore(KnownJobs()), QueuePrice(KnownJobs(), 0.1)], ids=["free", "priced"])
+def test_equal_scores_are_decided_at_random(router: Router) -> None:
+    reward = np.tile([1.0, 1.0, 0.0], (300, 1))
+    work = Workload(arrival=np.arange(300.0), reward=reward, duration=0.1, servers={"a": 1, "b": 1, "c": 1})
+    sent = np.bincount(run(work, router, seed=1).server, minlength=3)
+    assert sent[2] == 0 and 100 < sent[0] < 200  # sent[0] is binomial with mean 150 and standard deviation 8.7
 
 
 def test_least_busy_takes_the_largest_idle_part() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -126,7 +127,8 @@ class BestScore(Dispatcher):
         self.score.start(fleet, rng)
 
     def choose(self, job: WaitingJob) -> int:
-        return max(job.eligible, key=self.score.value(job).__getitem__)
+        value = self.score.value(job)
+        return largest(job.eligible, [value[j] for j in job.eligible], self.rng)
 
     def learn(self, job: WaitingJob, server: int, reward: float, duration: float) -> None:
         self.score.learn(job, server, reward)
@@ -151,7 +153,7 @@ class QueuePrice(Dispatcher):
 
     def choose(self, job: WaitingJob) -> int:
         value, queued, price = self.score.value(job), self.queued, self._per_job
-        return max(job.eligible, key=lambda j: value[j] - price[j] * queued[j])
+        return largest(job.eligible, [value[j] - price[j] * queued[j] for j in job.eligible], self.rng)
 
     def learn(self, job: WaitingJob, server: int, reward: float, duration: float) -> None:
         self.score.learn(job, server, reward)
@@ -159,3 +161,16 @@ class QueuePrice(Dispatcher):
     def search_range(self, fleet: FleetView) -> tuple[float, float]:
         span = fleet.reward_range[1] - fleet.reward_range[0] or 1.0
         return 10.0 * span, 1e-4 * span
+
+
+def largest(columns: Sequence[int], values: list[float], rng: np.random.Generator) -> int:
+    """Return the column with the largest value, at random among equal ones.
+
+    A bandit that has not learnt yet gives all columns the same value. If the first column got all jobs then, a bandit
+    with little exploration might never try another.
+    """
+    most = max(values)
+    if values.count(most) == 1:
+        return columns[values.index(most)]
+    equal = [column for column, value in zip(columns, values, strict=True) if value == most]
+    return equal[int(rng.integers(len(equal)))]
