@@ -103,7 +103,7 @@ def test_paretobandit_gives_the_same_values_and_decisions_when_called_directly(f
 
 
 def test_vowpal_wabbit_gives_the_same_values_and_decisions_when_called_directly() -> None:
-    line = f"--cb_adf --cb_type dm -q JS --quiet --random_seed {LIBRARY_SEED} -l 0.3"
+    line = f"--cb_adf --cb_type mtr -q JS --quiet --random_seed {LIBRARY_SEED} -l 0.3"
     vw = import_module("vowpalwabbit").Workspace(line)
     for job, values, best, part in stream(VowpalWabbit(epsilon=0.0, options="-l 0.3")):
         shared = "shared |J " + " ".join(f"{k}:{x:.9g}" for k, x in enumerate(context(job)) if x)

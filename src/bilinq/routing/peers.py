@@ -242,8 +242,8 @@ def _litellm() -> Any:
 class VowpalWabbit(PeerScore):
     """A contextual bandit of Vowpal Wabbit: a regression of costs on features by server class (`--cb_adf`).
 
-    With chance `epsilon` values are random. `options` are further arguments of its command line. It learns by the direct
-    method, since with a queue price the chance of a decision is not known.
+    With chance `epsilon` values are random. `options` are further arguments of its command line. With a queue price the
+    chance of a decision is not known, so labels say one: a regression of costs on the server class that was chosen.
     """
 
     package = "vowpalwabbit"
@@ -252,7 +252,7 @@ class VowpalWabbit(PeerScore):
     options: str = ""
 
     def begin(self, seed: int) -> None:
-        line = f"--cb_adf --cb_type dm -q JS --quiet --random_seed {seed} {self.options}"
+        line = f"--cb_adf --cb_type mtr -q JS --quiet --random_seed {seed} {self.options}"
         self._vw = library("vowpalwabbit").Workspace(line.strip())
 
     def predict(self, job: WaitingJob) -> Values:
