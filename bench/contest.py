@@ -1,9 +1,11 @@
 """The contests of `docs/contest.md`: `python -m bench.contest DATA OUT` runs them, resumes, and prints tables.
 
+Contestants are the usual ones and the bandits of other libraries (`bilinq[peers]`), with a queue price and without.
 DATA has the folders "paretobandit" and "mmlu" with the real tables. OUT gets finished runs, results and the figure.
 """
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +14,8 @@ from matplotlib.figure import Figure
 
 from bilinq import Contest, contest
 from bilinq.lab import style
-from bilinq.routing.arena import Arena, usual_contestants
+from bilinq.routing.arena import Arena, peer_contestants, usual_contestants
+from bilinq.routing.router import Router
 from bilinq.simulation.records import interval
 from bilinq.traces import RoutingTable, load_mmlu, load_paretobandit
 
@@ -21,6 +24,12 @@ WAITS = {0.5: 5.0, 0.8: 5.0, 0.95: 20.0}
 """The wait at each load; at 0.95 even a common queue makes jobs wait longer than 5."""
 JOBS, SEEDS, TUNING_SEEDS, WORKERS = 4000, 10, 5, 2
 POINTS = 100.0  # rewards of a percentage point
+UNPRICED = "no price, "  # how the names of contestants without a queue price begin
+
+
+def contestants() -> dict[str, Router]:
+    """Return all contestants of the page by name."""
+    return usual_contestants() | peer_contestants() | peer_contestants(priced=False)
 
 
 def run(data: Path, out: Path) -> dict[tuple[str, float], Contest]:
@@ -33,7 +42,7 @@ def run(data: Path, out: Path) -> dict[tuple[str, float], Contest]:
             if not file.exists():
                 table = tables.setdefault(name, _table(name, data))
                 arena = Arena(table, load, JOBS)
-                made = contest(arena, usual_contestants(), wait, seeds=SEEDS, tuning_seeds=TUNING_SEEDS, jobs=WORKERS,
+                made = contest(arena, contestants(), wait, seeds=SEEDS, tuning_seeds=TUNING_SEEDS, jobs=WORKERS,
                                out=out / "runs")  # fmt: skip
                 made.save(file)
                 made.report(out / f"{name}-{load}.html")
@@ -61,36 +70,76 @@ def _table(name: str, data: Path) -> RoutingTable:
     return load(data / name).with_features()
 
 
+Cells = Callable[[Contest, str], tuple[str, ...]]  # the cells of a contestant in a contest
+
+
 def markdown(found: dict[tuple[str, float], Contest]) -> str:
     """Return a table for each data set: reward and wait by load, and the difference to bilinq in percentage points."""
+    return _tables(found, "load {load:g}, wait {wait:g}: less bilinq | wait", _equal_waits, unpriced=False)
+
+
+def without_price(found: dict[tuple[str, float], Contest]) -> str:
+    """Return a table for each data set of contestants without a queue price: reward, wait and growth of the queue."""
+    return _tables(found, "load {load:g}: less bilinq | wait | growth", _growing, unpriced=True)
+
+
+def other_measures(found: dict[tuple[str, float], Contest], load: float = 0.8) -> str:
+    """Return a table of other measures at a load, each for both data sets: long waits, fairness, time per decision."""
+    mine = [found[name, load] for name in TABLES]
+    lines = ["| | wait, 95 % | wait, 99 % | fairness | milliseconds per decision |", "| --- |" + " ---: |" * 4]
+    for contestant in mine[0].standings:
+        rows = [_others(one, contestant.name) for one in mine]
+        lines.append(f"| {contestant.name} | " + " | ".join(map(" / ".join, zip(*rows, strict=True))) + " |")
+    return "\n".join(lines)
+
+
+def _tables(found: dict[tuple[str, float], Contest], columns: str, cells: Cells, unpriced: bool) -> str:
     parts = []
     for name, title in TABLES.items():
         mine = {load: one for (table, load), one in found.items() if table == name}
-        head = " | ".join(f"load {load:g}, wait {one.wait:g}: less bilinq | wait" for load, one in mine.items())
-        lines = [f"### {title}", "", f"| | {head} |", "| --- |" + " ---: | ---: |" * len(mine)]
+        head = " | ".join(columns.format(load=load, wait=one.wait) for load, one in mine.items())
+        lines = [f"### {title}", "", f"| | {head} |", "| --- |" + " ---: |" * (head.count(" | ") + 1)]
         for contestant in next(iter(mine.values())).standings:
-            cells = " | ".join(_cells(one, contestant.name) for one in mine.values())
-            lines.append(f"| {contestant.name} | {cells} |")
+            if contestant.name.startswith(UNPRICED) == unpriced:
+                row = [cell for one in mine.values() for cell in cells(one, contestant.name)]
+                lines.append(f"| {contestant.name} | {' | '.join(row)} |")
         parts.append("\n".join(lines))
     return "\n\n".join(parts)
 
 
-def _cells(one: Contest, name: str) -> str:
-    standing = one[name]
-    found = standing.mean("wait").mean
-    wait = f"{found:,.{0 if found >= 100.0 else 1}f}" + ("" if standing.tuned else " *")
+def _equal_waits(one: Contest, name: str) -> tuple[str, ...]:
+    return _reward(one, name), _wait(one, name) + ("" if one[name].tuned else " *")
+
+
+def _growing(one: Contest, name: str) -> tuple[str, ...]:
+    return _reward(one, name), _wait(one, name), f"{one[name].mean('growth').mean:.2f}"
+
+
+def _others(one: Contest, name: str) -> tuple[str, ...]:
+    long, longest, fairness, seconds = (
+        one[name].mean(measure).mean for measure in ("wait_p95", "wait_p99", "fairness", "seconds_per_decision")
+    )
+    return f"{long:,.0f}", f"{longest:,.0f}", f"{fairness:.2f}", f"{1e3 * seconds:.2f}"
+
+
+def _wait(one: Contest, name: str) -> str:
+    found = one[name].mean("wait").mean
+    return f"{found:,.{0 if found >= 100.0 else 1}f}"
+
+
+def _reward(one: Contest, name: str) -> str:
     if name == one.reference:
-        return f"(earns {POINTS * standing.mean('reward').mean:.1f}) | {wait}"
+        return f"(earns {POINTS * one[name].mean('reward').mean:.1f})"
     versus = one.differences["reward"][name]
     half = POINTS * (versus.difference.high - versus.difference.mean)
     sign = "" if versus.verdict == "no difference shown" else "**"
-    return f"{sign}{POINTS * versus.difference.mean:+.1f}{sign} ± {half:.1f} | {wait}"
+    return f"{sign}{POINTS * versus.difference.mean:+.1f}{sign} ± {half:.1f}"
 
 
 def draw(found: dict[tuple[str, float], Contest]) -> Figure:
-    """Return the figure: differences to bilinq with 95 % intervals, a panel for each table and load."""
+    """Return the figure: differences to bilinq with 95 % intervals, a panel for each table and load; with a price only."""
     with style.applied():
-        figure, axes = style.panels(len(TABLES), len(WAITS), height=2.7)
+        figure, axes = style.panels(len(TABLES), len(WAITS), height=3.6)
         for panel, ((name, load), one) in zip(axes, found.items(), strict=True):
             _panel(panel, one)
             panel.set_title(f"{TABLES[name]}, load {load:g}")
@@ -103,7 +152,7 @@ def draw(found: dict[tuple[str, float], Contest]) -> Figure:
 
 
 def _panel(axes: Axes, one: Contest) -> None:
-    names = list(one.differences["reward"])
+    names = [name for name in one.differences["reward"] if not name.startswith(UNPRICED)]
     for k, name in enumerate(names):
         gap = one.differences["reward"][name].difference
         colour = style.GREY if one[name].sees_rewards else style.BLUE
@@ -120,7 +169,8 @@ def main() -> None:
     data, out = map(Path, sys.argv[1:])
     out.mkdir(parents=True, exist_ok=True)
     found = run(data, out)
-    print(markdown(found))
+    for part in (markdown(found), without_price(found), other_measures(found)):
+        print(part, end="\n\n")
     for name, one in by_class(data, out).items():
         gain = one["bilinq"].samples["reward"] - found[name, 0.8]["bilinq"].samples["reward"]
         print(

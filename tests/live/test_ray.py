@@ -1,4 +1,4 @@
-"""Shards and sweeps on a real Ray: actors that are killed, slow or silent, addresses that do not answer, private files."""
+"""Shards, sweeps and contests on a real Ray: actors that are killed or slow, addresses that do not answer, private files."""
 
 import json
 import os
@@ -17,13 +17,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bilinq import contest
 from bilinq.distributed import Own, System, gap_bound
 from bilinq.distributed.on_ray import RayRun, RunProgress, cluster, solve
 from bilinq.distributed.rounds import distance
-from bilinq.errors import NotSolved, Unreachable
+from bilinq.errors import BilinqError, NotSolved, Unreachable
 from bilinq.experiments import sweep
 from bilinq.lab.figure import ReportOptions
 from bilinq.lab.paper import redraw
+from bilinq.routing.routers import ClassGaussian, LeastBusy, QueuePrice
+from workloads import random_fleet
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals differ elsewhere")
 SYSTEM = System.synthetic(12, 4, delay=(0, 0), seed=1)
@@ -152,6 +155,25 @@ def test_a_sweep_on_ray_is_the_sweep_on_processes(ray: Any, tmp_path: Path) -> N
     again = sweep.run(plan, out, workers=1, engine="ray")
     assert [result.found for result in again] == [True, False]
     np.testing.assert_array_equal(again[1].samples["regret"], here[1].samples["regret"])
+
+
+def test_a_contest_on_ray_is_the_contest_in_this_process(ray: Any, tmp_path: Path) -> None:
+    """Values, rewards and waits are the same; what Ray finished is read from the folder, with its computing times."""
+    routers = {"least busy": LeastBusy(), "priced": QueuePrice(ClassGaussian())}
+    options: dict[str, Any] = {"wait": 1.0, "seeds": 3, "tuning_seeds": 2}
+    here = contest(random_fleet(200), routers, **options)
+    there = contest(random_fleet(200), routers, **options, engine="ray", out=tmp_path)
+    for one, two in zip(here, there, strict=True):
+        assert (one.name, one.value, one.outcome, one.reached) == (two.name, two.value, two.outcome, two.reached)
+        for name in one.samples.keys() - {"seconds_per_decision"}:
+            np.testing.assert_array_equal(one.samples[name], two.samples[name])
+    assert contest(random_fleet(200), routers, **options, out=tmp_path).to_json() == there.to_json()
+
+
+def test_a_contest_on_ray_names_the_router_that_raises(ray: Any) -> None:
+    routers = {"least busy": LeastBusy(), "broken": QueuePrice(ClassGaussian(scale="1"))}  # type: ignore[arg-type]
+    with pytest.raises(BilinqError, match=r"^contestant 'broken', seed 1000001: TypeError: "):
+        contest(random_fleet(50), routers, 1.0, seeds=2, tuning_seeds=1, engine="ray")
 
 
 def test_a_figure_on_ray_is_the_figure_in_this_process(ray: Any, tmp_path: Path) -> None:

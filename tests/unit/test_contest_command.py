@@ -26,6 +26,14 @@ def test_a_table_by_name_gives_a_table_for_people() -> None:
     assert "whole run counts" in shown
 
 
+def test_other_libraries_compete_with_a_price_and_without() -> None:
+    only = ("--only", "least busy; queue price, LiteLLM; no price, LiteLLM", *ONLY[2:])
+    found = json.loads(run("mmlu", "--number", "300", "--peers", *only, "--json"))
+    names = {one["contestant"]: one["number"] for one in found["contestants"]}
+    assert names == {"least busy": None, "queue price, LiteLLM": "price", "no price, LiteLLM": None}
+    assert "only must be one of" in run("mmlu", *only, code=2)
+
+
 def test_a_folder_gets_all_results_and_is_used_again(tmp_path: Path) -> None:
     random_fleet(200).save(tmp_path / "work.npz")
     out = tmp_path / "out"

@@ -4,15 +4,18 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from importlib import import_module
+from importlib.metadata import version
 from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
 
-from bilinq import BilinqError, Workload, replay
+from bilinq import BilinqError, Workload, contest, replay
 from bilinq.arrays import Array
-from bilinq.routing import FleetView, WaitingJob
+from bilinq.routing import FleetView, WaitingJob, contest_runs
+from bilinq.routing.arena import peer_contestants
+from bilinq.routing.contest_runs import ContestRun, run_key
 from bilinq.routing.peers import (
     PEERS,
     LiteLlmBeta,
@@ -23,7 +26,7 @@ from bilinq.routing.peers import (
     PeerScore,
     VowpalWabbit,
 )
-from bilinq.routing.routers import LeastBusy, Matching, QueuePrice, router_named
+from bilinq.routing.routers import BestScore, LeastBusy, Matching, QueuePrice, router_named
 from workloads import random_fleet
 
 SEED = 7
@@ -100,7 +103,7 @@ def test_paretobandit_gives_the_same_values_and_decisions_when_called_directly(f
 
 
 def test_vowpal_wabbit_gives_the_same_values_and_decisions_when_called_directly() -> None:
-    line = f"--cb_adf --cb_type dm -q JS --quiet --random_seed {LIBRARY_SEED} -l 0.3"
+    line = f"--cb_adf --cb_type mtr -q JS --quiet --random_seed {LIBRARY_SEED} -l 0.3"
     vw = import_module("vowpalwabbit").Workspace(line)
     for job, values, best, part in stream(VowpalWabbit(epsilon=0.0, options="-l 0.3")):
         shared = "shared |J " + " ".join(f"{k}:{x:.9g}" for k, x in enumerate(context(job)) if x)
@@ -157,6 +160,37 @@ def test_peers_work_in_matching_and_without_features() -> None:
         assert replay(bare, Matching(score)).complete.all()
 
 
+def test_contestants_of_other_libraries_have_a_price_to_tune_or_none() -> None:
+    priced, free = peer_contestants(), peer_contestants(priced=False)
+    assert [name.removeprefix("queue price, ") for name in priced] == [name.removeprefix("no price, ") for name in free]
+    assert {type(router.score) for router in priced.values() if isinstance(router, QueuePrice)} == set(PEERS.values())
+    for one, other in zip(priced.values(), free.values(), strict=True):
+        assert isinstance(one, QueuePrice) and isinstance(other, BestScore) and one.score == other.score
+        assert one.number == "price" and other.number is None
+
+
+def test_without_a_price_queues_grow_where_one_server_is_best() -> None:
+    """Load 0.9 of three classes; one of them is best for all jobs and has a sixth of the servers."""
+    work = random_fleet(600, seed=2, load=0.9)
+    reward = work.reward + np.array([0.0, 0.0, 3.0])
+    work = Workload(**(work.arguments() | {"reward": reward, "reward_range": None}))
+    free, priced = (f"{kind}, ParetoBandit" for kind in ("no price", "queue price"))
+    routers = peer_contestants() | peer_contestants(priced=False)
+    found = contest(work, {name: routers[name] for name in (priced, free)}, 5.0, seeds=2, tuning_seeds=1, steps=8)
+    assert found[free].value is None and found[free].mean("wait").mean > 10.0 * found[priced].mean("wait").mean
+    assert found[free].mean("reward").mean > found[priced].mean("reward").mean
+
+
+def test_a_stored_run_depends_on_the_version_of_its_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    def keys() -> list[str]:
+        return [run_key(ContestRun("any", QueuePrice(score), 1), "work") for score in (ParetoBandit(), LiteLlmBeta())]
+
+    before, known = keys(), version
+    monkeypatch.setattr(contest_runs, "version", lambda name: "99" if name == "paretobandit" else known(name))
+    after = keys()
+    assert before[0] != after[0] and before[1] == after[1]
+
+
 @pytest.mark.parametrize("package", ["mabwiser", "pareto_bandit", "vowpalwabbit"])
 def test_a_missing_library_says_how_to_install_it(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, package, None)
@@ -166,6 +200,8 @@ def test_a_missing_library_says_how_to_install_it(package: str, monkeypatch: pyt
     score = {"mabwiser": MabWiserLinTs(), "pareto_bandit": ParetoBandit(), "vowpalwabbit": VowpalWabbit()}[package]
     with pytest.raises(BilinqError, match=r"^bilinq\[peers\] is not installed; run: pip install 'bilinq\[peers\]'$"):
         replay(random_fleet(5), QueuePrice(score))
+    with pytest.raises(BilinqError, match=r"^bilinq\[peers\] is not installed"):
+        peer_contestants()
 
 
 def test_routers_are_imported_without_the_libraries() -> None:

@@ -13,6 +13,7 @@ from bilinq.routing.bounds import fluid_bound
 from bilinq.routing.router import WaitingJob
 from bilinq.routing.routers import (
     ROUTERS,
+    BestScore,
     BestSingle,
     ClassBeta,
     ClassGaussian,
@@ -59,6 +60,22 @@ def test_learnt_scores_earn_more_than_no_learning_and_less_than_known_rewards(sc
     work = random_fleet(1500, seed=2, load=0.6)
     reward = [run(work, one).earned.mean() for one in (LeastBusy(), family(score), family(KnownJobs()))]
     assert reward[0] + 0.02 < reward[1] < reward[2]
+
+
+def test_the_best_score_is_a_queue_price_of_zero_without_a_number() -> None:
+    work, score = random_fleet(400, seed=4, load=0.9), LinearUcb()
+    free, priced = (run(work, router, seed=2) for router in (BestScore(score), QueuePrice(score, 0.0)))
+    np.testing.assert_array_equal(free.start, priced.start)
+    np.testing.assert_array_equal(free.server, priced.server)
+    assert BestScore(KnownJobs()).sees_rewards and not BestScore().sees_rewards
+
+
+@pytest.mark.parametrize("router", [BestScore(KnownJobs()), QueuePrice(KnownJobs(), 0.1)], ids=["free", "priced"])
+def test_equal_scores_are_decided_at_random(router: Router) -> None:
+    reward = np.tile([1.0, 1.0, 0.0], (300, 1))
+    work = Workload(arrival=np.arange(300.0), reward=reward, duration=0.1, servers={"a": 1, "b": 1, "c": 1})
+    sent = np.bincount(run(work, router, seed=1).server, minlength=3)
+    assert sent[2] == 0 and 100 < sent[0] < 200  # sent[0] is binomial with mean 150 and standard deviation 8.7
 
 
 def test_least_busy_takes_the_largest_idle_part() -> None:

@@ -36,6 +36,9 @@ def contest(
     duration: Annotated[float, Option(help="Mean duration of a job of paretobandit or mmlu.")] = 10.0,
     data: Annotated[Path | None, Option(help="Folder with the files of the real table; default: its digest.")] = None,
     arrival: Annotated[str, Option(help="Column of a table file with times of arrival.")] = "arrival",
+    peers: Annotated[
+        bool, Option("--peers", help="Also other libraries' bandits, with a queue price and without.")
+    ] = False,
     only: Annotated[str | None, Option(help="Only these contestants, separated by semicolons.")] = None,
     curve: Annotated[bool, Option("--curve", help="Also draw reward against wait for each router.")] = False,
     jobs: Workers = None,
@@ -51,7 +54,7 @@ def contest(
     from bilinq.commands import tables
     from bilinq.routing.contest import contest as run
 
-    chosen = _contestants(only)
+    chosen = _contestants(peers, only)
     if source in ("paretobandit", "mmlu"):
         workload = _arena(source, LOAD if load is None else load, number, servers, duration, data)
     else:
@@ -74,11 +77,13 @@ def contest(
         _show(found)
 
 
-def _contestants(only: str | None) -> dict[str, Router]:
+def _contestants(peers: bool, only: str | None) -> dict[str, Router]:
     from bilinq.arrays import one_of
-    from bilinq.routing.arena import usual_contestants
+    from bilinq.routing.arena import peer_contestants, usual_contestants
 
     known = usual_contestants()
+    if peers:
+        known |= peer_contestants() | peer_contestants(priced=False)
     if only is None:
         return known
     names = [one_of("only", name.strip(), tuple(known)) for name in only.split(";")]

@@ -19,6 +19,7 @@ LABELS = {
     "p95": ("wait_p95", "wait, 95 %"),
     "sojourn": ("sojourn", "mean time in system"),
 }
+ROW = 0.26  # inches of the figure for each contestant in the legend
 SPREAD = 20.0  # ratio of the longest to the shortest wait from which on the axis is logarithmic
 
 PAGE = """<!doctype html>
@@ -49,11 +50,11 @@ def draw(contest: Contest, ax: Any = None) -> Any:
     style = style_module()
     with style.applied():
         if ax is None:
-            ax = style.panels(1, 1, height=4.4)[1][0]
+            ax = style.panels(1, 1, height=max(4.4, ROW * len(contest.standings)))[1][0]
         colours = (style.BLUE, style.ORANGE, style.GREEN, style.AMBER, style.PINK, style.SKY, style.INK, style.GREY)
         name, label = LABELS[contest.measure]
         for k, one in enumerate(contest.standings):
-            _mark(ax, one, name, colours[k % len(colours)], MARKS[k % len(MARKS)])
+            _mark(ax, one, name, colours[k % len(colours)], MARKS[(k + k // len(colours)) % len(MARKS)])
         ax.axvline(contest.wait, color=style.GREY, lw=1.0, ls=style.DASHED, zorder=1)
         _scale(style, ax, contest, name)
         ax.set(xlabel=label, ylabel="reward per job")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from bilinq.errors import BadInput, BilinqError
 from bilinq.experiments.run import canonical, code_digest
 from bilinq.experiments.workers import Workers
 from bilinq.jsonable import to_json
+from bilinq.routing.peers import PeerScore
 from bilinq.routing.records import Replay
 from bilinq.routing.replay import replay
 from bilinq.routing.router import Router
@@ -147,7 +148,7 @@ def run_key(run: ContestRun, workload: str) -> str:
         raise BadInput(
             f"contestant {run.name!r}: to keep its runs in a folder, its router must be a dataclass of plain values; {error}"
         ) from None
-    versions = [version(name) for name in ("numpy", "scipy")]
+    versions = [_version(name) for name in ("numpy", "scipy", *sorted(_packages(run.router)))]
     text = to_json([settings, sorted(_own_code(run.router)), run.seed, workload, code_digest(), versions])
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
@@ -157,13 +158,27 @@ def _own_code(value: Any) -> set[str]:
     kinds = [
         kind for kind in type(value).__mro__ if kind.__module__.partition(".")[0] not in ("bilinq", "builtins", "abc")
     ]
-    found = {_source(kind) for kind in kinds}
-    if is_dataclass(value):
-        for part in fields(value):
-            inner = getattr(value, part.name)
-            for one in inner.values() if isinstance(inner, dict) else [inner]:
-                found |= _own_code(one) if is_dataclass(one) else set()
-    return found
+    return {_source(kind) for kind in kinds}.union(*map(_own_code, _parts(value)))
+
+
+def _packages(value: Any) -> set[str]:
+    """Return the other libraries that the scores of a router need."""
+    own = {value.package} if isinstance(value, PeerScore) else set()
+    return own.union(*map(_packages, _parts(value)))
+
+
+def _parts(value: Any) -> list[Any]:
+    """Return the dataclasses among the settings of a router."""
+    settings = [getattr(value, part.name) for part in fields(value)] if is_dataclass(value) else []
+    inner = [one for part in settings for one in (part.values() if isinstance(part, dict) else [part])]
+    return [one for one in inner if is_dataclass(one)]
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def _source(kind: type) -> str:

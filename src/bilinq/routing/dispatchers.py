@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -110,6 +111,30 @@ class ShortestDelay(Dispatcher):
 
 
 @dataclass
+class BestScore(Dispatcher):
+    """Sends each job to the server class with the largest score, as a bandit does that does not know of queues.
+
+    It decides as `QueuePrice` does with a price of zero, but has no number to tune. Its queues may grow without bound.
+    """
+
+    score: Score = field(default_factory=ClassGaussian)
+
+    def __post_init__(self) -> None:
+        self.sees_rewards = self.score.sees_rewards
+
+    def start(self, fleet: FleetView, rng: np.random.Generator) -> None:
+        super().start(fleet, rng)
+        self.score.start(fleet, rng)
+
+    def choose(self, job: WaitingJob) -> int:
+        value = self.score.value(job)
+        return largest(job.eligible, [value[j] for j in job.eligible], self.rng)
+
+    def learn(self, job: WaitingJob, server: int, reward: float, duration: float) -> None:
+        self.score.learn(job, server, reward)
+
+
+@dataclass
 class QueuePrice(Dispatcher):
     """Sends each job to the largest of score_j - price * waiting_j / servers_j: it makes any bandit stable."""
 
@@ -128,7 +153,7 @@ class QueuePrice(Dispatcher):
 
     def choose(self, job: WaitingJob) -> int:
         value, queued, price = self.score.value(job), self.queued, self._per_job
-        return max(job.eligible, key=lambda j: value[j] - price[j] * queued[j])
+        return largest(job.eligible, [value[j] - price[j] * queued[j] for j in job.eligible], self.rng)
 
     def learn(self, job: WaitingJob, server: int, reward: float, duration: float) -> None:
         self.score.learn(job, server, reward)
@@ -136,3 +161,16 @@ class QueuePrice(Dispatcher):
     def search_range(self, fleet: FleetView) -> tuple[float, float]:
         span = fleet.reward_range[1] - fleet.reward_range[0] or 1.0
         return 10.0 * span, 1e-4 * span
+
+
+def largest(columns: Sequence[int], values: list[float], rng: np.random.Generator) -> int:
+    """Return the column with the largest value, at random among equal ones.
+
+    A bandit that has not learnt yet gives all columns the same value. If the first column got all jobs then, a bandit
+    with little exploration might never try another.
+    """
+    most = max(values)
+    if values.count(most) == 1:
+        return columns[values.index(most)]
+    equal = [column for column, value in zip(columns, values, strict=True) if value == most]
+    return equal[int(rng.integers(len(equal)))]

@@ -12,16 +12,16 @@ from typing import ClassVar
 import numpy as np
 
 from bilinq.arrays import Array, one_of
-from bilinq.routing.dispatchers import BestSingle, QueuePrice, RandomChoice, RoundRobin, ShortestDelay
+from bilinq.routing.dispatchers import BestScore, BestSingle, QueuePrice, RandomChoice, RoundRobin, ShortestDelay
 from bilinq.routing.peers import PEERS
 from bilinq.routing.router import FleetView, Router, WaitingJob
 from bilinq.routing.scheduler_router import SchedulerRouter
 from bilinq.routing.scores import ClassBeta, ClassGaussian, KnownClasses, KnownJobs, LinearThompson, LinearUcb, Score
 
 __all__ = [
-    "ROUTERS", "BestSingle", "CMu", "ClassBeta", "ClassGaussian", "FirstComeFirstServed", "KnownClasses", "KnownJobs",
-    "LeastBusy", "LinearThompson", "LinearUcb", "Matching", "MaxWeightRouter", "QueuePrice", "RandomChoice", "RoundRobin",
-    "Score", "ShortestDelay", "router_named",
+    "ROUTERS", "BestScore", "BestSingle", "CMu", "ClassBeta", "ClassGaussian", "FirstComeFirstServed", "KnownClasses",
+    "KnownJobs", "LeastBusy", "LinearThompson", "LinearUcb", "Matching", "MaxWeightRouter", "QueuePrice", "RandomChoice",
+    "RoundRobin", "Score", "ShortestDelay", "router_named",
 ]  # fmt: skip
 
 Pairs = Iterable[tuple[int, int]]
@@ -225,6 +225,7 @@ ROUTERS: dict[str, type[Router]] = {
     "random": RandomChoice,
     "round-robin": RoundRobin,
     "best-single": BestSingle,
+    "best-score": BestScore,
     "shortest-delay": ShortestDelay,
     "first-come": FirstComeFirstServed,
     "matching": Matching,
