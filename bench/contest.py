@@ -12,7 +12,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from bilinq import Contest, contest
+from bilinq import Contest, SchedulerRouter, contest
 from bilinq.lab import style
 from bilinq.routing.arena import Arena, peer_contestants, usual_contestants
 from bilinq.routing.router import Router
@@ -27,9 +27,15 @@ POINTS = 100.0  # rewards of a percentage point
 UNPRICED = "no price, "  # how the names of contestants without a queue price begin
 
 
+LEFT_OUT = ("linear Thompson", "LinUCB", "Beta by class", "nearest", "Vowpal Wabbit")
+"""Ends of names: copies of what the libraries themselves do here, and what takes long and is not asked for."""
+
+
 def contestants() -> dict[str, Router]:
     """Return all contestants of the page by name."""
-    return usual_contestants() | peer_contestants() | peer_contestants(priced=False)
+    every = usual_contestants() | peer_contestants() | peer_contestants(priced=False)
+    peers = {name: one for name, one in every.items() if "MABWiser Lin" in name or not name.endswith(LEFT_OUT)}
+    return peers | {"bilinq, known classes": SchedulerRouter(known_classes=True)}
 
 
 def run(data: Path, out: Path) -> dict[tuple[str, float], Contest]:

@@ -22,7 +22,8 @@ MENU: dict[str, Sequence[str | Callable[[], Page]]] = {
         "examples/llm_router/README.md", "docs/howto-distributed.md", "docs/howto-ray.md",
     ),
     "Understand": (
-        "docs/findings.md", "docs/maths.md", "docs/design.md", "docs/contest.md", "docs/measured.md", "docs/scale.md",
+        "docs/findings.md", "docs/maths.md", "docs/guarantees.md", "docs/design.md", "docs/contest.md", "docs/measured.md",
+        "docs/scale.md",
     ),
     "Reference": reference.PAGES,
     "Project": ("CONTRIBUTING.md", "CHANGELOG.md"),

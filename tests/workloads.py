@@ -75,6 +75,12 @@ class Logged(Router):
     def finish(self, job: WaitingJob, server: int, duration: float) -> None:
         self.inner.finish(job, server, duration)
 
+    def fail(self, job: WaitingJob, server: int) -> None:
+        self.inner.fail(job, server)
+
+    def wake(self, now: float) -> float:
+        return self.inner.wake(now)
+
     def again(self, job: WaitingJob) -> None:
         self.inner.again(job)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from bilinq import JobClass, Policy, Scheduler, ServerClass
+from bilinq import JobClass, Policy, Sabr, Scheduler, ServerClass
 from bilinq.scheduler import Assignment
 
 from .card import Card, server_features
@@ -27,7 +27,8 @@ LEARN_EVERY = 50
 
 def warm() -> None:
     """Run a slot of a small scheduler, so that the first request does not wait for kernels to be loaded."""
-    scheduler = Scheduler([JobClass("job", [1.0])], [ServerClass("server", [1.0])], V=1e-6)
+    policy = Sabr.for_scheduler(V=1e-6)
+    scheduler = Scheduler([JobClass("job", [1.0])], [ServerClass("server", [1.0])], policy=policy)
     for _ in range(2):
         scheduler.submit("job")
         for task in scheduler.assign({"server": 1}):
@@ -72,8 +73,8 @@ class Dispatcher:
             for kind in KINDS
         ]
         servers = [ServerClass(card.name, v) for card, v in zip(cards, server_features(cards), strict=True)]
-        wait = None if policy else target_wait / slot
-        self.scheduler = Scheduler(self._jobs, servers, target_wait=wait, reward=(0.0, 1.0), policy=policy, seed=seed)
+        learning = Sabr.for_scheduler(target_wait=target_wait / slot)
+        self.scheduler = Scheduler(self._jobs, servers, reward=(0.0, 1.0), policy=policy or learning, seed=seed)
         self._rng = np.random.default_rng(seed)
         self.choosy = Choosy(weight)
         self.lines = Lines(weight, backlog, self.scheduler, window=4 * sum(card.slots for card in cards))

@@ -23,6 +23,7 @@ from bilinq.live.watch.prediction import (
     predict,
     waiting,
 )
+from bilinq.policies import Sabr
 from bilinq.scheduler.classes import JobClass, RewardRange, ServerClass
 from bilinq.scheduler.scheduler import Scheduler
 
@@ -128,7 +129,7 @@ def simulate(rate: list[float], mean: Any, servers: list[int], V: float, seconds
     mean, part = np.array(mean), 0.25
     jobs = [JobClass(f"j{i}", np.eye(len(rate))[i]) for i in range(len(rate))]
     hosts = [ServerClass(f"s{j}", np.eye(len(servers))[j]) for j in range(len(servers))]
-    scheduler = Scheduler(jobs, hosts, V=V, exploration="none", seed=3)
+    scheduler = Scheduler(jobs, hosts, policy=Sabr.for_scheduler(V=V, exploration="none"), seed=3)
     scheduler.observe((f"j{i}", f"s{j}", mean[i, j]) for i, j in np.ndindex(*mean.shape) for _ in range(1000))
     rng, out, free = np.random.default_rng(5), dict[int, list[Any]](), list(servers)
     total, flow, steps, lasts = np.zeros(len(rate)), np.zeros(mean.shape), int(slots / part), int(seconds / part)

@@ -9,7 +9,7 @@ from bilinq import Greedy, JobClass, MaxWeight, Policy, Problem, Sabr, Scheduler
 from bilinq.arrays import Array, IntArray
 from bilinq.assignment.kernels import draw_distinct
 from bilinq.problem.instances import stack
-from bilinq.scheduler import scheduler as module
+from bilinq.scheduler import slots as module
 from bilinq.simulation import Bernoulli
 from bilinq.simulation.world import Tape
 
@@ -50,7 +50,8 @@ def drive(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> tuple[IntArray, Ar
     monkeypatch.setattr(module, "draw", Drawn(service))
     jobs, servers = _classes(problem())
     scheduler = Scheduler(jobs, servers, policy=policy)
-    scheduler._state = policy.start(instances, SLOTS, [own])
+    assert isinstance(scheduler._engine, module.SlotEngine)
+    scheduler._engine.learnt = policy.start(instances, SLOTS, [own])
     blocks, queues, observed = Bernoulli().blocks(instances, 256, [arrival]), [], []
     for slot in range(SLOTS):
         if slot % 256 == 0:

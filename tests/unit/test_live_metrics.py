@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 from bilinq.live.metrics import Histogram
 from bilinq.live.metrics.meters import WAITS
 from bilinq.live.metrics.page import Page, add_process
-from bilinq.policies import FirstCome
+from bilinq.policies import FirstCome, Sabr
 from bilinq.scheduler.classes import JobClass, ServerClass
 from bilinq.scheduler.scheduler import Scheduler
 
@@ -77,8 +77,9 @@ def test_bounds_rise() -> None:
 def test_health_reports_observations_and_condition() -> None:
     """Features (1) and (1, 0) or (0, 1): Lambda is the ridge, 0.01, plus a count for each server class."""
     scheduler = Scheduler(
-        [JobClass("a", [1.0])], [ServerClass("x", [1.0, 0.0]), ServerClass("y", [0.0, 1.0])], reward=(0.0, 10.0)
-    )
+        [JobClass("a", [1.0])], [ServerClass("x", [1.0, 0.0]), ServerClass("y", [0.0, 1.0])], reward=(0.0, 10.0),
+        policy=Sabr.for_scheduler(),
+    )  # fmt: skip
     empty = scheduler.health()
     assert empty is not None
     assert (empty.observations, empty.condition) == (0, 1.0)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bilinq import BadInput, Router, SchedulerRouter, Workload
+from bilinq import BadInput, Router, Sabr, SchedulerRouter, Workload
 from bilinq import replay as run
 from bilinq.routing import FleetView
 from bilinq.routing.bounds import fluid_bound
@@ -192,14 +192,16 @@ def test_scheduler_router_serves_classes_by_eligible_servers() -> None:
 
 
 def test_scheduler_router_refuses_what_it_cannot_do() -> None:
-    with pytest.raises(BadInput, match="jobs of one class must have the same eligible servers for SchedulerRouter"):
-        run(two_servers([0.0, 1.0], [[1.0, np.nan], [1.0, 0.5]]), SchedulerRouter())
+    mixed = two_servers([0.0, 1.0], [[1.0, np.nan], [1.0, 0.5]])
+    assert run(mixed, SchedulerRouter()).complete.all()
+    with pytest.raises(BadInput, match="jobs of one class must have the same eligible servers for a policy"):
+        run(mixed, SchedulerRouter(policy=Sabr.for_scheduler()))
     with pytest.raises(BadInput, match="target_wait must be positive"):
         SchedulerRouter(target_wait=0.0)
     with pytest.raises(BadInput, match="settings must not have 'seed'"):
         SchedulerRouter(seed=3)
-    tuned: Router = replace(SchedulerRouter(target_wait=2.0, gamma=1.5), target_wait=3.0)
-    assert repr(tuned) == "SchedulerRouter(target_wait=3.0, slot=None, settings={'gamma': 1.5})"
+    tuned: Router = replace(SchedulerRouter(target_wait=2.0, V=1.5), target_wait=3.0)
+    assert repr(tuned) == "SchedulerRouter(target_wait=3.0, slot=None, known_classes=False, settings={'V': 1.5})"
 
 
 def test_fluid_bound_by_hand() -> None:

@@ -19,7 +19,9 @@ from bilinq import (
     ServerClass,
 )
 from bilinq.errors import BadState, NoEligibleServer
-from bilinq.scheduler.classes import PolicySettings
+from bilinq.scheduler.classes import LookAheadSettings, PolicySettings
+from bilinq.scheduler.look_ahead import LookAhead
+from bilinq.scheduler.slots import SlotEngine
 from bilinq.scheduler.snapshot import seal, unseal
 
 JOBS = [JobClass("chat", [1.0, 0.1]), JobClass("code", [1.0, 0.9], weight=2.0)]
@@ -47,10 +49,27 @@ def test_work_conserving_leaves_no_server_idle_while_a_job_waits() -> None:
         assert len(one.assign(idle)) == min(waiting, sum(idle.values()))
 
 
-def test_without_it_jobs_wait_for_about_the_target() -> None:
+def sabr(**settings: object) -> Scheduler:
+    """Return the paper's policy, as the live service runs it."""
+    return Scheduler(JOBS, SERVERS, seed=3, policy=Sabr.for_scheduler(**settings))
+
+
+def test_no_job_waits_where_waiting_earns_nothing() -> None:
+    """All pairs are worth the same and servers are idle, so a target of 30 slots is no reason to wait."""
+    one, served = scheduler(work_conserving=False, target_wait=30.0), 0
+    for slot in range(300):
+        one.submit("chat" if slot % 2 else "code")
+        tasks = one.assign({"small": 2, "large": 2})
+        served += len(tasks)
+        for task in tasks:
+            one.report(task.job, reward=0.5)
+    assert served == 300
+
+
+def test_with_sabr_jobs_wait_for_about_the_target() -> None:
     """At light load a job waits target_wait slots on average, Eq. (22); three times as long is noticed."""
     for target in (10.0, 30.0):
-        one, rng = scheduler(work_conserving=False, target_wait=target), np.random.default_rng(2)
+        one, rng = sabr(target_wait=target), np.random.default_rng(2)
         came: dict[object, int] = {}
         waits = []
         for slot in range(6000):
@@ -66,7 +85,7 @@ def test_short_slots_offer_less() -> None:
     """Ten calls that each stand for a tenth of a slot serve about as much as one call for a full slot."""
 
     def rate(elapsed: float) -> float:
-        one, served, rounds = scheduler(work_conserving=False, V=4.0), 0, 3000
+        one, served, rounds = sabr(V=4.0), 0, 3000
         for _ in range(5):
             one.submit("chat")
         for _ in range(rounds):
@@ -200,20 +219,33 @@ def test_a_refused_change_changes_nothing() -> None:
 
 
 def test_weights_share_scarce_servers() -> None:
+    """Waits go with one over the weight: with equal queues a class of weight two is served twice as often."""
     one, served = scheduler(work_conserving=False, V=1.0), Counter[str]()
-    for _ in range(400):
+    for slot in range(1500):
         while min(one.queue.values()) < 50:
             one.submit(min(one.queue, key=lambda name: one.queue[name]))
         for task in one.assign({"small": 1}):
-            served[task.job_class] += 1
+            served[task.job_class] += slot >= 500
             one.report(task.job, reward=0.0)
-    assert served["code"] / served["chat"] == pytest.approx(2.0, rel=0.25)
+    assert served["code"] / served["chat"] == pytest.approx(2.0, rel=0.1)
 
 
 def test_settings_change_while_it_runs() -> None:
     one = scheduler()
     learn(one, np.zeros((2, 2)), slots=20)
     one.update_settings(V=33.0, work_conserving=False, exploration="ucb")
+    assert one.settings == LookAheadSettings(V=33.0, exploration="ucb") and one.V == 33.0
+    learn(one, np.zeros((2, 2)), slots=20)
+    one.update_settings(target_wait=5.0, percentile=0.9, exploration="thompson")
+    assert one.settings == LookAheadSettings(target_wait=5.0, percentile=0.9)
+    learn(one, np.zeros((2, 2)), slots=20)
+    with pytest.raises(BadInput, match="gamma is not a setting of LookAhead"):
+        one.update_settings(gamma=1.5)
+
+
+def test_settings_of_a_policy_change_while_it_runs() -> None:
+    one = sabr()
+    one.update_settings(V=33.0, exploration="ucb")
     assert isinstance(one.policy, Sabr)
     assert (one.policy.V, one.policy.target_wait, one.policy.exploration) == (33.0, None, "ucb")
     learn(one, np.zeros((2, 2)), slots=20)
@@ -252,14 +284,14 @@ def test_a_snapshot_without_jobs_keeps_what_was_learnt() -> None:
 
 def test_a_snapshot_without_later_optional_values_is_restored() -> None:
     """Older snapshots have neither `pairs` of fair policies nor `eligible` of others; other missing values are refused."""
-    for policy in (None, Greedy(), Random()):
+    for policy in (Sabr(), Greedy(), Random()):
         classes = [JobClass("chat", [1.0, 0.1]), JobClass("code", [1.0, 0.9])]
-        one = scheduler() if policy is None else Scheduler(classes, SERVERS, policy=policy)
+        one = Scheduler(classes, SERVERS, policy=policy)
         document = unseal(one.snapshot())
-        assert document["state"].pop() is None
+        assert document["engine"]["state"].pop() is None
         other = Scheduler.restore(seal(document), policy)
         assert other.snapshot() == one.snapshot()
-        del document["state"][1:]
+        del document["engine"]["state"][1:]
         with pytest.raises(BadState, match="snapshot must fit this version and policy"):
             Scheduler.restore(seal(document), policy)
 
@@ -289,11 +321,37 @@ def test_a_sealed_but_unsound_state_is_refused(name: str, spoil: object, message
     from bilinq.learning import BilinearState
     from bilinq.scheduler.snapshot import encode
 
-    one = scheduler()
+    one = sabr()
     document = unseal(one.snapshot())
     place = BilinearState._fields.index(name)
-    value = getattr(one._state.learnt, name)
-    document["state"][0][place] = encode(spoil(value))  # type: ignore[operator]
+    assert isinstance(one._engine, SlotEngine)
+    value = getattr(one._engine.learnt.learnt, name)
+    document["engine"]["state"][0][place] = encode(spoil(value))  # type: ignore[operator]
+    with pytest.raises(BadState, match=message):
+        Scheduler.restore(seal(document), Sabr.for_scheduler())
+
+
+@pytest.mark.parametrize(
+    ("name", "spoil", "message"),
+    [
+        ("gram", lambda a: a * np.nan, "gram must be finite"),
+        ("number", lambda a: a - 1.0, "numbers of observations must be at least zero"),
+        ("inverse", lambda a: -a, "inverse must be positive definite"),
+    ],
+)
+def test_an_unsound_state_of_the_look_ahead_is_refused(name: str, spoil: object, message: str) -> None:
+    from dataclasses import fields
+
+    from bilinq.learning.pair_model import Memory
+    from bilinq.scheduler.snapshot import encode
+
+    one = scheduler()
+    learn(one, np.zeros((2, 2)), slots=20)
+    document = unseal(one.snapshot())
+    place = [field.name for field in fields(Memory)].index(name)
+    assert isinstance(one._engine, LookAhead)
+    value = getattr(one._engine.learnt.value.long, name)
+    document["engine"]["state"][0][0][place] = encode(spoil(value * 0 if name == "number" else value))  # type: ignore[operator]
     with pytest.raises(BadState, match=message):
         Scheduler.restore(seal(document))
 
@@ -343,11 +401,11 @@ def test_greedy_is_a_policy_like_any_other() -> None:
         (lambda s: s.submit("chat", units=0), "units must be a whole number of at least 1; got 0"),
         (lambda s: s.assign({"tiny": 1}), r"server_class must be one of \['small', 'large'\]; got 'tiny'"),
         (lambda s: s.assign({"small": -1}), r"idle\['small'\] must be a whole number of at least 0; got -1"),
-        (lambda s: s.assign({}, elapsed=0.0), "elapsed must be positive; got elapsed = 0"),
+        (lambda s: s.assign({}, elapsed=-1.0), "elapsed must be non-negative; got elapsed = -1"),
         (lambda s: s.report(99, reward=0.0), "job must be assigned to a server; got 99"),
         (lambda s: s.give_back(99), "job must be assigned to a server; got 99"),
         (lambda s: s.cancel(99), "job must be waiting or assigned; got 99"),
-        (lambda s: s.update_settings(V=1.0, target_wait=1.0), "V, horizon and target_wait exclude each other"),
+        (lambda s: s.update_settings(V=1.0, target_wait=1.0), "V and target_wait exclude each other"),
         (lambda s: s.update_settings(V=float("nan")), "V must be finite"),
         (lambda s: s.observe([("chat", "tiny", 0.0)]), "server_class must be one of"),
     ],
@@ -380,13 +438,13 @@ def test_a_reward_outside_the_range_is_refused_and_the_job_stays_out(reward: flo
     [
         (lambda: Scheduler([], SERVERS), "job_classes must contain at least one class"),
         (lambda: Scheduler(JOBS * 2, SERVERS), "job_classes must have unique names"),
-        (lambda: Scheduler(JOBS, SERVERS, V=1.0, target_wait=1.0), "V, horizon and target_wait exclude each other"),
+        (lambda: Scheduler(JOBS, SERVERS, V=1.0, target_wait=1.0), "V and target_wait exclude each other"),
         (lambda: Scheduler(JOBS, SERVERS, V=1.0, policy=Sabr()), "policy has settings of its own"),
         (lambda: Scheduler(JOBS, SERVERS, reward=(1.0, 1.0)), "reward.low must be below reward.high; got 1 and 1"),
         (lambda: JobClass("x", [np.nan]), "features of x must be finite"),
         (lambda: JobClass("x", [1.0], weight=0.0), "weight of x must be positive"),
         (lambda: JobClass("", [1.0]), "name of a class must be printable text"),
-        (lambda: ServerClass("x", []), "features of x must be a list of numbers"),
+        (lambda: ServerClass("x", [[1.0]]), "features of x must be a list of numbers"),
         (lambda: RewardRange(0.0, float("inf")), "reward.high must be finite"),
     ],
 )
@@ -421,10 +479,10 @@ def test_a_snapshot_is_restored_with_the_policy_that_made_it_only() -> None:
     assert Scheduler.restore(greedy, Greedy()).policy == Greedy()
     with pytest.raises(BadInput, match="policy must be given, since the snapshot was made with one"):
         Scheduler.restore(greedy)
-    for data, policy, name in ((greedy, MaxWeight(), "Greedy"), (default, Greedy(), "Sabr")):
+    for data, policy, name in ((greedy, MaxWeight(), "Greedy"), (default, Greedy(), "the look-ahead")):
         with pytest.raises(BadState, match=f"snapshot must be of policy {type(policy).__name__}; got one of {name}"):
             Scheduler.restore(data, policy)
-    mine = Scheduler.restore(default, Sabr.for_scheduler(V=7.0))
+    mine = Scheduler.restore(Scheduler(*classes, policy=Sabr()).snapshot(), Sabr.for_scheduler(V=7.0))
     assert mine.settings is not None and mine.settings.V == 7.0
 
 

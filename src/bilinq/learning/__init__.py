@@ -1,8 +1,10 @@
-"""How mean rewards are learnt: the abstract `Learner` and its kinds."""
+"""What pairs of jobs and servers are worth: the abstract `Learner` and its kinds for slots, and `PairModel`."""
 
 from bilinq.learning.bilinear import Bilinear, BilinearState, Health, health_of
 from bilinq.learning.learner import Counts, Known, Learner, Outcome, PerJob, PerPair
+from bilinq.learning.pair_model import PairModel
 
 __all__ = [
-    "Bilinear", "BilinearState", "Counts", "Health", "Known", "Learner", "Outcome", "PerJob", "PerPair", "health_of",
+    "Bilinear", "BilinearState", "Counts", "Health", "Known", "Learner", "Outcome", "PairModel", "PerJob", "PerPair",
+    "health_of",
 ]  # fmt: skip

@@ -180,6 +180,12 @@ class _Relay(Router):
     def finish(self, job: WaitingJob, server: int, duration: float) -> None:
         self.listener.finish(job, server, duration)
 
+    def fail(self, job: WaitingJob, server: int) -> None:
+        self.listener.fail(job, server)
+
+    def wake(self, now: float) -> float:
+        return self.listener.wake(now)
+
     def again(self, job: WaitingJob) -> None:
         self.listener.again(job)
 

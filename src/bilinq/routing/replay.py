@@ -192,7 +192,9 @@ class Playback:
     def decided(self, now: float, started: bool) -> None:
         """Note that the decisions of this moment have been made, and whether a job started."""
         self.decisions += 1
-        if self.interval is not None:
+        if self.interval is None:
+            self.tick = self.router.wake(now)
+        else:
             self.idle_ticks = 0 if started else self.idle_ticks + 1
             more = self.waiting and max(self.idle) > 0 and self.idle_ticks < PATIENCE
             self.tick = (floor(now / self.interval + SLACK) + 1) * self.interval if more else inf
@@ -225,6 +227,7 @@ class Playback:
         self.router.finish(job, column, duration)
         if self.luck and self.luck[self.luck_at[k] + self.attempts[k] - 1] < self.chance[column]:
             self.failed[k] += 1
+            self.router.fail(job, column)
             self._back_or_gone(job, gone=self.failed[k] >= self.workload.max_attempts)
             return
         reward, sum_ = self.reward_of(k, column), self.earned[k]

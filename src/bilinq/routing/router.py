@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import ClassVar
 
 import numpy as np
@@ -131,12 +132,19 @@ class Router(ABC):
     def finish(self, job: WaitingJob, server: int, duration: float) -> None:  # noqa: B027
         """Note that a service has ended, whether or not it failed."""
 
+    def fail(self, job: WaitingJob, server: int) -> None:  # noqa: B027
+        """Note that the service that has just ended failed."""
+
     def again(self, job: WaitingJob) -> None:
         """Note that a job waits again, after a failure or with units left; default: as if it had arrived."""
         self.arrive(job)
 
     def leave(self, job: WaitingJob) -> None:  # noqa: B027
         """Note that a job has left: it is complete, its deadline has passed, or it has failed too often."""
+
+    def wake(self, now: float) -> float:
+        """Return when to decide again even if nothing happens until then; default: infinity, not before an event."""
+        return inf
 
     def search_range(self, fleet: FleetView) -> tuple[float, float]:
         """Return values of `number` for the shortest and the longest waits that are of interest; both positive."""

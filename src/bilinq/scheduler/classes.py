@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bilinq.arrays import Array, BoolArray, finite, positive, scalar, short
+from bilinq.arrays import Array, BoolArray, finite, one_of, positive, scalar, short
 from bilinq.errors import BadInput, NoEligibleServer
 from bilinq.problem.instances import Instances
 
@@ -34,7 +34,7 @@ class JobClass:
     servers: tuple[str, ...] | None = None
 
     def __init__(
-        self, name: str, features: ArrayLike, weight: float = 1.0, servers: Sequence[str] | None = None
+        self, name: str, features: ArrayLike = (), weight: float = 1.0, servers: Sequence[str] | None = None
     ) -> None:
         object.__setattr__(self, "name", _name(name))
         object.__setattr__(self, "features", _features(name, features))
@@ -51,7 +51,7 @@ class ServerClass:
     name: str
     features: tuple[float, ...]
 
-    def __init__(self, name: str, features: ArrayLike) -> None:
+    def __init__(self, name: str, features: ArrayLike = ()) -> None:
         object.__setattr__(self, "name", _name(name))
         object.__setattr__(self, "features", _features(name, features))
 
@@ -114,9 +114,15 @@ def _name(value: object) -> str:
 
 def _features(name: str, value: ArrayLike) -> tuple[float, ...]:
     array = finite(f"features of {name}", value)
-    if array.ndim != 1 or not array.size:
+    if array.ndim != 1:
         raise BadInput(f"features of {name} must be a list of numbers; got shape {array.shape}")
     return tuple(array.tolist())
+
+
+def _feature_rows(classes: Sequence[JobClass] | Sequence[ServerClass]) -> Array:
+    """Return the features of classes (1, n, d); one-hot for classes without any."""
+    rows = np.array([[one.features for one in classes]], dtype=np.float64)
+    return rows if rows.size else np.eye(len(classes))[None]
 
 
 Exploration = Literal["thompson", "ucb", "none"]
@@ -143,22 +149,48 @@ class PolicySettings:
 
 
 @dataclass(frozen=True)
+class LookAheadSettings:
+    """Settings of the default scheduler that can change while it runs; `Scheduler` explains them."""
+
+    target_wait: float | None = None
+    percentile: float | None = None
+    V: float | None = None
+    work_conserving: bool = False
+    exploration: Exploration = "thompson"
+
+    def __post_init__(self) -> None:
+        if self.V is not None and (self.target_wait is not None or self.percentile is not None):
+            raise BadInput("V and target_wait exclude each other; give at most one of them")
+        for name in ("target_wait", "V"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, scalar(name, getattr(self, name), positive))
+        if self.percentile is not None and not 0.0 < scalar("percentile", self.percentile) < 1.0:
+            raise BadInput(f"percentile must be between 0 and 1, such as 0.95; got {self.percentile:g}")
+        if not isinstance(self.work_conserving, bool):
+            raise BadInput(f"work_conserving must be true or false; got {self.work_conserving!r}")
+        one_of("exploration", self.exploration, ("thompson", "ucb", "none"))
+
+
+@dataclass(frozen=True)
 class Roster:
-    """Classes in the order of rows and columns, with a policy that does not know their weights."""
+    """Classes in the order of rows and columns, with a policy that does not know their weights; None: the default."""
 
     job_classes: tuple[JobClass, ...]
     server_classes: tuple[ServerClass, ...]
-    given: Policy
+    given: Policy | None = None
 
     def __post_init__(self) -> None:
         check_classes("job_classes", self.job_classes)
         check_classes("server_classes", self.server_classes)
+        if self.given is None:
+            return
         assert self.policy is not None  # raises if the weights do not fit the policy
         if self.eligible is not None and self.policy.rows == "job":
             raise BadInput(f"servers of job classes must be None for {self.policy!r}, whose rows are jobs")
 
     def updated(self, **settings: Any) -> Roster:
         """Return the roster with other settings of its policy; None stays, `target_wait` and `V` replace each other."""
+        assert self.given is not None
         changes = {name: value for name, value in settings.items() if value is not None}
         for name in changes:
             if name not in self.given.adjustable:
@@ -166,7 +198,7 @@ class Roster:
         if changes.keys() & {"target_wait", "V"}:
             changes = dict.fromkeys({"target_wait", "V"} & set(self.given.adjustable)) | changes
         roster = replace(self, given=replace(self.given, **changes))  # type: ignore[type-var]
-        PolicySettings.of(roster.given)  # raises if a value has the wrong type
+        PolicySettings.of(roster.policy)  # raises if a value has the wrong type
         return roster
 
     @cached_property
@@ -182,7 +214,7 @@ class Roster:
     @cached_property
     def instances(self) -> Instances:
         """The classes as one replication for a policy; rewards and rates, which are unknown, are zero and one."""
-        u, v = (np.array([[one.features for one in some]]) for some in (self.job_classes, self.server_classes))
+        u, v = (_feature_rows(some) for some in (self.job_classes, self.server_classes))
         pairs, rows = np.zeros((1, u.shape[1], v.shape[1])), np.ones((1, u.shape[1]))
         noise = pairs + 0.5
         return Instances(u, v, pairs, 0.0 * rows, rows, np.ones((1, v.shape[1])), noise, rows, eligible=self.eligible)
@@ -207,6 +239,7 @@ class Roster:
     @cached_property
     def policy(self) -> Policy:
         """The policy, with the weights of the classes if it takes weights."""
+        assert self.given is not None
         weight = [one.weight for one in self.job_classes]
         if self.given.takes_weights:
             return replace(self.given, weight=weight)  # type: ignore[type-var]

@@ -9,20 +9,32 @@ from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from bilinq.arrays import Array, IntArray, count, positive, scalar
-from bilinq.assignment import assign as draw
+from bilinq.arrays import Array, count, finite, non_negative, positive, scalar, short
 from bilinq.errors import BadInput, BadState
-from bilinq.learning import Health, Outcome, health_of
-from bilinq.policies.fair import Sabr
-from bilinq.scheduler.classes import Class, Exploration, JobClass, PolicySettings, RewardRange, Roster, ServerClass
-from bilinq.scheduler.ledger import Job, Ledger
-from bilinq.scheduler.snapshot import Draws, decode, encode, policy_of, seal, unseal
+from bilinq.learning import Health
+from bilinq.scheduler.classes import (
+    Class,
+    Exploration,
+    JobClass,
+    LookAheadSettings,
+    PolicySettings,
+    RewardRange,
+    Roster,
+    ServerClass,
+)  # fmt: skip
+from bilinq.scheduler.engine import Engine, Service
+from bilinq.scheduler.explain import Explanation, explanation
+from bilinq.scheduler.failures import Pauses
+from bilinq.scheduler.ledger import Archive, Entry, Job, Ledger, Served
+from bilinq.scheduler.look_ahead import LookAhead
+from bilinq.scheduler.slots import SlotEngine
+from bilinq.scheduler.snapshot import from_record, policy_of, record, seal, unseal
+from bilinq.scheduler.waits import Waits
 
 if TYPE_CHECKING:
     from bilinq.policies.policy import Policy
-
-HORIZON = 1_000_000  # the number of slots for policies that need one: a live scheduler has no end
 
 
 class Assignment(NamedTuple):
@@ -42,37 +54,43 @@ class Beliefs(NamedTuple):
 
 
 class Scheduler:
-    """A scheduler that learns where each class of jobs pays best and keeps every queue short.
+    """A scheduler that learns where each job pays best and keeps every queue short.
 
     In every slot the caller passes the idle servers and gets jobs for some of them; when a job has been served, the
-    caller reports its reward, which counts from the next slot on.
+    caller reports its reward, which counts from the next slot on. Jobs have a class and may have features of their own. A
+    job may wait for a better server that is free soon, if that is worth the wait, Eq. (63).
 
     Parameters
     ----------
     job_classes, server_classes : sequences of JobClass and of ServerClass
-        At least one of each. A constant 1 among the features lets the model have an offset.
-    target_wait, V : float, optional, at most one
-        How long jobs may wait for a good match at light load, in slots (default: 20), or V of the program itself.
+        At least one of each.
+    target_wait : float, optional
+        How long jobs may wait on average, in slots; default: a mean duration, which is learnt. Where longer waits earn
+        nothing, jobs wait less.
+    percentile : float, optional
+        A part of the jobs, such as 0.95, that `target_wait` is meant for, in place of the mean.
+    V : float, optional
+        The weight of rewards against waiting itself, in place of `target_wait`.
     work_conserving : bool
-        Whether no server idles while a job waits. Off is the paper: jobs may wait for a better server.
+        Whether no server idles while a job waits that it may serve.
     exploration : "thompson", "ucb" or "none"
         How to try what is not known yet; all use the noise that is measured.
     reward : RewardRange or (low, high)
         The range of rewards in the caller's units.
-    gamma : float
-        Cost of using a server on the scale of [-1, 1], above one.
+    failure_reward : float, optional
+        What a failed service is worth; default: the low end of the range.
+    keep : int
+        How many jobs that have left are kept for late and corrected rewards.
     policy : Policy, optional
-        Another policy than the default, `Sabr`; it has its own settings instead of those above.
+        A policy of the simulator in place of the look-ahead, such as `Sabr`; it has its own settings.
     seed : int
 
     Examples
     --------
     >>> scheduler = Scheduler(
-    ...     [JobClass("chat", [1.0, 0.1]), JobClass("code", [1.0, 0.9])],
-    ...     [ServerClass("small", [1.0, 0.2]), ServerClass("large", [1.0, 1.0])],
-    ...     reward=(0.0, 10.0), work_conserving=True, seed=7,
+    ...     [JobClass("chat"), JobClass("code")], [ServerClass("small"), ServerClass("large")], reward=(0.0, 10.0), seed=7
     ... )
-    >>> scheduler.submit("code")
+    >>> scheduler.submit("code", features=[0.3, 1.2])
     1
     >>> [task] = scheduler.assign({"large": 1})
     >>> task.job, task.job_class, task.server_class
@@ -87,41 +105,103 @@ class Scheduler:
         server_classes: Sequence[ServerClass],
         *,
         target_wait: float | None = None,
+        percentile: float | None = None,
         V: float | None = None,
         work_conserving: bool = False,
         exploration: Exploration = "thompson",
         reward: RewardRange | tuple[float, float] = (-1.0, 1.0),
-        gamma: float = 1.2,
+        failure_reward: float | None = None,
+        keep: int = 100_000,
         policy: Policy | None = None,
         seed: int = 0,
     ) -> None:
-        self._is_default = policy is None
-        if policy is None:
-            wait = 20.0 if target_wait is None and V is None else target_wait
-            settings = PolicySettings(wait, V, work_conserving, exploration, gamma)
-            policy = Sabr.for_scheduler(**asdict(settings))
-        elif target_wait is not None or V is not None:
-            raise BadInput("policy has settings of its own; set target_wait and V there")
-        self._roster = Roster(tuple(job_classes), tuple(server_classes), policy)
-        self._roster.warn_unserved()
         self._range = reward if isinstance(reward, RewardRange) else RewardRange(*reward)
-        self._seed, self._slot, self._next = count("seed", seed, least=0), 0, 1
-        self._jobs = Ledger(by_job=self.policy.rows == "job", classes=len(job_classes))
-        self._draws = Draws(self._seed)
-        self._state = self.policy.start(self._roster.instances, HORIZON, [np.random.default_rng((self._seed, 0))])
-        self._seen: list[tuple[int, int, float]] = []
-        self._shown = self._jobs.rows.waiting()
-        self._idle_servers = np.zeros(len(server_classes))
-        self._expected: Array = np.zeros((self._shown.size, len(server_classes)))
+        self._failure = -1.0 if failure_reward is None else self._range.scaled(failure_reward)
+        self._seed, self._slot, self._next, self._serial = count("seed", seed, least=0), 0, 1, 0
+        self._now = 0.0
+        self._jobs, self._archive, self._pauses = Ledger(), Archive(count("keep", keep, least=0)), Pauses()
+        roster = Roster(tuple(job_classes), tuple(server_classes), policy)
+        self._engine: Engine
+        if policy is None:
+            settings = LookAheadSettings(target_wait, percentile, V, work_conserving, exploration)
+            self._engine = LookAhead(roster, settings, self._seed)
+        elif (target_wait, V, percentile, work_conserving, exploration) != (None, None, None, False, "thompson"):
+            raise BadInput("policy has settings of its own; set target_wait, V and others there")
+        else:
+            self._engine = SlotEngine(roster, self._seed)
+        self._out = np.zeros(len(roster.servers))
+        self._expired: list[Job] = []
+        self._fresh: list[tuple[Job, Entry]] = []
+        roster.warn_unserved()
 
-    def submit(self, job_class: str, units: int = 1, job: Job | None = None) -> Job:
-        """Queue a job and return its name: `job` if given, else the next number."""
-        row = self._roster.row(job_class)
+    @property
+    def _roster(self) -> Roster:
+        return self._engine.roster
+
+    # Jobs
+
+    def submit(
+        self,
+        job_class: str,
+        units: int = 1,
+        job: Job | None = None,
+        *,
+        features: ArrayLike | None = None,
+        servers: Sequence[str] | None = None,
+        weight: float | None = None,
+        deadline: float | None = None,
+        duration: Mapping[str, float] | None = None,
+    ) -> Job:
+        """Queue a job and return its name: `job` if given, else the next number.
+
+        Parameters
+        ----------
+        job_class : str
+        units : int
+            Services that it needs; it waits again in between.
+        job : hashable, optional
+            Its name.
+        features : (d,) array, optional
+            Features of this job, beside those of its class; of the same length for all jobs that have some.
+        servers : sequence of str, optional
+            The server classes that may serve it; default: those of its class.
+        weight : float, optional
+            Its priority; default: that of its class.
+        deadline : float, optional
+            Slots after which it leaves if it has not started; `expired` lists such jobs.
+        duration : mapping from server class to slots, optional
+            Durations that are known; others are learnt.
+        """
+        self._roster.row(job_class)
         name = self._next if job is None else job
-        self._jobs.add(name, job_class, row, units)
+        entry = Entry(
+            job_class=job_class, units=count("units", units), serial=self._serial + 1, since=self._now,
+            features=_job_features(features), servers=_server_names(servers),
+            weight=None if weight is None else scalar("weight", weight, positive), duration=_durations(duration),
+            deadline=inf if deadline is None else self._now + scalar("deadline", deadline, positive),
+        )  # fmt: skip
+        self._engine.check(entry)
+        self._jobs.add(name, entry)
+        self._engine.add(name, entry)
+        self._fresh.append((name, entry))
+        self._serial += 1
         if job is None:
             self._next += 1
         return name
+
+    def advance(self, elapsed: float) -> None:
+        """Move the clock without a decision, where arrivals between two slots should have their own times."""
+        self._move(scalar("elapsed", elapsed, non_negative))
+
+    def _move(self, elapsed: float) -> None:
+        """Move the clock; jobs that were submitted since it last moved arrive at its new time."""
+        if elapsed > 0.0:
+            self._now += elapsed
+            for job, entry in self._fresh:
+                entry.deadline += self._now - entry.since
+                entry.since = self._now
+                self._engine.arrived(job, entry)
+            self._fresh = []
 
     def assign(self, idle: Mapping[str, int | Sequence[Hashable]], elapsed: float = 1.0) -> list[Assignment]:
         """Learn from what was reported, and return jobs for some of the idle servers: one slot.
@@ -131,83 +211,203 @@ class Scheduler:
         idle : mapping from server class to a number, or to a list of servers
             Servers that can take a job now; classes that are left out have none.
         elapsed : float
-            Slots since the last call, where calls are not at equal intervals: a short slot offers fewer services.
+            Slots since the last call, where calls are not at equal intervals; zero for a second call at the same time,
+            unless there is a `policy`.
         """
+        check = positive if isinstance(self._engine, SlotEngine) else non_negative
+        time = elapsed if type(elapsed) is float and 0.0 < elapsed < inf else scalar("elapsed", elapsed, check)
+        self._move(time)
         servers = self._idle(idle)
-        time = elapsed if type(elapsed) is float and 0.0 < elapsed < inf else scalar("elapsed", elapsed, positive)
-        capacity = np.array([float(len(some)) for some in servers])
-        self._learn()
-        queue = self._jobs.rows.waiting()
         self._slot += 1
-        self._shown, self._idle_servers = queue, capacity
-        if not (capacity.any() and queue.any()):
-            self._expected = np.zeros((queue.size, capacity.size))
-            return []
-        y = self.policy.decide(self.policy.paced(self._state, time), queue[None], capacity[None])[0]
-        self._expected = y
-        picks = draw(y, queue, capacity, self._draws.of_slot(self._slot), "distinct")
-        return self._take(picks, servers)
+        if isinstance(self._engine, LookAhead):
+            for job in self._engine.expired(self._now):
+                self._drop(job)
+                self._expired.append(job)
+        capacity = np.array([float(len(some)) for some in servers])
+        tasks, free = [], [iter(some) for some in servers]
+        for job, column, decision in self._engine.decide(capacity, self._out, self._now, time):
+            entry, name = self._jobs.get(job), self.server_classes[column].name
+            entry.out, entry.server, entry.started, entry.decision = name, next(free[column]), self._now, decision
+            self._out[column] += 1.0
+            self._pauses.began(name, entry.server)
+            tasks.append(Assignment(job, entry.job_class, name, entry.server))
+        return tasks
 
-    def report(self, job: Job, reward: float | None = None, done: bool | None = None) -> bool:
-        """Report that a job has been served; return whether it has left.
+    def report(
+        self,
+        job: Job,
+        reward: float | None = None,
+        done: bool | None = None,
+        duration: float | None = None,
+        failed: bool = False,
+    ) -> bool:
+        """Report that a service has ended; return whether the job has left.
 
         Parameters
         ----------
         job : hashable
             A job that was assigned to a server.
         reward : float, optional
-            In the caller's units; nothing is learnt without it.
+            In the caller's units; without it the job may be rewarded later, see `late_reward`.
         done : bool, optional
             Whether the job is complete; default: after its last unit. If not, it waits again, ahead of its class.
+        duration : float, optional
+            Slots that it took; default: from the slot of its assignment to the next one.
+        failed : bool
+            Whether the service failed. It then counts as one of the lowest reward, the unit is not done, and a server
+            that fails more than others gets fewer jobs.
         """
         entry = self._jobs.out(job)
         assert entry.out is not None
-        row = self._roster.row(entry.job_class)
-        if reward is not None:
-            column = self._roster.column(entry.out)
-            self._seen.append((self._jobs.rows.row(job, row), column, self._range.scaled(reward)))
-        entry.units = max(entry.units - 1, 0 if done is None else 1)
+        if failed and reward is not None:
+            raise BadInput(f"reward must be None for a failed service; got {reward:g}")
+        value = self._failure if failed else None if reward is None else self._range.scaled(reward)
+        took = None if duration is None else scalar("duration", duration, positive)
+        began = None if failed else entry.started
+        self._engine.observe(
+            Service(job, entry.job_class, entry.out, entry.features, value, None if failed else took, began)
+        )
+        server_class = entry.out
+        self._pauses.note(server_class, entry.server, failed, self._now, self._engine.mean_duration())
+        self._end_service(entry)
+        if not failed:
+            entry.units = max(entry.units - 1, 0 if done is None else 1)
         if done or (done is None and not entry.units):
-            self._jobs.leave(job)
+            self._jobs.remove(job)
+            self._engine.leave(job)
+            epoch = self._engine.epoch(server_class)
+            self._archive.add(job, Served(entry.job_class, server_class, entry.features, value, epoch))
             return True
-        self._jobs.back(job, row)
+        entry.since += self._now - entry.started  # only time in the queue counts
+        entry.deadline = inf  # it has started
+        self._engine.add(job, entry, first=True)
         return False
 
-    def place(self, job_class: str, server_class: str, job: Job, units: int = 1) -> None:
+    def late_reward(self, job: Job, reward: float) -> None:
+        """Reward a job that has left; the same reward again counts once, another one corrects the first.
+
+        Raises
+        ------
+        BadInput
+            If the job is not one of the last `keep` that were served and have left.
+        """
+        served, value = self._archive.get(job), self._range.scaled(reward)
+        if served.job_class not in self._roster.jobs or served.server_class not in self._roster.servers:
+            raise BadInput(
+                f"job must be of classes that are still there; got {short(job)}, served by {served.server_class!r}"
+            )
+        service = Service(None, served.job_class, served.server_class, served.features, value, None, None)
+        epoch = self._engine.epoch(served.server_class)
+        if served.reward is None:
+            self._engine.observe(service)
+            served.epoch = epoch
+        elif served.reward != value and served.epoch == epoch:  # else what it corrects no longer counts
+            self._engine.correct(service, served.reward)
+        served.reward = value
+
+    @property
+    def awaited(self) -> int:
+        """How many jobs have left without a reward so far; at most `keep` of them are kept."""
+        return self._archive.awaited
+
+    def place(
+        self, job_class: str, server_class: str, job: Job, units: int = 1, *, features: ArrayLike | None = None,
+        server: Hashable = None,
+    ) -> None:  # fmt: skip
         """Add a job that is at a server already, for example after a restart."""
-        self._roster.column(server_class)
-        row = self._roster.row(job_class)
-        self._jobs.place(job, job_class, row, units, server_class)
-        new_rows = self._jobs.rows.row(job, row) + 1 - self._shown.size
-        if new_rows > 0:  # it did not wait in the last slot, but its reward may arrive before the next
-            self._shown = np.pad(self._shown, (0, new_rows))
+        self._roster.row(job_class)
+        column = self._roster.column(server_class)
+        self._serial += 1
+        entry = Entry(job_class=job_class, units=count("units", units), serial=self._serial, since=self._now,
+                      started=self._now, features=_job_features(features), out=server_class, server=server)  # fmt: skip
+        self._engine.check(entry)
+        self._jobs.add(job, entry)
+        self._engine.place(job, entry)
+        self._out[column] += 1.0
 
     def give_back(self, job: Job) -> None:
         """Return a job to its queue, ahead of its class, as if it had not been assigned."""
-        self._jobs.back(job, self._roster.row(self._jobs.out(job).job_class))
+        entry = self._jobs.out(job)
+        assert entry.out is not None
+        self._pauses.given_back(entry.out, entry.server)
+        self._end_service(entry)
+        self._engine.add(job, entry, first=True)
 
     def cancel(self, job: Job) -> None:
         """Remove a job, whether it waits or is assigned."""
-        self._jobs.cancel(job, self._roster.row(self._jobs.job_class(job)))
+        self._drop(job)
 
-    def observe(self, rewards: Iterable[tuple[str, str, float]]) -> None:
-        """Learn from other services: tuples of job class, server class and reward in the caller's units."""
-        if self._jobs.by_job:
-            raise BadInput(f"{self.policy!r} learns from its own jobs only")
-        for job_class, server_class, reward in rewards:
-            row, column = self._roster.row(job_class), self._roster.column(server_class)
-            self._seen.append((row, column, self._range.scaled(reward)))
+    def expired(self) -> list[Job]:
+        """Return the jobs whose deadline has passed since the last call; they have left."""
+        found, self._expired = self._expired, []
+        return found
+
+    def observe(self, rewards: Iterable[Sequence[Any]]) -> None:
+        """Learn from other services: tuples of job class, server class and reward in the caller's units.
+
+        A fourth value is the weight, how many services the reward stands for, as in a table of means; a fifth are the
+        features of the job. Both may be left out.
+        """
+        for job_class, server_class, reward, *more in rewards:
+            self._roster.row(job_class), self._roster.column(server_class)
+            weight = scalar("weight", more[0], positive) if more else 1.0
+            features = _job_features(more[1]) if len(more) > 1 else None
+            value = self._range.scaled(reward)
+            self._engine.observe(Service(None, job_class, server_class, features, value, None, None, weight))
+
+    def mark_new(self, server_class: str) -> None:
+        """Forget what was learnt of a server class that was replaced; it starts from what all servers share."""
+        self._roster.column(server_class)
+        self._engine.forget(server_class)
+        self._pauses.forget(server_class)
+
+    def explain(self, job: Job) -> Explanation:
+        """Return why a job is where it is: value, uncertainty, price and probability of each eligible server class.
+
+        For a job that waits these are estimates of now; for one that is assigned, those of the decision.
+        """
+        entry = self._jobs.get(job)
+        decision = entry.decision
+        if entry.out is None:
+            decision = self._engine.explain(job, entry, self._out, self._now)
+        if decision is None:
+            raise BadInput(f"job must have been assigned by this scheduler since it was created; got {short(job)}")
+        return explanation(job, entry.job_class, entry.out, decision, self._range.low, self._range.unit)
+
+    def _end_service(self, entry: Entry) -> None:
+        assert entry.out is not None
+        self._out[self._roster.column(entry.out)] -= 1.0
+        entry.out = entry.server = entry.decision = None
+
+    def _drop(self, job: Job) -> None:
+        entry = self._jobs.get(job)
+        if entry.out is None:
+            self._engine.remove(job, entry)
+        else:
+            self._pauses.given_back(entry.out, entry.server)
+            self._end_service(entry)
+            self._engine.leave(job)
+        self._jobs.remove(job)
+
+    def _idle(self, idle: Mapping[str, int | Sequence[Hashable]]) -> list[Sequence[Hashable]]:
+        """Return the servers that are idle and not paused, column by column."""
+        found: list[Sequence[Hashable]] = [()] * len(self.server_classes)
+        for name, some in idle.items():
+            column = self._roster.column(name)
+            servers = some if isinstance(some, Sequence) else [None] * count(f"idle[{name!r}]", some, 0)
+            found[column] = self._pauses.open(name, servers, self._now)
+        return found
+
+    # Classes and settings
 
     def set_classes(self, job_classes: Sequence[JobClass], server_classes: Sequence[ServerClass]) -> None:
         """Replace the classes; what was learnt stays, and so do jobs, whose classes must be among them."""
         after = self.check_classes(job_classes, server_classes)
         after.warn_unserved()
-        self._learn()
-        self._state = after.policy.adapt(self._state, after.instances)
-        self._jobs.rows.arrange([self._roster.jobs.get(name) for name in after.jobs])
-        self._roster, self._shown = after, self._jobs.rows.waiting()
-        self._idle_servers = np.zeros(len(after.servers))
-        self._expected = np.zeros((self._shown.size, len(after.servers)))
+        out = dict(zip(self._roster.servers, self._out.tolist(), strict=True))
+        waiting = [] if self._engine.by_job else [(job, self._jobs.get(job)) for job in self._engine.order()]
+        self._engine.set_roster(after, waiting)
+        self._out = np.array([out.get(name, 0.0) for name in after.servers])
 
     def check_classes(self, job_classes: Sequence[JobClass], server_classes: Sequence[ServerClass]) -> Roster:
         """Raise unless `set_classes` accepts these classes; return them as a roster."""
@@ -215,7 +415,7 @@ class Scheduler:
         gone = self._roster.jobs.keys() - after.jobs.keys(), self._roster.servers.keys() - after.servers.keys()
         if any(gone):
             self._jobs.check_unused(set(gone[0]), set(gone[1]))
-        after.policy.adapt(self._state, after.instances)
+        self._engine.check_roster(after)
         return after
 
     def set_job_class(self, job_class: JobClass) -> None:
@@ -238,31 +438,44 @@ class Scheduler:
 
     def update_settings(
         self, *, target_wait: float | None = None, V: float | None = None, work_conserving: bool | None = None,
-        exploration: Exploration | None = None, gamma: float | None = None,
+        exploration: Exploration | None = None, gamma: float | None = None, percentile: float | None = None,
     ) -> None:  # fmt: skip
-        """Change some settings of the policy, where it has them. `target_wait` and `V` replace each other."""
-        self._roster = self._roster.updated(
-            target_wait=target_wait, V=V, work_conserving=work_conserving, exploration=exploration, gamma=gamma
-        )
-        self._state = self.policy.adapt(self._state, self._roster.instances)
+        """Change some settings, where there are any. `target_wait` and `V` replace each other; `gamma` is a policy's."""
+        changes = {
+            "target_wait": target_wait, "V": V, "work_conserving": work_conserving, "exploration": exploration,
+            "gamma": gamma, "percentile": percentile,
+        }  # fmt: skip
+        self._engine.update(changes)
 
     def turn(self, **settings: Any) -> None:
         """Call `update_settings`; deprecated."""
         warnings.warn("Scheduler.turn is deprecated; use Scheduler.update_settings", DeprecationWarning, stacklevel=2)
         self.update_settings(**settings)
 
-    @property
-    def policy(self) -> Policy:
-        """The policy that decides."""
-        return self._roster.policy
+    # What it knows
 
     @property
-    def settings(self) -> PolicySettings | None:
-        """The settings of the policy; None if it has none that can change while it runs."""
-        return PolicySettings.of(self.policy)
+    def policy(self) -> Policy | None:
+        """The policy that decides; None for the look-ahead."""
+        return None if self._roster.given is None else self._roster.policy
 
     @property
-    def knobs(self) -> PolicySettings | None:
+    def learns(self) -> bool:
+        """Whether rewards change its decisions."""
+        return self.policy is None or self.policy.learns
+
+    @property
+    def by_job(self) -> bool:
+        """Whether a row of `expected` is a single job, not a job class."""
+        return self._engine.by_job
+
+    @property
+    def settings(self) -> PolicySettings | LookAheadSettings | None:
+        """The settings that can change while it runs; None if there are none."""
+        return self._engine.settings
+
+    @property
+    def knobs(self) -> PolicySettings | LookAheadSettings | None:
         """The same as `settings`; deprecated."""
         warnings.warn("Scheduler.knobs is deprecated; use Scheduler.settings", DeprecationWarning, stacklevel=2)
         return self.settings
@@ -290,117 +503,135 @@ class Scheduler:
     @property
     def queue(self) -> dict[str, int]:
         """How many jobs of each class wait."""
-        return self._jobs.queue(self._roster.jobs)
+        return self._engine.queue()
 
     @property
     def V(self) -> float:
         """V of the next slot: as given, or computed from `target_wait`; NaN for a policy without it."""
-        V = self.policy.current_V(self._state)
-        return float("nan") if V is None else float(V[0])
+        return self._engine.V
 
     @property
     def expected(self) -> Array:
-        """The expected allocation of the last slot (rows, J)."""
-        return self._expected.copy()
+        """The expected allocation of the last slot (rows, J); the look-ahead's is what it assigned."""
+        return self._engine.expected.copy()
+
+    @property
+    def waits(self) -> Waits | None:
+        """How waits compare with `target_wait`, and why it is not met where it is not; None for a policy."""
+        return self._engine.waits()
+
+    @property
+    def paused(self) -> dict[tuple[str, Hashable], float]:
+        """Servers that failed too often, by class and name, with the slots that are left of their pause."""
+        return self._pauses.paused(self._now)
 
     def beliefs(self) -> Beliefs | None:
         """Return what is learnt about each pair of classes, or None for a policy that learns nothing."""
-        known = self.policy.beliefs(self._state)
-        if known is None:
-            return None
-        return Beliefs(self._range.unscaled(known[0][0]), self._range.unit * known[1][0])
+        known = self._engine.beliefs()
+        return None if known is None else Beliefs(self._range.unscaled(known[0]), self._range.unit * known[1])
 
     def health(self) -> Health | None:
-        """Return the health of a bilinear learner, None for a policy without one; other threads may call it."""
-        return health_of(getattr(self._state, "learnt", None), self._range.unit)
+        """Return how much was learnt, None for a policy without a regression; other threads may call it."""
+        return self._engine.health(self._range.unit)
+
+    # Snapshots
 
     def snapshot(self, *, jobs: bool = True) -> bytes:
         """Return everything as bytes with a checksum; without `jobs` only classes, settings and what was learnt."""
         return seal(
             {
-                "seed": self._seed, "slot": self._slot, "next": self._next, "reward": [self._range.low, self._range.high],
+                "seed": self._seed, "slot": self._slot, "next": self._next, "serial": self._serial, "now": self._now,
+                "reward": [self._range.low, self._range.high], "failure": self._failure,
                 "knobs": None if self.settings is None else asdict(self.settings),
-                "policy": None if self._is_default else type(self.policy).__name__,
+                "policy": None if self.policy is None else type(self.policy).__name__,
                 "job_classes": [[one.name, one.features, one.weight, one.servers] for one in self.job_classes],
                 "server_classes": [[one.name, one.features] for one in self.server_classes],
-                "jobs": list(self._jobs.listed()) if jobs else [],
-                "seen": self._seen, "shown": encode(self._shown), "state": encode(self._state),
+                "jobs": self._listed() if jobs else [], "keep": self._archive.size,
+                "served": [record(job, one) for job, one in self._archive.items()] if jobs else [],
+                "fresh": [job for job, _ in self._fresh] if jobs else [], "expired": self._expired if jobs else [],
+                "pauses": self._pauses.state(), "engine": self._engine.state(),
             }
         )  # fmt: skip
+
+    def _listed(self) -> list[list[Any]]:
+        """Return all jobs with their entries as plain values; those that wait are first, in their order."""
+        out = [job for job, entry in self._jobs.items() if entry.out is not None]
+        return [record(job, self._jobs.get(job)) for job in (*self._engine.order(), *out)]
 
     @classmethod
     def restore(cls, data: bytes, policy: Policy | None = None) -> Self:
         """Return the scheduler that `snapshot` saved, after checks that it is complete and sound.
 
-        `policy` must be given where the scheduler had one of the caller's own; its settings are used then, not those of
-        the snapshot.
+        `policy` must be given where the scheduler had one; its settings are used then, not those of the snapshot.
 
         Raises
         ------
         BadState
-            If the bytes are damaged, of another version or policy, or not a sound state of the policy.
+            If the bytes are damaged, of another version or policy, or not a sound state.
         """
         kept = unseal(data)
         family = policy_of(kept)
-        if policy is None and (kept["knobs"] is None or kept.get("policy") is not None):
+        if policy is None and family is not None:
             raise BadInput("policy must be given, since the snapshot was made with one; got None")
-        if policy is not None and family not in (None, type(policy).__name__):
-            raise BadState(f"snapshot must be of policy {type(policy).__name__}; got one of {family}")
+        if policy is not None and family != type(policy).__name__:
+            raise BadState(
+                f"snapshot must be of policy {type(policy).__name__}; got one of {family or 'the look-ahead'}"
+            )
         try:
             jobs = [JobClass(*one) for one in kept["job_classes"]]
             servers = [ServerClass(*one) for one in kept["server_classes"]]
             low, high = kept["reward"]
             settings = kept["knobs"] if policy is None else {}
-            self = cls(jobs, servers, reward=(low, high), policy=policy, seed=kept["seed"], **settings)
+            self = cls(
+                jobs, servers, reward=(low, high), policy=policy, seed=kept["seed"], keep=kept["keep"], **settings
+            )
             self._resume(kept)
-        except (KeyError, TypeError, ValueError, IndexError) as error:
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             raise BadState(f"snapshot must fit this version and policy; {error}") from None
         return self
 
     def _resume(self, kept: dict[str, Any]) -> None:
-        self._state = decode(kept["state"], self._state)
-        self.policy.check(self._state)
         self._slot, self._next = count("slot", kept["slot"], 0), count("next", kept["next"])
-        self._seen = [(int(row), int(column), float(value)) for row, column, value in kept["seen"]]
-        self._shown = decode(kept["shown"], self._shown)
-        for name, job_class, units, out in kept["jobs"]:
-            if out is None:
-                self.submit(job_class, units, name)
+        self._serial, self._now, self._failure = count("serial", kept["serial"], 0), float(kept["now"]), kept["failure"]
+        self._pauses.load(kept["pauses"])
+        self._engine.load(kept["engine"])
+        for name, *values in kept["jobs"]:
+            entry = from_record(Entry, values)
+            self._jobs.add(name, entry)
+            if entry.out is None:
+                self._engine.resume(name, entry)
             else:
-                self.place(job_class, out, name, units)
-
-    def _idle(self, idle: Mapping[str, int | Sequence[Hashable]]) -> list[Sequence[Hashable]]:
-        """Return the servers that are idle, column by column."""
-        found: list[Sequence[Hashable]] = [()] * len(self.server_classes)
-        for name, some in idle.items():
-            column = self._roster.column(name)
-            found[column] = some if isinstance(some, Sequence) else [None] * count(f"idle[{name!r}]", some, 0)
-        return found
-
-    def _take(self, picks: IntArray, servers: Sequence[Sequence[Hashable]]) -> list[Assignment]:
-        free, tasks = [iter(some) for some in servers], []
-        for row, column in zip(*(axis.tolist() for axis in np.nonzero(picks)), strict=True):
-            name = self.server_classes[column].name
-            for _ in range(picks[row, column]):
-                job, job_class = self._jobs.take(row, name)
-                tasks.append(Assignment(job, job_class, name, next(free[column])))
-        return tasks
-
-    def _learn(self) -> None:
-        if not self._slot and not self._seen:
-            return
-        shape = (1, self._shown.size, len(self.server_classes))
-        rows, columns, rewards = zip(*self._seen, strict=True) if self._seen else ((), (), ())
-        pairs, value = np.array(rows, np.int64) * shape[2] + np.array(columns, np.int64), np.array(rewards, np.float64)
-        size = shape[1] * shape[2]
-        number = np.bincount(pairs, minlength=size).reshape(shape)
-        total, squares = (np.bincount(pairs, one, size).astype(float).reshape(shape) for one in (value, value * value))
-        left = np.zeros(shape[:2], np.bool_)
-        left[0, [row for row in self._jobs.rows.gone() if row < shape[1]]] = True
-        outcome = Outcome(self._slot, number, total, squares, left, self._shown[None], self._idle_servers[None])
-        self._state, self._seen = self.policy.learn(self._state, outcome), []
+                self._engine.place(name, entry)
+                self._out[self._roster.column(entry.out)] += 1.0
+        self._fresh = [(job, self._jobs.get(job)) for job in kept["fresh"] if job in self._jobs]
+        self._expired = kept["expired"]
+        for name, *values in kept["served"]:
+            self._archive.add(name, from_record(Served, values))
 
 
 def _with(classes: Sequence[Class], one: Class) -> list[Class]:
     """Return classes with `one` in place of that with its name, or at the end."""
     return list(({other.name: other for other in classes} | {one.name: one}).values())
+
+
+def _job_features(features: ArrayLike | None) -> Array | None:
+    if features is None:
+        return None
+    array = finite("features", features)
+    if array.ndim != 1 or not array.size:
+        raise BadInput(f"features must be a list of numbers; got shape {array.shape}")
+    return array.copy()
+
+
+def _server_names(servers: Sequence[str] | None) -> tuple[str, ...] | None:
+    if isinstance(servers, str) or (servers is not None and not servers):
+        raise BadInput(f"servers must be a list of names, or None for those of the class; got {short(servers)}")
+    return None if servers is None else tuple(servers)
+
+
+def _durations(duration: Mapping[str, float] | None) -> dict[str, float] | None:
+    if duration is None:
+        return None
+    if not isinstance(duration, Mapping):
+        raise BadInput(f"duration must map server classes to slots; got {short(duration)}")
+    return {name: scalar(f"duration[{name!r}]", value, positive) for name, value in duration.items()}

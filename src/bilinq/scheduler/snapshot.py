@@ -3,13 +3,17 @@
 import base64
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import fields, is_dataclass, replace
-from typing import Any
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass, replace
+from math import isfinite
+from typing import Any, TypeVar
 
 import numpy as np
 
-from bilinq.errors import BadState
+from bilinq.arrays import short
+from bilinq.errors import BadInput, BadState
+
+Record = TypeVar("Record")
 
 
 class Draws:
@@ -30,7 +34,7 @@ class Draws:
         return self._rng
 
 
-VERSION = 1
+VERSION = 2
 
 
 def seal(document: Mapping[str, Any]) -> bytes:
@@ -54,10 +58,37 @@ def unseal(data: bytes) -> dict[str, Any]:
 
 
 def policy_of(document: Mapping[str, Any]) -> str | None:
-    """Return the class name of the policy that a snapshot was made with; None if it is not known."""
-    default = None if document["knobs"] is None else "Sabr"
-    name: str | None = document.get("policy") or default
+    """Return the class name of the policy that a snapshot was made with; None for the look-ahead."""
+    name: str | None = document.get("policy")
     return name
+
+
+def record(name: Hashable, value: Any) -> list[Any]:
+    """Return the name of a job and the fields of a dataclass as plain values, else None."""
+    if isinstance(name, bool) or not isinstance(name, int | str):
+        raise BadInput(f"jobs must be called by numbers or text for a snapshot with jobs; got {short(name)}")
+    return [name, *(_plain(getattr(value, field.name)) for field in fields(value))]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, float) and not isfinite(value):
+        return None
+    plain = isinstance(value, bool | int | float | str | tuple | Mapping) and not hasattr(value, "_fields")
+    return value if plain else None
+
+
+def from_record(kind: type[Record], values: Sequence[Any]) -> Record:
+    """Return the dataclass whose `record` has these values after the name."""
+    own = {}
+    for field, value in zip(fields(kind), values, strict=True):  # type: ignore[arg-type]
+        if value is not None:
+            text = str(field.type)
+            own[field.name] = np.array(value, float) if "Array" in text else tuple(value) if "tuple" in text else value
+        elif field.default is MISSING:
+            own[field.name] = None
+    return kind(**own)
 
 
 def encode(value: Any) -> Any:

@@ -80,7 +80,7 @@ class Recovery:
     async def checkpoint(self, memory: Memory) -> None:
         """Save what was learnt, with the number of the last reward that it contains."""
         replica = self._replica
-        if memory.scheduler is None or not memory.scheduler.policy.learns:
+        if memory.scheduler is None or not memory.scheduler.learns:
             return
         state, seq, now = memory.scheduler.snapshot(jobs=False), memory.ids.last_seq, time.time()
         await replica.write(lambda tx: class_tables.save_checkpoint(tx, seq, now, state, sha256(state).hexdigest()))

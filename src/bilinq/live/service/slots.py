@@ -41,7 +41,7 @@ class Slots:
     def _useful(self, idle: bool) -> bool:
         """Tell whether a slot changes anything: a policy with a row for each job must see jobs in the order of arrival."""
         scheduler = self._replica.memory.scheduler
-        return idle or (scheduler is not None and scheduler.policy.rows == "job")
+        return idle or (scheduler is not None and scheduler.by_job)
 
     async def run(self) -> None:
         """Run slots until cancelled."""

@@ -58,7 +58,7 @@ def _common(replica: Replica) -> dict[str, Any]:
         "slot": 0 if scheduler is None else scheduler.slot,
         "V": 0.0 if scheduler is None or scheduler.settings is None else scheduler.V,
         "knobs": settings_info(replica.settings),
-        "expected": [] if scheduler is None or scheduler.policy.rows == "job" else scheduler.expected.tolist(),
+        "expected": [] if scheduler is None or scheduler.by_job else scheduler.expected.tolist(),
         "mean": [] if known is None else known.mean.tolist(),
         "width": [] if known is None else known.width.tolist(),
         "counters": dict(memory.counters),

@@ -1,0 +1,448 @@
+"""The engine of the default scheduler: it matches jobs with servers that are idle or free soon, by what it has learnt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from math import exp, inf, log
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bilinq.arrays import Array, IntArray
+from bilinq.assignment.matching import solve
+from bilinq.errors import BadInput
+from bilinq.learning import Health, PairModel
+from bilinq.learning.pair_model import CAUTIOUS
+from bilinq.scheduler.board import Board
+from bilinq.scheduler.classes import LookAheadSettings, Roster
+from bilinq.scheduler.engine import Engine, Service, counts
+from bilinq.scheduler.explain import Decision
+from bilinq.scheduler.ledger import Entry, Job
+from bilinq.scheduler.snapshot import Draws, decode, encode
+from bilinq.scheduler.waits import WaitController, Waits
+
+SCALE = 0.2  # standard errors by which values are drawn, or added; chosen over many tables, see docs/contest.md
+WINDOW = 256  # jobs that are all looked at; of more, the most urgent ones of each server class
+BATCH, MORE = 64, 2
+"""Jobs that are matched together; also how many are looked at for a server class, with two more for each idle server."""
+CROWDING = 3.0  # weight of the price of server time, Eq. (66)
+STEADY = 2.0  # mean durations over which the jobs that wait for a server class are averaged
+ABSENT = 3.0  # mean durations after which servers that are neither idle nor busy are forgotten
+DURATIONS = 200.0  # services over which durations are averaged
+FARTHEST = 100.0  # factor by which a predicted duration may differ from the mean
+LARGEST = 1e100  # of a feature
+
+
+@dataclass
+class Learnt:
+    """Everything that a look-ahead knows; a snapshot keeps it.
+
+    `value` predicts rewards and `time` the logarithms of durations; `smear` are sums of durations and of their predictions,
+    Eq. (70). `crowd` (J,) is how many jobs wait for each server class and `present` (J,) how many servers it has, both
+    averaged. `moments` (3, d) are count, mean and sum of squares of the features.
+    """
+
+    value: PairModel
+    time: PairModel
+    waits: WaitController
+    smear: Array
+    class_time: Array
+    crowd: Array
+    present: Array
+    moments: Array
+    own: int = 0
+    mean_time: float = 1.0
+    timed: float = 0.0
+    looked: float = 0.0
+
+
+class Weighed(NamedTuple):
+    """Arguments of the program for K jobs: price of waiting and its growth (K,), duration, fee and value (K, J)."""
+
+    urgency: Array
+    bend: Array
+    duration: Array
+    fee: Array
+    value: Array
+
+
+class LookAhead(Engine):
+    """The program of Eq. (63) in every slot, with values, durations and a price of waiting that are learnt."""
+
+    def __init__(self, roster: Roster, settings: LookAheadSettings, seed: int) -> None:
+        self.roster, self._settings = roster, settings
+        self._draws = Draws(seed)
+        I, J, d = len(roster.jobs), len(roster.servers), len(roster.job_classes[0].features)
+        self.board = Board(I, J, d)
+        self._pending: list[Service] = []
+        self._arrived, self._decided = 0, 0.0
+        self._deadlines: dict[Job, float] = {}
+        self.expected = np.zeros((I, J))
+        waits = WaitController(settings.target_wait, settings.V, settings.percentile)
+        self.learnt = Learnt(
+            value=PairModel.new(I, _server_features(roster), d, noise=0.5),
+            time=PairModel.new(I, _server_features(roster), d, noise=1.0, usual=CAUTIOUS), waits=waits, smear=np.ones(2),
+            class_time=np.ones(J), crowd=np.zeros(J), present=np.zeros(J), moments=np.zeros((3, d)),
+        )  # fmt: skip
+
+    def __repr__(self) -> str:
+        return f"LookAhead({self._settings})"
+
+    # Jobs
+
+    def check(self, entry: Entry) -> None:
+        if entry.features is not None:
+            self._check_features(entry.features)
+        for name in entry.duration or ():
+            self.roster.column(name)
+
+    def _check_features(self, features: Array) -> None:
+        if (np.abs(features) > LARGEST).any():
+            raise BadInput(f"features must be at most {LARGEST:g} in size; got {np.abs(features).max():g}")
+        if self.learnt.own and features.size != self.learnt.own:
+            rule = f"features of a job must have length {self.learnt.own}, as those of earlier jobs"
+            raise BadInput(f"{rule}; got {features.size}")
+
+    def add(self, job: Job, entry: Entry, first: bool = False) -> None:
+        if entry.features is not None and not self.learnt.own:
+            self._widen(entry.features)
+        features = self._features(entry.job_class, entry.features)
+        if not first:
+            self._arrived += 1
+        self._put(job, entry, features, first)
+
+    def place(self, job: Job, entry: Entry) -> None:
+        if entry.features is not None and not self.learnt.own:
+            self._widen(entry.features)
+
+    def arrived(self, job: Job, entry: Entry) -> None:
+        if job in self.board:
+            self.board.since[self.board.row(job)] = entry.since
+            if job in self._deadlines:
+                self._deadlines[job] = entry.deadline
+
+    def resume(self, job: Job, entry: Entry) -> None:
+        self._put(job, entry, self._features(entry.job_class, entry.features), first=False)
+
+    def _put(self, job: Job, entry: Entry, features: Array, first: bool) -> None:
+        roster = self.roster
+        kind, J = roster.row(entry.job_class), len(roster.servers)
+        eligible = np.ones(J, np.bool_) if roster.eligible is None else roster.eligible[0, kind]
+        if entry.servers is not None:
+            eligible = eligible & np.array([name in entry.servers for name in roster.servers])
+        known = np.full(J, np.nan)
+        for name, value in (entry.duration or {}).items():
+            if name in roster.servers:
+                known[roster.column(name)] = value
+        weight = roster.job_classes[kind].weight if entry.weight is None else entry.weight
+        self.board.add(job, kind=kind, features=features, eligible=eligible, known=known, weight=weight,
+                       serial=entry.serial, draw=self._draw(entry.serial, J), since=entry.since, plain=entry.plain,
+                       first=first)  # fmt: skip
+        if entry.deadline < inf:
+            self._deadlines[job] = entry.deadline
+
+    def _draw(self, serial: int, J: int) -> Array:
+        if self._settings.exploration == "thompson":
+            return self._draws.of_slot(serial).standard_normal(J)
+        return np.full(J, 1.0 if self._settings.exploration == "ucb" else 0.0)
+
+    def remove(self, job: Job, entry: Entry) -> None:
+        self.board.remove(job)
+        self._deadlines.pop(job, None)
+
+    def order(self) -> list[Job]:
+        return self.board.order()
+
+    def queue(self) -> dict[str, int]:
+        number = self.board.count(len(self.roster.jobs)).tolist()
+        return dict(zip(self.roster.jobs, number, strict=True))
+
+    def expired(self, now: float) -> list[Job]:
+        """Return the waiting jobs whose deadline has passed."""
+        return [job for job, deadline in self._deadlines.items() if deadline <= now]
+
+    # Decisions
+
+    def decide(self, idle: Array, out: Array, now: float, elapsed: float) -> list[tuple[Job, int, Decision | None]]:
+        self._learn(now)
+        self._follow(idle + out, now)
+        found: list[tuple[Job, int, Decision | None]] = []
+        pairs: list[tuple[int, int]] = []
+        if len(self.board) and idle.any():
+            for row, column, decision in self._match(idle, now):
+                job = self.board.first_of_class(row)
+                pairs.append((int(self.board.kind[row]), column))
+                self.board.remove(job)
+                self._deadlines.pop(job, None)
+                found.append((job, column, decision))
+        self.expected = counts((len(self.roster.jobs), len(self.roster.servers)), pairs)
+        return found
+
+    def _follow(self, present: Array, now: float) -> None:
+        """Adjust the price of waiting to the queue since the last decision, and note the servers."""
+        learnt = self.learnt
+        elapsed, self._decided = now - self._decided, now
+        target, age = learnt.waits.goal(learnt.mean_time), now - self.board.since[self.board.rows]
+        late = int(((age > target) & (age - elapsed <= target)).sum())
+        learnt.waits.update(elapsed, float(np.minimum(age, elapsed).sum()), late, self._arrived, learnt.mean_time)
+        self._arrived = 0
+        learnt.present = np.maximum(present, learnt.present * exp(-elapsed / (ABSENT * learnt.mean_time)))
+
+    def _match(self, idle: Array, now: float) -> Iterable[tuple[int, int, Decision]]:
+        """Yield rows that start now with their columns, batch by batch, the most urgent jobs first."""
+        rows, eta = self._window(idle, now), self._price()
+        idle, ahead, gap, crowding = idle.copy(), np.zeros(idle.size), self._gap(), self._crowding()
+        for first in range(0, rows.size, BATCH):
+            some = rows[first : first + BATCH]
+            job = self._weigh(some, now, eta, crowding)
+            found = solve(job.value, job.urgency, job.bend, idle, ahead, gap)
+            starts = np.flatnonzero(found.delay == 0.0)
+            for k in starts.tolist():
+                row = some[k]
+                toll = np.where(self.board.eligible[row], found.toll[k], inf)
+                yield int(row), int(found.server[k]), self._decision(row, job.duration[k], job.fee[k], toll)
+            ahead += np.bincount(found.server[(found.delay > 0.0) & (found.server >= 0)], minlength=idle.size)
+            idle -= np.bincount(found.server[starts], minlength=idle.size)
+            if not idle.any():
+                break
+        self._note_crowd(ahead, now)
+
+    def _price(self) -> float:
+        return self.learnt.waits.price(len(self.board), float(self.learnt.present.sum()))
+
+    def _weigh(self, rows: IntArray, now: float, eta: float, crowding: Array) -> Weighed:
+        """Return what the program needs to know of rows, by the estimates of now."""
+        from bilinq.scheduler.kernels import weigh
+
+        board, learnt = self.board, self.learnt
+        shape = rows.size, board.draw.shape[1]
+        made = Weighed(np.empty(shape[0]), np.empty(shape[0]), np.empty(shape), np.empty(shape), np.empty(shape))
+        learnt.value.predict_into(board.features, board.kind, rows, board.value_stamp, board.value, board.value_width)
+        learnt.time.predict_into(board.features, board.kind, rows, board.time_stamp, board.time, board.time_width)
+        smear = learnt.smear[0] / learnt.smear[1]
+        weigh(rows, now, eta, learnt.mean_time, SCALE, crowding, board.value, board.value_width, board.time, smear, FARTHEST,
+              board.known, board.draw, board.eligible, board.weight, board.since, *made)  # fmt: skip
+        return made
+
+    def _window(self, idle: Array, now: float) -> IntArray:
+        """Return the rows to look at, most urgent first: all, or of many the most urgent for each idle server class."""
+        board, rows = self.board, self.board.rows
+        urgency = board.weight[rows] * (self.learnt.mean_time + now - board.since[rows])
+        rows = rows[np.lexsort((board.rank[rows], -urgency))]
+        if rows.size <= WINDOW:
+            return rows
+        kept = np.zeros(rows.size, np.bool_)
+        for j in np.flatnonzero(idle):
+            kept[np.flatnonzero(board.eligible[rows, j])[: BATCH + MORE * int(idle[j])]] = True
+        return rows[kept]
+
+    def _gap(self) -> Array:
+        """Return the mean time between two releases of a server of each class (J,); infinity where none is present."""
+        if self._settings.work_conserving:
+            return np.full(self.learnt.present.size, inf)
+        present = self.learnt.present
+        return np.where(present >= 0.5, self.learnt.class_time / np.maximum(present, 0.5), inf)
+
+    def _crowding(self) -> Array:
+        """Return the price of server time (J,), in units of that of waiting, Eq. (66)."""
+        return np.asarray(CROWDING * self.learnt.crowd / np.maximum(self.learnt.present, 1.0))
+
+    def _note_crowd(self, waiting: Array, now: float) -> None:
+        learnt = self.learnt
+        part = 1.0 - exp(-max(now - learnt.looked, 0.0) / (STEADY * learnt.mean_time))
+        learnt.crowd = learnt.crowd + part * (waiting - learnt.crowd)
+        learnt.looked = now
+
+    def explain(self, job: Job, entry: Entry, out: Array, now: float) -> Decision:
+        row, gap = self.board.row(job), self._gap()
+        one = self._weigh(np.array([row]), now, self._price(), self._crowding())
+        delay = np.where(np.isinf(gap), 0.0, gap)
+        toll = np.where(self.board.eligible[row], (one.urgency[0] + one.bend[0] * delay) * delay, inf)
+        return self._decision(row, one.duration[0], one.fee[0], toll)
+
+    def _decision(self, row: int, duration: Array, fee: Array, toll: Array) -> Decision:
+        value, width = self.board.value[row].copy(), self.board.value_width[row].copy()
+        return Decision(
+            value, width, duration, fee, toll, SCALE, self._settings.exploration, tuple(self.roster.servers)
+        )
+
+    # Learning
+
+    def observe(self, service: Service) -> None:
+        if service.features is not None:
+            self._check_features(service.features)
+            if not self.learnt.own:
+                self._widen(service.features)
+        self._pending.append(service)
+
+    def _learn(self, now: float | None) -> None:
+        """Learn from what was observed; services whose duration is measured wait for that if there is no time `now`."""
+        pending, self._pending = self._pending, []
+        for one in pending:
+            row, column = self.roster.row(one.job_class), self.roster.column(one.server_class)
+            features = self._features(one.job_class, one.features)
+            if one.reward is not None:
+                self._note_features(features)
+                self.learnt.value.observe(features, row, column, one.reward, one.weight)
+            if one.duration is not None:
+                self._learn_duration(features, row, column, one.duration)
+            elif one.started is not None and now is None:
+                self._pending.append(one._replace(reward=None))
+            elif one.started is not None and now is not None and now > one.started:  # else the clock stands still
+                self._learn_duration(features, row, column, now - one.started)
+
+    def _learn_duration(self, features: Array, row: int, column: int, duration: float) -> None:
+        learnt = self.learnt
+        if not learnt.timed:
+            learnt.time.begin(log(duration))
+            learnt.class_time = np.full_like(learnt.class_time, duration)
+        mean, _ = learnt.time.predict(features[None], np.array([row]))
+        learnt.smear = learnt.smear * (1.0 - 1.0 / DURATIONS) + (duration, exp(mean[0, column]))
+        learnt.time.observe(features, row, column, log(duration))
+        learnt.timed = min(learnt.timed + 1.0, DURATIONS)
+        learnt.mean_time += (duration - learnt.mean_time) / learnt.timed
+        learnt.class_time[column] += (duration - learnt.class_time[column]) / min(learnt.timed, DURATIONS / 4.0)
+
+    def epoch(self, server_class: str) -> int:
+        return int(self.learnt.value.epoch[self.roster.column(server_class)])
+
+    def correct(self, service: Service, before: float) -> None:
+        assert service.reward is not None
+        self._learn(None)
+        row, column = self.roster.row(service.job_class), self.roster.column(service.server_class)
+        features = self._features(service.job_class, service.features)
+        self.learnt.value.correct(features, row, column, before, service.reward)
+
+    def forget(self, server_class: str) -> None:
+        self._learn(None)
+        column = self.roster.column(server_class)
+        self.learnt.value.forget(column)
+        self.learnt.time.forget(column)
+
+    def _features(self, job_class: str, own: Array | None) -> Array:
+        """Return the features of a job: those of its class, then its own; NaN if it has none."""
+        shared = self.roster.job_classes[self.roster.row(job_class)].features
+        return np.concatenate([shared, np.full(self.learnt.own, np.nan) if own is None else own])
+
+    def _widen(self, first: Array) -> None:
+        """Make room for features of single jobs; jobs without them count as average ones."""
+        learnt = self.learnt
+        learnt.own, learnt.moments = first.size, np.pad(learnt.moments, ((0, 0), (0, first.size)))
+        learnt.value.widen(first)
+        learnt.time.widen(first)
+        self.board.widen(first.size)
+
+    def _note_features(self, features: Array) -> None:
+        """Follow mean and spread of the features; standardise by them when their number is a power of two."""
+        if not features.size:
+            return
+        moments, known = self.learnt.moments, ~np.isnan(features)
+        moments[0] += known
+        away = np.where(known, features - moments[1], 0.0)
+        moments[1] += away / np.maximum(moments[0], 1.0)
+        moments[2] += away * np.where(known, features - moments[1], 0.0)
+        for k in {0, features.size - 1}:  # those of the class, and the job's own
+            seen = int(moments[0, k])
+            if known[k] and seen >= 8 and not seen & (seen - 1):
+                self._standardise()
+                break
+
+    def _standardise(self) -> None:
+        number, mean, square = self.learnt.moments
+        spread = np.sqrt(square / np.maximum(number, 1.0))
+        usual = np.where(mean == 0.0, 1.0, np.abs(mean))
+        for model in (self.learnt.value, self.learnt.time):
+            center = np.where(number > 0.0, mean, model.center[1:])
+            model.rescale(
+                center, np.where(number > 0.0, np.where(spread > 1e-9 * usual, spread, usual), model.scale[1:])
+            )
+
+    # Classes, settings, state
+
+    def set_roster(self, roster: Roster, waiting: list[tuple[Job, Entry]]) -> None:
+        before, learnt = self.roster, self.learnt
+        rows = [before.jobs.get(name) for name in roster.jobs]
+        columns = [before.servers.get(name) for name in roster.servers]
+        self._learn(None)
+        for model in (learnt.value, learnt.time):
+            model.arrange(rows, columns, _server_features(roster))
+        learnt.class_time = np.array([learnt.mean_time if k is None else learnt.class_time[k] for k in columns])
+        learnt.crowd, learnt.present = (
+            np.array([0.0 if k is None else some[k] for k in columns]) for some in (learnt.crowd, learnt.present)
+        )
+        self.roster, self.board = roster, self.board.rebuilt(len(rows), len(columns))
+        self._deadlines = {}
+        for job, entry in waiting:
+            self._put(job, entry, self._features(entry.job_class, entry.features), first=False)
+        self.expected = np.zeros((len(rows), len(columns)))
+
+    def check_roster(self, roster: Roster) -> None:
+        mine, theirs = (len(one.job_classes[0].features) for one in (self.roster, roster))
+        if mine != theirs:
+            raise BadInput(f"features of job classes must have length {mine} as before; got {theirs}")
+
+    @property
+    def settings(self) -> LookAheadSettings:
+        return self._settings
+
+    def update(self, changes: dict[str, Any]) -> None:
+        given = {name: value for name, value in changes.items() if value is not None}
+        for name in given:
+            if name not in LookAheadSettings.__dataclass_fields__:
+                raise BadInput(f"{name} is not a setting of {self!r} that can change while it runs")
+        if given.keys() & {"target_wait", "V", "percentile"}:
+            given = {"target_wait": None, "V": None, "percentile": None} | given
+        self._settings = replace(self._settings, **given)
+        waits = self.learnt.waits
+        waits.target, waits.fixed = self._settings.target_wait, self._settings.V
+        waits.percentile = self._settings.percentile
+        for row in self.board.rows if "exploration" in given else ():
+            self.board.draw[row] = self._draw(int(self.board.serial[row]), self.board.draw.shape[1])
+
+    @property
+    def V(self) -> float:
+        return self.learnt.waits.V
+
+    def waits(self) -> Waits:
+        return self.learnt.waits.status(self.learnt.mean_time)
+
+    def mean_duration(self) -> float:
+        return self.learnt.mean_time
+
+    def beliefs(self) -> tuple[Array, Array] | None:
+        features = np.array([self._features(name, None) for name in self.roster.jobs])
+        return self.learnt.value.predict(features, np.arange(len(features)))
+
+    def durations(self) -> Array:
+        """Return the expected duration of each pair of classes (I, J)."""
+        features = np.array([self._features(name, None) for name in self.roster.jobs])
+        mean, _ = self.learnt.time.predict(features, np.arange(len(features)))
+        return np.asarray(np.exp(mean) * (self.learnt.smear[0] / self.learnt.smear[1]))
+
+    def health(self, unit: float) -> Health | None:
+        model = self.learnt.value
+        values = 1.0 / np.linalg.eigvalsh(model.long.inverse)
+        return Health(model.seen, unit * model.noise**0.5, float(values.min()), float(values.max()))
+
+    def state(self) -> dict[str, Any]:
+        pending = [
+            [*one[:3], None if one.features is None else one.features.tolist(), *one[4:]] for one in self._pending
+        ]
+        return {"state": encode(self.learnt), "pending": pending, "arrived": self._arrived, "decided": self._decided}
+
+    def load(self, state: dict[str, Any]) -> None:
+        self.learnt = decode(state["state"], self.learnt)
+        for model in (self.learnt.value, self.learnt.time):
+            model.check()
+        if self.learnt.own:
+            self.board.widen(self.learnt.own)
+        self._pending = [
+            Service(job, kind, server, None if features is None else np.array(features), *rest)
+            for job, kind, server, features, *rest in state["pending"]
+        ]
+        self._arrived, self._decided = int(state["arrived"]), float(state["decided"])
+
+
+def _server_features(roster: Roster) -> Array:
+    return np.array([one.features for one in roster.server_classes], dtype=np.float64).reshape(len(roster.servers), -1)

@@ -1,0 +1,278 @@
+"""The engine that runs a policy of the simulator, slot by slot."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bilinq.arrays import Array
+from bilinq.assignment import assign as draw
+from bilinq.errors import BadInput
+from bilinq.learning import Health, Outcome, health_of
+from bilinq.scheduler.classes import PolicySettings, Roster
+from bilinq.scheduler.engine import Engine, Service
+from bilinq.scheduler.ledger import Entry, Job
+from bilinq.scheduler.snapshot import Draws, decode, encode
+
+if TYPE_CHECKING:
+    from bilinq.policies.policy import Policy
+    from bilinq.scheduler.explain import Decision
+
+HORIZON = 1_000_000  # the number of slots for policies that need one: a live scheduler has no end
+
+
+class QueueRows(ABC):
+    """The jobs that wait, by row of a policy's queue."""
+
+    @abstractmethod
+    def add(self, job: Job, row: int, first: bool = False) -> None:
+        """Add a job of class number `row` behind the others, or as the first of them."""
+
+    @abstractmethod
+    def remove(self, job: Job, row: int) -> None:
+        """Remove a waiting job of class number `row`."""
+
+    @abstractmethod
+    def take(self, row: int) -> Job:
+        """Remove and return the next job of a row."""
+
+    def leave(self, job: Job) -> None:  # noqa: B027, a row that is a class stays
+        """Free the row of a job that is done or cancelled."""
+
+    def row(self, job: Job, row: int) -> int:
+        """Return the row of a job of class number `row`; default: that of its class."""
+        return row
+
+    @abstractmethod
+    def waiting(self) -> Array:
+        """Return how many jobs wait in each row (rows,)."""
+
+    def gone(self) -> list[int]:
+        """Return the rows whose job has left since the last call; they are free from now on."""
+        return []
+
+    def arrange(self, kept: Iterable[int | None]) -> None:  # noqa: B027, a row that is a job stays
+        """Change the classes: for each new one the number it had, or None."""
+
+
+class ClassRows(QueueRows):
+    """A row for each class."""
+
+    def __init__(self, classes: int) -> None:
+        self._queues: list[OrderedDict[Job, None]] = [OrderedDict() for _ in range(classes)]
+
+    def add(self, job: Job, row: int, first: bool = False) -> None:
+        self._queues[row][job] = None
+        if first:
+            self._queues[row].move_to_end(job, last=False)
+
+    def remove(self, job: Job, row: int) -> None:
+        del self._queues[row][job]
+
+    def take(self, row: int) -> Job:
+        return self._queues[row].popitem(last=False)[0]
+
+    def waiting(self) -> Array:
+        return np.array([len(queue) for queue in self._queues], dtype=np.float64)
+
+    def order(self) -> Iterator[Job]:
+        """Yield the jobs that wait, class by class, oldest first."""
+        for queue in self._queues:
+            yield from queue
+
+    def arrange(self, kept: Iterable[int | None]) -> None:
+        self._queues = [OrderedDict() if old is None else self._queues[old] for old in kept]
+
+
+class JobRows(QueueRows):
+    """A row for each job, until the policy knows that the job has left."""
+
+    def __init__(self) -> None:
+        self._place: dict[Job, int] = {}
+        self._jobs: list[Job | None] = []
+        self._waits = np.zeros(0)
+        self._free: list[int] = []
+        self._gone: list[int] = []
+
+    def add(self, job: Job, row: int, first: bool = False) -> None:
+        place = self._place.get(job)
+        if place is None:
+            place = self._free.pop() if self._free else self._grown()
+            self._place[job], self._jobs[place] = place, job
+        self._waits[place] = 1.0
+
+    def remove(self, job: Job, row: int) -> None:
+        self._waits[self._place[job]] = 0.0
+
+    def take(self, row: int) -> Job:
+        self._waits[row] = 0.0
+        return self._jobs[row]
+
+    def leave(self, job: Job) -> None:
+        self._gone.append(self._place.pop(job))  # free once the policy knows
+
+    def row(self, job: Job, row: int) -> int:
+        return self._place[job]
+
+    def waiting(self) -> Array:
+        return self._waits[: len(self._jobs)].copy()
+
+    def gone(self) -> list[int]:
+        gone, self._gone = self._gone, []
+        self._free += gone
+        return gone
+
+    def _grown(self) -> int:
+        self._jobs.append(None)
+        if len(self._jobs) > len(self._waits):
+            self._waits = np.concatenate([self._waits, np.zeros(max(16, len(self._waits)))])
+        return len(self._jobs) - 1
+
+
+class SlotEngine(Engine):
+    """A policy that shares the idle servers of each slot; draws turn its expected allocation into services."""
+
+    def __init__(self, roster: Roster, seed: int) -> None:
+        self.roster, self.slot = roster, 0
+        self.by_job = self.policy.rows == "job"
+        self.rows: QueueRows = JobRows() if self.by_job else ClassRows(len(roster.jobs))
+        self._draws = Draws(seed)
+        self.learnt = self.policy.start(roster.instances, HORIZON, [np.random.default_rng((seed, 0))])
+        self._seen: list[tuple[int, int, float]] = []
+        self._classes: dict[Job, str] = {}
+        self._show(self.rows.waiting(), np.zeros(len(roster.servers)))
+
+    def __repr__(self) -> str:
+        return repr(self.policy)
+
+    @property
+    def policy(self) -> Policy:
+        """The policy, with the weights of the classes."""
+        return self.roster.policy
+
+    def _show(self, queue: Array, capacity: Array) -> None:
+        self._shown, self._capacity = queue, capacity
+        self.expected = np.zeros((queue.size, capacity.size))
+
+    def check(self, entry: Entry) -> None:
+        for name in ("features", "servers", "weight", "duration"):
+            if getattr(entry, name) is not None:
+                raise self.refusal(f"{name} of a single job")
+        if entry.deadline < inf:
+            raise self.refusal("deadline of a job")
+
+    def add(self, job: Job, entry: Entry, first: bool = False) -> None:
+        self.rows.add(job, self.roster.row(entry.job_class), first)
+        self._classes[job] = entry.job_class
+
+    def remove(self, job: Job, entry: Entry) -> None:
+        self.rows.remove(job, self.roster.row(entry.job_class))
+        self.rows.leave(job)
+        del self._classes[job]
+
+    def leave(self, job: Job) -> None:
+        self.rows.leave(job)
+
+    def place(self, job: Job, entry: Entry) -> None:
+        row = self.roster.row(entry.job_class)
+        self.rows.add(job, row)
+        self.rows.remove(job, row)
+        new_rows = self.rows.row(job, row) + 1 - self._shown.size
+        if new_rows > 0:  # it did not wait in the last slot, but its reward may arrive before the next
+            self._shown = np.pad(self._shown, (0, new_rows))
+
+    def order(self) -> list[Job]:
+        if not isinstance(self.rows, ClassRows):
+            raise BadInput("a snapshot with jobs needs a policy with a row for each class")
+        return list(self.rows.order())
+
+    def queue(self) -> dict[str, int]:
+        number = Counter(self._classes.values())
+        return {name: number[name] for name in self.roster.jobs}
+
+    def decide(self, idle: Array, out: Array, now: float, elapsed: float) -> list[tuple[Job, int, Decision | None]]:
+        self._learn()
+        queue = self.rows.waiting()
+        self.slot += 1
+        self._show(queue, idle)
+        if not (idle.any() and queue.any()):
+            return []
+        y = self.policy.decide(self.policy.paced(self.learnt, elapsed), queue[None], idle[None])[0]
+        self.expected = y
+        picks = draw(y, queue, idle, self._draws.of_slot(self.slot), "distinct")
+        found: list[tuple[Job, int, Decision | None]] = []
+        for row, column in zip(*(axis.tolist() for axis in np.nonzero(picks)), strict=True):
+            for _ in range(picks[row, column]):
+                job = self.rows.take(row)
+                del self._classes[job]
+                found.append((job, column, None))
+        return found
+
+    def observe(self, service: Service) -> None:
+        if service.weight != 1.0:
+            raise self.refusal("a weight of an observation")
+        if service.job is None and self.by_job:
+            raise BadInput(f"{self.policy!r} learns from its own jobs only")
+        if service.reward is not None:
+            row, column = self.roster.row(service.job_class), self.roster.column(service.server_class)
+            own = row if service.job is None else self.rows.row(service.job, row)
+            self._seen.append((own, column, service.reward))
+
+    def set_roster(self, roster: Roster, waiting: list[tuple[Job, Entry]]) -> None:
+        self._learn()
+        self.learnt = roster.policy.adapt(self.learnt, roster.instances)
+        self.rows.arrange([self.roster.jobs.get(name) for name in roster.jobs])
+        self.roster = roster
+        self._show(self.rows.waiting(), np.zeros(len(roster.servers)))
+
+    def check_roster(self, roster: Roster) -> None:
+        roster.policy.adapt(self.learnt, roster.instances)
+
+    @property
+    def settings(self) -> PolicySettings | None:
+        return PolicySettings.of(self.policy)
+
+    def update(self, changes: dict[str, Any]) -> None:
+        self.roster = self.roster.updated(**changes)
+        self.learnt = self.policy.adapt(self.learnt, self.roster.instances)
+
+    @property
+    def V(self) -> float:
+        V = self.policy.current_V(self.learnt)
+        return float("nan") if V is None else float(V[0])
+
+    def beliefs(self) -> tuple[Array, Array] | None:
+        known = self.policy.beliefs(self.learnt)
+        return None if known is None else (known[0][0], known[1][0])
+
+    def health(self, unit: float) -> Health | None:
+        return health_of(getattr(self.learnt, "learnt", None), unit)
+
+    def state(self) -> dict[str, Any]:
+        return {"slot": self.slot, "seen": self._seen, "shown": encode(self._shown), "state": encode(self.learnt)}
+
+    def load(self, state: dict[str, Any]) -> None:
+        self.learnt = decode(state["state"], self.learnt)
+        self.policy.check(self.learnt)
+        self.slot = int(state["slot"])
+        self._seen = [(int(row), int(column), float(value)) for row, column, value in state["seen"]]
+        self._shown = decode(state["shown"], self._shown)
+
+    def _learn(self) -> None:
+        if not self.slot and not self._seen:
+            return
+        shape = (1, self._shown.size, len(self.roster.servers))
+        rows, columns, rewards = zip(*self._seen, strict=True) if self._seen else ((), (), ())
+        pairs, value = np.array(rows, np.int64) * shape[2] + np.array(columns, np.int64), np.array(rewards, np.float64)
+        size = shape[1] * shape[2]
+        number = np.bincount(pairs, minlength=size).reshape(shape)
+        total, squares = (np.bincount(pairs, one, size).astype(float).reshape(shape) for one in (value, value * value))
+        left = np.zeros(shape[:2], np.bool_)
+        left[0, [row for row in self.rows.gone() if row < shape[1]]] = True
+        outcome = Outcome(self.slot, number, total, squares, left, self._shown[None], self._capacity[None])
+        self.learnt, self._seen = self.policy.learn(self.learnt, outcome), []

@@ -1,0 +1,119 @@
+"""The price of waiting: V as set, or adjusted until jobs wait as long as wanted, Eq. (65) and (67)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import exp, inf, log
+from typing import NamedTuple
+
+import numpy as np
+
+from bilinq.arrays import Array
+
+JOBS, QUEUES = 300.0, 2.0
+"""Time constant of the controller: 300 jobs and twice as many as wait when the target is met."""
+STEADY = 200.0  # jobs over which rates and waits are averaged
+LARGEST_ERROR = 3.0  # how far above its target a queue counts, in targets
+FIRST_GAIN = 0.02  # reward, on the scale of [-1, 1], for which a job is expected to wait as long as the target
+LOWEST, HIGHEST = 0.05, 1000.0  # V relative to the mean duration beyond which decisions hardly change
+MET = 0.2  # part of the target by which waits may differ
+
+
+class Waits(NamedTuple):
+    """How long jobs wait: the target, the mean over the last jobs, V, and whether the target is met; None if unknown.
+
+    `note` says why a target is not met. `percentile` is None for a target of the mean.
+    """
+
+    target: float
+    measured: float
+    V: float
+    met: bool | None
+    note: str
+    percentile: float | None = None
+
+
+@dataclass
+class WaitController:
+    """V and what it follows. Time is in slots; `percentile` is a number between 0 and 1, or None for the mean.
+
+    `sums` (4,) are arrivals, slots, time waited and late jobs, over about the last 200 jobs.
+    """
+
+    target: float | None
+    fixed: float | None
+    percentile: float | None = None
+    log_weight: float | None = None
+    seen: int = 0
+    sums: Array = field(default_factory=lambda: np.zeros(4))
+
+    def update(self, elapsed: float, waited: float, late: int, arrivals: int, duration: float) -> None:
+        """Follow the queue over the last `elapsed` slots, in which jobs waited for `waited` slots in all.
+
+        `arrivals` is how many were submitted, and `late` how many have now waited longer than the target for the first time.
+        """
+        self._average(elapsed, waited, late, arrivals)
+        if self.fixed is not None:
+            return
+        target = self.goal(duration)
+        low, high = log(LOWEST * duration), log(HIGHEST * duration)
+        if self.log_weight is None:
+            self.log_weight = log(target / FIRST_GAIN)
+        per_job = 1.0 / (JOBS + QUEUES * self.rate * target)
+        if self.percentile is None:
+            error = min(waited / target, LARGEST_ERROR * max(arrivals, self.rate * elapsed)) - arrivals
+        else:
+            error = 2.0 * (late - (1.0 - self.percentile) * arrivals)
+        self.log_weight = min(max(self.log_weight - per_job * error, low), high)
+
+    def goal(self, duration: float) -> float:
+        """Return the wait to aim at: as set, or a mean duration."""
+        return duration if self.target is None else self.target
+
+    @property
+    def V(self) -> float:
+        """Weight of rewards against waiting."""
+        if self.fixed is not None:
+            return self.fixed
+        return exp(self.log_weight) if self.log_weight is not None else inf
+
+    def price(self, waiting: int, servers: float) -> float:
+        """Return the price of a slot of waiting of a job of weight one: it grows with the queue, Eq. (65)."""
+        return (1.0 + waiting / max(servers, 1.0)) / self.V
+
+    def _average(self, elapsed: float, waited: float, late: int, arrivals: int) -> None:
+        """Average over the last jobs; by Little's law the mean wait is the time waited over the arrivals."""
+        self.sums = self.sums * exp(-arrivals / STEADY) + (arrivals, elapsed, waited, late)
+        self.seen += arrivals
+
+    @property
+    def rate(self) -> float:
+        """Arrivals in a slot."""
+        return float(self.sums[0] / self.sums[1]) if self.sums[1] > 0.0 else 0.0
+
+    @property
+    def wait(self) -> float:
+        """Mean wait of the last jobs."""
+        return float(self.sums[2] / self.sums[0]) if self.sums[0] > 0.0 else 0.0
+
+    def status(self, duration: float) -> Waits:
+        """Return how waits compare with the target."""
+        target = self.goal(duration)
+        if self.fixed is not None:
+            return Waits(target, self.wait, self.V, None, "V is set", self.percentile)
+        if self.seen < STEADY or self.log_weight is None:
+            return Waits(target, self.wait, self.V, None, "too few jobs so far", self.percentile)
+        ratio = (
+            self.wait / target
+            if self.percentile is None
+            else self.sums[3] / max(self.sums[0], 1e-300) / (1.0 - self.percentile)
+        )
+        met, note = abs(ratio - 1.0) <= MET, "as wanted"
+        if not met:
+            low, high = log(LOWEST * duration) + 1e-9, log(HIGHEST * duration) - 1e-9
+            note = "on the way to the target"
+            if ratio > 1.0 and self.log_weight <= low:
+                note = "the load does not allow it: a shorter wait would need more servers"
+            elif ratio < 1.0 and self.log_weight >= high:
+                note = "longer waits would earn no more"
+        return Waits(target, self.wait, self.V, met, note, self.percentile)

@@ -1,0 +1,164 @@
+"""Waits follow their target: at constant load, after a step of the load, for a percentile, and where they cannot, Eq. (67).
+
+Runs have fixed seeds and repeat themselves. Over eight seeds the mean waits of second halves were 0.94 to 1.15 targets, so
+with a seed that is not fixed about one run in a hundred would be outside the 20 % that are allowed here.
+"""
+
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from bilinq import Workload
+from bilinq.arrays import Array
+from bilinq.routing.replay import Playback
+from bilinq.routing.router import WaitingJob
+from bilinq.routing.scheduler_router import SchedulerRouter
+from bilinq.scheduler.waits import WaitController, Waits
+
+JOBS = 4000
+MEAN = np.array([[0.7, 0.2], [0.4, 0.2]])  # of the rewards of two job classes on two server classes
+
+
+def jobs_at(load: float, seed: int, *, after: float | None = None, jobs: int = JOBS, servers: int = 5) -> Workload:
+    """Return jobs of mean duration one for two server classes; the load changes to `after` half-way."""
+    rng = np.random.default_rng(seed)
+    rate = np.full(jobs, 2.0 * servers * load)
+    if after is not None:
+        rate[jobs // 2 :] = 2.0 * servers * after
+    kind = rng.integers(2, size=jobs)
+    return Workload(
+        arrival=np.cumsum(rng.exponential(1.0 / rate)), reward=MEAN[kind] + 0.1 * rng.normal(size=(jobs, 2)),
+        duration=rng.gamma(4.0, 0.25, (jobs, 2)), servers={"good": servers, "plain": servers}, job_class=kind,
+        reward_range=(-0.5, 1.5),
+    )  # fmt: skip
+
+
+class Watched(SchedulerRouter):
+    """A router that asks the scheduler about its waits at every arrival."""
+
+    def arrive(self, job: WaitingJob) -> None:
+        super().arrive(job)
+        self.log: list[Waits] = [*getattr(self, "log", []), self.status] if job.number % 20 == 0 else self.log
+
+    @property
+    def status(self) -> Waits:
+        found = self.scheduler.waits
+        assert found is not None
+        return found
+
+
+class Run(NamedTuple):
+    """The waits of all jobs (N,), and every twentieth status."""
+
+    wait: Array
+    log: list[Waits]
+
+    @property
+    def late(self) -> Array:
+        """Waits of the second half of the jobs."""
+        return self.wait[len(self.wait) // 2 :]
+
+    @property
+    def late_log(self) -> list[Waits]:
+        return self.log[len(self.log) // 2 :]
+
+
+@cache
+def run(load: float, seed: int, target: float, percentile: float | None = None) -> Run:
+    return follow(jobs_at(load, seed), target, percentile=percentile)
+
+
+def follow(work: Workload, target: float, **settings: Any) -> Run:
+    run = Playback(work, Watched(target, **{k: v for k, v in settings.items() if v is not None}), 1)
+    run.go(None)
+    assert isinstance(run.router, Watched)
+    return Run(run.record("", 0.0).wait, run.router.log)
+
+
+@pytest.mark.parametrize("target", [0.5, 1.0, 3.0])
+def test_mean_wait_is_the_target(target: float) -> None:
+    """Load 0.8: the mean wait of the second half is within 20 % of targets of 0.5, 1 and 3 mean durations."""
+    assert abs(run(0.8, 1, target).late.mean() / target - 1.0) < 0.2
+
+
+def test_another_target_is_another_wait() -> None:
+    """What the test above must reject: a target of 1 does not give waits within 20 % of 0.5 or 3."""
+    wait = run(0.8, 1, 1.0).late.mean()
+    assert abs(wait / 0.5 - 1.0) > 0.2 and abs(wait / 3.0 - 1.0) > 0.2
+
+
+def test_step_of_the_load_is_followed_without_oscillation() -> None:
+    """From load 0.5 to 0.9: no window of 500 jobs waits more than twice the target, and the last quarter is within 30 %.
+
+    Over six seeds the largest window was 1.25 to 1.95 targets, the smallest 0.51 to 0.99, and the last quarter 0.7 to 1.12.
+    """
+    target = 2.0
+    wait = follow(jobs_at(0.5, 3, after=0.9, jobs=6000), target).wait
+    assert abs(wait[4500:].mean() / target - 1.0) < 0.3
+    windows = np.convolve(wait[3000:], np.full(500, 1.0 / 500), "valid")
+    assert windows.max() < 2.0 * target and windows.min() > 0.4 * target
+
+
+def test_target_below_what_the_load_allows_is_said_not_to_be_met() -> None:
+    """Load 0.97 on four servers makes jobs wait for several mean durations; V is then as low as it gets."""
+    found = follow(jobs_at(0.97, 3, jobs=3000, servers=2), 0.02)
+    assert found.late.mean() > 0.2
+    late = found.late_log
+    unmet = [status for status in late if status.met is False]
+    assert len(unmet) > 0.9 * len(late)
+    told = [status.note.startswith("the load does not allow it") for status in unmet]
+    assert np.mean(told) > 0.9
+
+
+def test_percentile_of_the_waits_is_the_target() -> None:
+    """A target for 90 % of the jobs: 5 to 15 % of those of the second half wait longer, and not half of them."""
+    late = run(0.8, 4, 2.0, 0.9).late
+    assert abs((late > 2.0).mean() - 0.1) < 0.05
+    assert abs((run(0.8, 4, 1.0, 0.5).late > 1.0).mean() - 0.5) < 0.1
+
+
+def test_measured_wait_is_that_of_the_jobs() -> None:
+    """The average over about 50 jobs, averaged over 2,000 of them, is their mean wait, within 15 %."""
+    for target in (1.0, 3.0):
+        found = run(0.8, 1, target)
+        measured = float(np.mean([status.measured for status in found.late_log]))
+        assert abs(measured / found.late.mean() - 1.0) < 0.15
+
+
+def test_target_that_is_met_is_said_to_be_met() -> None:
+    """Waits of 50 jobs vary, but in most of the second half of a run whose mean wait is the target they are within 20 %."""
+    late = run(0.8, 1, 3.0).late_log
+    assert np.mean([status.met is True for status in late]) > 0.5
+
+
+def test_measured_wait_is_little_s_law_for_any_pattern_of_decisions() -> None:
+    """One job always waits and one arrives every two slots: each waits for two slots, however often there is a decision."""
+    often, seldom = WaitController(1.0, None), WaitController(1.0, None)
+    for _ in range(1000):
+        often.update(0.01, 0.01, 0, 1, 1.0)
+        often.update(1.99, 1.99, 0, 0, 1.0)
+        seldom.update(2.0, 2.0, 0, 1, 1.0)
+    for one in (seldom, often):
+        assert abs(one.rate / 0.5 - 1.0) < 0.1
+        assert abs(one.wait / 2.0 - 1.0) < 0.1
+
+
+def test_unanswered_status_before_there_are_jobs() -> None:
+    one = WaitController(2.0, None)
+    one.update(1.0, 0.0, 0, 1, 1.0)
+    assert one.status(1.0).met is None and one.status(1.0).note == "too few jobs so far"
+    fixed = WaitController(None, 7.0)
+    fixed.update(1.0, 0.0, 0, 1, 1.0)
+    assert fixed.V == 7.0 and fixed.status(3.0).met is None and fixed.status(3.0).target == 3.0
+
+
+def test_v_follows_in_closed_form() -> None:
+    """No wait at all for n jobs raises log V by n / (300 + 2 rate target), each queue is far from any bound, Eq. (67)."""
+    one = WaitController(2.0, None)
+    one.update(1.0, 2.0, 0, 1, 1.0)
+    before = one.V
+    for _ in range(10):
+        one.update(1.0, 0.0, 0, 1, 1.0)
+    assert abs(np.log(one.V / before) - 10.0 / (300.0 + 2.0 * 1.0 * 2.0)) < 1e-12
