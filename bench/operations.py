@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.report import Report
-from bilinq import Scheduler
+from bilinq import Sabr, Scheduler
 from bilinq.live.keys import LOCAL
 from bilinq.live.metrics.page import resident
 from bilinq.live.service import Service
@@ -77,7 +77,7 @@ def slots() -> Report:
         scheduler = Scheduler(
             [classes.JobClass(f"job {k}", _features(k, jobs)) for k in range(jobs)],
             [classes.ServerClass(f"server {k}", _features(k, servers)) for k in range(servers)],
-            target_wait=40.0, work_conserving=True,
+            policy=Sabr.for_scheduler(target_wait=40.0, work_conserving=True),
         )  # fmt: skip
         for k in range(100 * jobs):
             scheduler.submit(f"job {k % jobs}")

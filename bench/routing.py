@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bench.report import Report
-from bilinq import Replay, Router, SchedulerRouter, Workload, replay
+from bilinq import JobClass, Replay, Router, Scheduler, SchedulerRouter, ServerClass, Workload, replay
 from bilinq.arrays import Array
 from bilinq.routing.arrivals import poisson
 from bilinq.routing.routers import LeastBusy, LinearThompson, Matching, QueuePrice
@@ -17,11 +17,11 @@ JOBS = 100_000
 REPEATS = 3
 
 
-def fleet(jobs: int, classes: int = 16, server_classes: int = 8, servers: int = 4) -> Workload:
+def fleet(jobs: int, classes: int = 16, server_classes: int = 8, servers: int = 4, features: int = 4) -> Workload:
     """Return jobs of 16 classes with features for 8 server classes at load 0.8; services take 10 on average."""
     rng = np.random.default_rng(1)
-    kind, x = rng.integers(classes, size=jobs), rng.normal(size=(jobs, 4))
-    reward = rng.random((classes, server_classes))[kind] + 0.1 * x @ rng.normal(size=(4, server_classes))
+    kind, x = rng.integers(classes, size=jobs), rng.normal(size=(jobs, features))
+    reward = rng.random((classes, server_classes))[kind] + 0.1 * x @ rng.normal(size=(features, server_classes))
     return Workload(
         arrival=poisson(1.0, jobs, rng), reward=reward, duration=rng.exponential(10.0, (jobs, server_classes)) + 0.01,
         servers={f"s{j}": servers for j in range(server_classes)}, features=x, job_class=kind,
@@ -85,7 +85,7 @@ def run() -> list[Report]:
     speed.row("SimPy", other)
     speed.at_least("jobs per second", own, 100_000)
     speed.at_least("times as fast as SimPy", own / other, 1.0)
-    return [speed, decisions(), environments()]
+    return [speed, decisions(), jobs_of_their_own(), environments()]
 
 
 def decisions() -> Report:
@@ -103,6 +103,38 @@ def decisions() -> Report:
         report.row(name, best.arrival.size / best.seconds, 1e6 * best.summary()["seconds per decision"])
     report.at_least("decisions per second of the scheduler", best.decisions / best.thinking, 5000)
     return report
+
+
+def jobs_of_their_own() -> Report:
+    """Return the time of a decision where every job has 32 features and there are 20 server classes, by waiting jobs."""
+    report = Report("scheduler, 32 features and 20 server classes", ("waiting jobs", "milliseconds per decision"))
+    best = fastest(fleet(3000, classes=1, server_classes=20, servers=3, features=32), SchedulerRouter(target_wait=5.0))
+    report.row("as they come, load 0.8", 1e3 * best.summary()["seconds per decision"])
+    report.at_most("milliseconds per decision", 1e3 * best.summary()["seconds per decision"], 1.0)
+    crowd = crowded_slots(10_000)
+    report.row("10,000, median of slots", 1e3 * float(np.median(crowd)))
+    report.row("10,000, slowest slot (scales are fitted)", 1e3 * float(crowd.max()))
+    report.at_most("milliseconds of a slot with 10,000 waiting jobs", 1e3 * float(np.median(crowd)), 20.0)
+    return report
+
+
+def crowded_slots(waiting: int, slots: int = 60) -> Array:
+    """Return the seconds of slots after the fifth, in each of which 20 of so many waiting jobs start and learn."""
+    rng, names = np.random.default_rng(1), [f"s{j}" for j in range(20)]
+    scheduler = Scheduler([JobClass("job")], [ServerClass(name) for name in names], seed=1)
+    for features in rng.normal(size=(waiting, 32)):
+        scheduler.submit("job", features=features)
+    seconds = []
+    for _ in range(slots):
+        began = time.perf_counter()
+        tasks = scheduler.assign(dict.fromkeys(names, 1))
+        seconds.append(time.perf_counter() - began)
+        if len(tasks) != len(names):
+            raise AssertionError(f"{len(tasks)} jobs for {len(names)} servers")
+        for task in tasks:
+            scheduler.report(task.job, reward=float(rng.uniform(-1.0, 1.0)))
+            scheduler.submit("job", features=rng.normal(size=32))
+    return np.array(seconds[5:])
 
 
 def environments() -> Report:

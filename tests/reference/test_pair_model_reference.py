@@ -9,7 +9,8 @@ import pytest
 from scipy.stats import multivariate_normal
 
 from bilinq.arrays import Array, IntArray
-from bilinq.learning.pair_model import PRIOR_COUNT, USUAL, Memory, PairModel, class_loss, regress
+from bilinq.learning.memory import PRIOR_COUNT, Memory, class_loss, regress
+from bilinq.learning.pair_model import USUAL, PairModel
 
 I, J, D = 3, 4, 2  # job classes, server classes, features
 

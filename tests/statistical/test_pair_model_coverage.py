@@ -10,7 +10,8 @@ from agreement import agrees
 from bilinq import JobClass, Scheduler, ServerClass
 from bilinq.arrays import Array, IntArray
 from bilinq.learning import pair_model
-from bilinq.learning.pair_model import CHANGED, LOST, USUAL, Memory, PairModel
+from bilinq.learning.memory import Memory, regress
+from bilinq.learning.pair_model import CHANGED, LOST, USUAL, PairModel
 
 ALARM = 1e-4
 """Chance that a true law is rejected, in each assertion."""
@@ -212,7 +213,7 @@ def test_tempered_memory_is_that_of_observations_with_less_weight(part: float) -
         memory.total[0, j], memory.sums[0, j], memory.rewards[0, j] = 60.0, X.sum(axis=0), y.sum()
     memory.temper(1, part)
     kappa = 4.0
-    fit = pair_model.regress(memory, np.zeros((2, 2)), np.zeros(1), ridge, kappa, 0.25)
+    fit = regress(memory, np.zeros((2, 2)), np.zeros(1), ridge, kappa, 0.25)
     for j, w in ((0, 1.0), (1, part)):
         Z = np.concatenate([X, np.ones((60, 1))], axis=1)
         P = w * Z.T @ Z + np.diag([*ridge, kappa])

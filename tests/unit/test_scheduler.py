@@ -342,7 +342,7 @@ def test_a_sealed_but_unsound_state_is_refused(name: str, spoil: object, message
 def test_an_unsound_state_of_the_look_ahead_is_refused(name: str, spoil: object, message: str) -> None:
     from dataclasses import fields
 
-    from bilinq.learning.pair_model import Memory
+    from bilinq.learning.memory import Memory
     from bilinq.scheduler.snapshot import encode
 
     one = scheduler()

@@ -72,8 +72,19 @@ def _steps() -> Iterator[tuple[str, Callable[[], object]]]:
     }  # fmt: skip
     for name, policy in policies.items():
         yield f"simulation of {name}", partial(simulate, Problem.synthetic(seed=1), policy, slots=3)
+    yield "a decision of the scheduler", _run_scheduler
     yield "nodes without delays", partial(_run_nodes, (0, 0))
     yield "nodes with delays", partial(_run_nodes, (1, 3))
+
+
+def _run_scheduler() -> None:
+    from bilinq import JobClass, Scheduler, ServerClass
+
+    scheduler = Scheduler([JobClass("job")], [ServerClass("server")])
+    scheduler.submit("job", features=[1.0])
+    for task in scheduler.assign({"server": 1}):
+        scheduler.report(task.job, reward=0.0)
+    scheduler.assign({})
 
 
 def _run_nodes(delay: tuple[float, float]) -> None:

@@ -1,4 +1,4 @@
-"""The scheduler that runs live, as a router."""
+"""The scheduler as a router."""
 
 from __future__ import annotations
 

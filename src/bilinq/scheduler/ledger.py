@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, nan
 
-from bilinq.arrays import Array, short
+from numpy.typing import ArrayLike
+
+from bilinq.arrays import Array, count, finite, positive, scalar, short
 from bilinq.errors import BadInput
 from bilinq.scheduler.explain import Decision
 
@@ -55,6 +57,50 @@ class Entry:
     def plain(self) -> bool:
         """Whether the job is like all others of its class, so that they are served in order."""
         return self.features is None and self.servers is None and self.weight is None and self.duration is None
+
+
+def waiting_entry(
+    job_class: str,
+    units: int,
+    serial: int,
+    now: float,
+    *,
+    features: ArrayLike | None,
+    servers: Sequence[str] | None,
+    weight: float | None,
+    deadline: float | None,
+    duration: Mapping[str, float] | None,
+) -> Entry:
+    """Return the entry of a job that is submitted now, after checks of what the caller said of it."""
+    return Entry(
+        job_class=job_class, units=count("units", units), serial=serial, since=now, features=job_features(features),
+        servers=_server_names(servers), weight=None if weight is None else scalar("weight", weight, positive),
+        duration=_durations(duration), deadline=inf if deadline is None else now + scalar("deadline", deadline, positive),
+    )  # fmt: skip
+
+
+def job_features(features: ArrayLike | None) -> Array | None:
+    """Return the features of a job as an array; raise unless they are a list of finite numbers."""
+    if features is None:
+        return None
+    array = finite("features", features)
+    if array.ndim != 1 or not array.size:
+        raise BadInput(f"features must be a list of numbers; got shape {array.shape}")
+    return array.copy()
+
+
+def _server_names(servers: Sequence[str] | None) -> tuple[str, ...] | None:
+    if isinstance(servers, str) or (servers is not None and not servers):
+        raise BadInput(f"servers must be a list of names, or None for those of the class; got {short(servers)}")
+    return None if servers is None else tuple(servers)
+
+
+def _durations(duration: Mapping[str, float] | None) -> dict[str, float] | None:
+    if duration is None:
+        return None
+    if not isinstance(duration, Mapping):
+        raise BadInput(f"duration must map server classes to slots; got {short(duration)}")
+    return {name: scalar(f"duration[{name!r}]", value, positive) for name, value in duration.items()}
 
 
 class Ledger:

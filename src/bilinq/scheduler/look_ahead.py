@@ -213,7 +213,7 @@ class LookAhead(Engine):
 
     def _weigh(self, rows: IntArray, now: float, eta: float, crowding: Array) -> Weighed:
         """Return what the program needs to know of rows, by the estimates of now."""
-        from bilinq.scheduler.kernels import weigh
+        from bilinq.assignment.match_kernels import weigh
 
         board, learnt = self.board, self.learnt
         shape = rows.size, board.draw.shape[1]

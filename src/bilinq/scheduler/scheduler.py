@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bilinq.arrays import Array, count, finite, non_negative, positive, scalar, short
+from bilinq.arrays import Array, count, non_negative, positive, scalar, short
 from bilinq.errors import BadInput, BadState
 from bilinq.learning import Health
 from bilinq.scheduler.classes import (
@@ -27,10 +27,10 @@ from bilinq.scheduler.classes import (
 from bilinq.scheduler.engine import Engine, Service
 from bilinq.scheduler.explain import Explanation, explanation
 from bilinq.scheduler.failures import Pauses
-from bilinq.scheduler.ledger import Archive, Entry, Job, Ledger, Served
+from bilinq.scheduler.ledger import Archive, Entry, Job, Ledger, Served, job_features, waiting_entry
 from bilinq.scheduler.look_ahead import LookAhead
 from bilinq.scheduler.slots import SlotEngine
-from bilinq.scheduler.snapshot import from_record, policy_of, record, seal, unseal
+from bilinq.scheduler.snapshot import check_policy, from_record, record, seal, unseal
 from bilinq.scheduler.waits import Waits
 
 if TYPE_CHECKING:
@@ -174,12 +174,8 @@ class Scheduler:
         """
         self._roster.row(job_class)
         name = self._next if job is None else job
-        entry = Entry(
-            job_class=job_class, units=count("units", units), serial=self._serial + 1, since=self._now,
-            features=_job_features(features), servers=_server_names(servers),
-            weight=None if weight is None else scalar("weight", weight, positive), duration=_durations(duration),
-            deadline=inf if deadline is None else self._now + scalar("deadline", deadline, positive),
-        )  # fmt: skip
+        entry = waiting_entry(job_class, units, self._serial + 1, self._now, features=features, servers=servers,
+                              weight=weight, deadline=deadline, duration=duration)  # fmt: skip
         self._engine.check(entry)
         self._jobs.add(name, entry)
         self._engine.add(name, entry)
@@ -319,7 +315,7 @@ class Scheduler:
         column = self._roster.column(server_class)
         self._serial += 1
         entry = Entry(job_class=job_class, units=count("units", units), serial=self._serial, since=self._now,
-                      started=self._now, features=_job_features(features), out=server_class, server=server)  # fmt: skip
+                      started=self._now, features=job_features(features), out=server_class, server=server)  # fmt: skip
         self._engine.check(entry)
         self._jobs.add(job, entry)
         self._engine.place(job, entry)
@@ -351,7 +347,7 @@ class Scheduler:
         for job_class, server_class, reward, *more in rewards:
             self._roster.row(job_class), self._roster.column(server_class)
             weight = scalar("weight", more[0], positive) if more else 1.0
-            features = _job_features(more[1]) if len(more) > 1 else None
+            features = job_features(more[1]) if len(more) > 1 else None
             value = self._range.scaled(reward)
             self._engine.observe(Service(None, job_class, server_class, features, value, None, None, weight))
 
@@ -538,25 +534,23 @@ class Scheduler:
 
     def snapshot(self, *, jobs: bool = True) -> bytes:
         """Return everything as bytes with a checksum; without `jobs` only classes, settings and what was learnt."""
-        return seal(
-            {
-                "seed": self._seed, "slot": self._slot, "next": self._next, "serial": self._serial, "now": self._now,
-                "reward": [self._range.low, self._range.high], "failure": self._failure,
-                "knobs": None if self.settings is None else asdict(self.settings),
-                "policy": None if self.policy is None else type(self.policy).__name__,
-                "job_classes": [[one.name, one.features, one.weight, one.servers] for one in self.job_classes],
-                "server_classes": [[one.name, one.features] for one in self.server_classes],
-                "jobs": self._listed() if jobs else [], "keep": self._archive.size,
-                "served": [record(job, one) for job, one in self._archive.items()] if jobs else [],
-                "fresh": [job for job, _ in self._fresh] if jobs else [], "expired": self._expired if jobs else [],
-                "pauses": self._pauses.state(), "engine": self._engine.state(),
-            }
-        )  # fmt: skip
-
-    def _listed(self) -> list[list[Any]]:
-        """Return all jobs with their entries as plain values; those that wait are first, in their order."""
+        mine = {
+            "seed": self._seed, "slot": self._slot, "next": self._next, "serial": self._serial, "now": self._now,
+            "reward": [self._range.low, self._range.high], "failure": self._failure, "keep": self._archive.size,
+            "knobs": None if self.settings is None else asdict(self.settings),
+            "policy": None if self.policy is None else type(self.policy).__name__,
+            "job_classes": [[one.name, one.features, one.weight, one.servers] for one in self.job_classes],
+            "server_classes": [[one.name, one.features] for one in self.server_classes],
+            "pauses": self._pauses.state(), "engine": self._engine.state(),
+        }  # fmt: skip
+        waiting = self._engine.order() if jobs else []
         out = [job for job, entry in self._jobs.items() if entry.out is not None]
-        return [record(job, self._jobs.get(job)) for job in (*self._engine.order(), *out)]
+        theirs = {
+            "jobs": [record(job, self._jobs.get(job)) for job in (*waiting, *out)],
+            "served": [record(job, one) for job, one in self._archive.items()],
+            "fresh": [job for job, _ in self._fresh], "expired": self._expired,
+        }  # fmt: skip
+        return seal(mine | (theirs if jobs else dict.fromkeys(theirs, ())))
 
     @classmethod
     def restore(cls, data: bytes, policy: Policy | None = None) -> Self:
@@ -570,21 +564,13 @@ class Scheduler:
             If the bytes are damaged, of another version or policy, or not a sound state.
         """
         kept = unseal(data)
-        family = policy_of(kept)
-        if policy is None and family is not None:
-            raise BadInput("policy must be given, since the snapshot was made with one; got None")
-        if policy is not None and family != type(policy).__name__:
-            raise BadState(
-                f"snapshot must be of policy {type(policy).__name__}; got one of {family or 'the look-ahead'}"
-            )
+        check_policy(kept, None if policy is None else type(policy).__name__)
         try:
             jobs = [JobClass(*one) for one in kept["job_classes"]]
             servers = [ServerClass(*one) for one in kept["server_classes"]]
-            low, high = kept["reward"]
             settings = kept["knobs"] if policy is None else {}
-            self = cls(
-                jobs, servers, reward=(low, high), policy=policy, seed=kept["seed"], keep=kept["keep"], **settings
-            )
+            self = cls(jobs, servers, reward=tuple(kept["reward"]), policy=policy, seed=kept["seed"], keep=kept["keep"],
+                       **settings)  # fmt: skip
             self._resume(kept)
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             raise BadState(f"snapshot must fit this version and policy; {error}") from None
@@ -612,26 +598,3 @@ class Scheduler:
 def _with(classes: Sequence[Class], one: Class) -> list[Class]:
     """Return classes with `one` in place of that with its name, or at the end."""
     return list(({other.name: other for other in classes} | {one.name: one}).values())
-
-
-def _job_features(features: ArrayLike | None) -> Array | None:
-    if features is None:
-        return None
-    array = finite("features", features)
-    if array.ndim != 1 or not array.size:
-        raise BadInput(f"features must be a list of numbers; got shape {array.shape}")
-    return array.copy()
-
-
-def _server_names(servers: Sequence[str] | None) -> tuple[str, ...] | None:
-    if isinstance(servers, str) or (servers is not None and not servers):
-        raise BadInput(f"servers must be a list of names, or None for those of the class; got {short(servers)}")
-    return None if servers is None else tuple(servers)
-
-
-def _durations(duration: Mapping[str, float] | None) -> dict[str, float] | None:
-    if duration is None:
-        return None
-    if not isinstance(duration, Mapping):
-        raise BadInput(f"duration must map server classes to slots; got {short(duration)}")
-    return {name: scalar(f"duration[{name!r}]", value, positive) for name, value in duration.items()}

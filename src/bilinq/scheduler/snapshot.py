@@ -63,6 +63,15 @@ def policy_of(document: Mapping[str, Any]) -> str | None:
     return name
 
 
+def check_policy(document: Mapping[str, Any], policy: str | None) -> None:
+    """Raise unless a snapshot was made with a policy of this class name; None for the look-ahead."""
+    family = policy_of(document)
+    if policy is None and family is not None:
+        raise BadInput("policy must be given, since the snapshot was made with one; got None")
+    if policy is not None and family != policy:
+        raise BadState(f"snapshot must be of policy {policy}; got one of {family or 'the look-ahead'}")
+
+
 def record(name: Hashable, value: Any) -> list[Any]:
     """Return the name of a job and the fields of a dataclass as plain values, else None."""
     if isinstance(name, bool) or not isinstance(name, int | str):
