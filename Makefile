@@ -8,6 +8,7 @@ setup: .venv/ready  ## Build .venv with pinned versions
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(BIN)/python -m pip download --quiet --disable-pip-version-check -c constraints.txt --no-deps --dest .venv/wheels litellm
 	touch $@
 
 run: setup  ## The live service with a simulated fleet: watch it at the address that it prints; make run OPTIONS=--baseline

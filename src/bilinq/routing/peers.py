@@ -202,8 +202,8 @@ class LiteLlmBeta(PeerScore):
     """The posterior of LiteLLM's adaptive router: a Beta distribution for each pair of classes, drawn for each job.
 
     A cell starts as Beta(5, 5), LiteLLM's prior for a model of the middle tier, and learns nothing more once it holds
-    200 rewards. The cost of a model belongs into the reward. LiteLLM's own functions are used if it is installed (1.109
-    or later), otherwise the same rule; draws are the same.
+    200 rewards. The cost of a model belongs into the reward. LiteLLM itself is not needed: this is its rule, and a test
+    compares the decisions with those of the package.
     """
 
     package = "litellm"
@@ -211,31 +211,17 @@ class LiteLlmBeta(PeerScore):
     CAP: ClassVar[float] = 200.0
 
     def begin(self, seed: int) -> None:
-        self._random, self._theirs = Random(seed), _litellm()
+        self._random = Random(seed)
         cell = (self.PRIOR, self.PRIOR)
         self._cells = [[cell] * self.columns for _ in self.fleet.job_classes]
 
     def predict(self, job: WaitingJob) -> Values:
-        row, theirs = self._cells[job.job_class], self._theirs
-        if theirs is None:
-            return [self._random.betavariate(*cell) for cell in row]
-        return [theirs.thompson_sample(theirs.BanditCell(*cell), rng=self._random) for cell in row]
+        return [self._random.betavariate(*cell) for cell in self._cells[job.job_class]]
 
     def update(self, job: WaitingJob, server: int, part: float) -> None:
-        (good, bad), row = self._cells[job.job_class][server], self._cells[job.job_class]
-        if self._theirs is not None:
-            cell = self._theirs.apply_delta(self._theirs.BanditCell(good, bad), part, 1.0 - part)
-            row[server] = cell.alpha, cell.beta
-        elif good + part + (bad + (1.0 - part)) <= self.CAP:
-            row[server] = good + part, bad + (1.0 - part)
-
-
-def _litellm() -> Any:
-    """Return the module of LiteLLM's bandit, or None if it is not installed or older."""
-    try:
-        return import_module("litellm.router_strategy.adaptive_router.bandit")
-    except ModuleNotFoundError:
-        return None
+        good, bad = self._cells[job.job_class][server]
+        if good + part + (bad + (1.0 - part)) <= self.CAP:
+            self._cells[job.job_class][server] = good + part, bad + (1.0 - part)
 
 
 @dataclass
