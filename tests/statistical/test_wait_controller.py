@@ -1,7 +1,6 @@
 """Waits follow their target: at constant load, after a step of the load, for a percentile, and where they cannot, Eq. (67).
 
-Runs have fixed seeds and repeat themselves. Over eight seeds the mean waits of second halves were 0.94 to 1.15 targets, so
-with a seed that is not fixed about one run in a hundred would be outside the 20 % that are allowed here.
+Runs have fixed seeds and repeat themselves. Over eight seeds the mean waits of second halves were 0.99 to 1.15 targets.
 """
 
 from functools import cache
@@ -77,9 +76,9 @@ def follow(work: Workload, target: float, **settings: Any) -> Run:
     return Run(run.record("", 0.0).wait, run.router.log)
 
 
-@pytest.mark.parametrize("target", [0.5, 1.0, 3.0])
+@pytest.mark.parametrize("target", [0.5, 1.0, 3.0, 10.0])
 def test_mean_wait_is_the_target(target: float) -> None:
-    """Load 0.8: the mean wait of the second half is within 20 % of targets of 0.5, 1 and 3 mean durations."""
+    """Load 0.8: the mean wait of the second half is within 20 % of targets of 0.5, 1, 3 and 10 mean durations."""
     assert abs(run(0.8, 1, target).late.mean() / target - 1.0) < 0.2
 
 
@@ -92,7 +91,7 @@ def test_another_target_is_another_wait() -> None:
 def test_step_of_the_load_is_followed_without_oscillation() -> None:
     """From load 0.5 to 0.9: no window of 500 jobs waits more than twice the target, and the last quarter is within 30 %.
 
-    Over six seeds the largest window was 1.25 to 1.95 targets, the smallest 0.51 to 0.99, and the last quarter 0.7 to 1.12.
+    Over six seeds the largest window was 1.35 to 1.98 targets, the smallest 0.81 to 1, and the last quarter 1 to 1.26.
     """
     target = 2.0
     wait = follow(jobs_at(0.5, 3, after=0.9, jobs=6000), target).wait
@@ -120,7 +119,7 @@ def test_percentile_of_the_waits_is_the_target() -> None:
 
 
 def test_measured_wait_is_that_of_the_jobs() -> None:
-    """The average over about 50 jobs, averaged over 2,000 of them, is their mean wait, within 15 %."""
+    """The average over about 200 jobs, averaged over 2,000 of them, is their mean wait, within 15 %."""
     for target in (1.0, 3.0):
         found = run(0.8, 1, target)
         measured = float(np.mean([status.measured for status in found.late_log]))
@@ -128,7 +127,7 @@ def test_measured_wait_is_that_of_the_jobs() -> None:
 
 
 def test_target_that_is_met_is_said_to_be_met() -> None:
-    """Waits of 50 jobs vary, but in most of the second half of a run whose mean wait is the target they are within 20 %."""
+    """Waits of 200 jobs vary, but in most of the second half of a run whose mean wait is the target they are within 20 %."""
     late = run(0.8, 1, 3.0).late_log
     assert np.mean([status.met is True for status in late]) > 0.5
 
@@ -154,11 +153,22 @@ def test_unanswered_status_before_there_are_jobs() -> None:
     assert fixed.V == 7.0 and fixed.status(3.0).met is None and fixed.status(3.0).target == 3.0
 
 
+def test_price_follows_the_queue_relative_to_that_at_the_target() -> None:
+    """Two jobs a slot and a target of three slots are a queue of six, on four servers; Eq. (65) by hand."""
+    one = WaitController(3.0, None)
+    one.update(10.0, 60.0, 0, 20, 1.0)
+    assert abs(one.price(6, 4.0, 1.0) - (1.0 + 6.0 / 4.0) / one.V) < 1e-12
+    assert abs(one.price(12, 4.0, 1.0) / one.price(6, 4.0, 1.0) - ((12.0 + 2.5) / (6.0 + 2.5)) ** 2) < 1e-12
+    fixed = WaitController(None, 7.0)
+    fixed.update(10.0, 60.0, 0, 20, 1.0)
+    assert abs(fixed.price(6, 4.0, 1.0) - (1.0 + 6.0 / 4.0) / 7.0) < 1e-12
+
+
 def test_v_follows_in_closed_form() -> None:
-    """No wait at all for n jobs raises log V by n / (300 + 2 rate target), each queue is far from any bound, Eq. (67)."""
+    """No wait at all for n jobs raises log V by n / (150 + rate target), each queue is far from any bound, Eq. (67)."""
     one = WaitController(2.0, None)
     one.update(1.0, 2.0, 0, 1, 1.0)
     before = one.V
     for _ in range(10):
         one.update(1.0, 0.0, 0, 1, 1.0)
-    assert abs(np.log(one.V / before) - 10.0 / (300.0 + 2.0 * 1.0 * 2.0)) < 1e-12
+    assert abs(np.log(one.V / before) - 10.0 / (150.0 + 1.0 * 2.0)) < 1e-12

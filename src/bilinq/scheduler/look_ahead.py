@@ -209,7 +209,8 @@ class LookAhead(Engine):
         self._note_crowd(ahead, now)
 
     def _price(self) -> float:
-        return self.learnt.waits.price(len(self.board), float(self.learnt.present.sum()))
+        learnt = self.learnt
+        return learnt.waits.price(len(self.board), float(learnt.present.sum()), learnt.mean_time)
 
     def _weigh(self, rows: IntArray, now: float, eta: float, crowding: Array) -> Weighed:
         """Return what the program needs to know of rows, by the estimates of now."""

@@ -10,12 +10,14 @@ import numpy as np
 
 from bilinq.arrays import Array
 
-JOBS, QUEUES = 300.0, 2.0
-"""Time constant of the controller: 300 jobs and twice as many as wait when the target is met."""
+JOBS, QUEUES = 150.0, 1.0
+"""Time constant of the controller: 150 jobs and as many as wait when the target is met."""
+STEEP, SLACK = 2.0, 0.25
+"""How fast the price of waiting grows with the queue relative to that at the target, and what is added to both queues."""
 STEADY = 200.0  # jobs over which rates and waits are averaged
-LARGEST_ERROR = 3.0  # how far above its target a queue counts, in targets
+LARGEST_ERROR = 3.0  # how long a queue counts at most, in targets
 FIRST_GAIN = 0.02  # reward, on the scale of [-1, 1], for which a job is expected to wait as long as the target
-LOWEST, HIGHEST = 0.05, 1000.0  # V relative to the mean duration beyond which decisions hardly change
+LOWEST, HIGHEST = 0.05, 20_000.0  # V relative to the mean duration beyond which decisions hardly change
 MET = 0.2  # part of the target by which waits may differ
 
 
@@ -77,9 +79,13 @@ class WaitController:
             return self.fixed
         return exp(self.log_weight) if self.log_weight is not None else inf
 
-    def price(self, waiting: int, servers: float) -> float:
+    def price(self, waiting: int, servers: float, duration: float) -> float:
         """Return the price of a slot of waiting of a job of weight one: it grows with the queue, Eq. (65)."""
-        return (1.0 + waiting / max(servers, 1.0)) / self.V
+        wanted = self.rate * self.goal(duration)
+        if self.fixed is not None or self.percentile is not None or wanted == 0.0:
+            return (1.0 + waiting / max(servers, 1.0)) / self.V
+        more = SLACK * wanted + 1.0
+        return (1.0 + wanted / max(servers, 1.0)) / self.V * ((waiting + more) / (wanted + more)) ** STEEP
 
     def _average(self, elapsed: float, waited: float, late: int, arrivals: int) -> None:
         """Average over the last jobs; by Little's law the mean wait is the time waited over the arrivals."""
