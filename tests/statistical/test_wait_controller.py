@@ -172,3 +172,14 @@ def test_v_follows_in_closed_form() -> None:
     for _ in range(10):
         one.update(1.0, 0.0, 0, 1, 1.0)
     assert abs(np.log(one.V / before) - 10.0 / (150.0 + 1.0 * 2.0)) < 1e-12
+
+
+def test_price_above_the_target_is_at_least_that_without_one() -> None:
+    """For queues of at least that at the target, the second price of Eq. (65) is at least the first: docs/guarantees.md."""
+    for target, servers in ((0.5, 1.0), (3.0, 4.0), (50.0, 2.0), (50.0, 500.0)):
+        one = WaitController(target, None)
+        one.update(10.0, 20.0 * target, 0, 20, 1.0)
+        wanted = int(np.ceil(2.0 * target))
+        for queue in range(wanted, 40 * wanted + 40, wanted):
+            assert one.price(queue, servers, 1.0) >= (1.0 - 1e-12) * (1.0 + queue / servers) / one.V
+        assert one.price(0, servers, 1.0) < 1.0 / one.V * (1.0 + wanted / servers)

@@ -1,8 +1,11 @@
-"""The script of `docs/contest.md`, on small contests."""
+"""The scripts of `docs/contest.md`, on small contests."""
 
+import numpy as np
+import pytest
 from bench import contest as page
+from bench import decisions
 
-from bilinq import contest
+from bilinq import contest, replay
 from bilinq.routing.routers import BestScore, KnownClasses, LeastBusy, QueuePrice
 from workloads import random_fleet
 
@@ -22,3 +25,19 @@ def test_tables_and_figure_have_every_contest() -> None:
     assert len(rows) == 2 and rows[1].count(f"| {growth} |") == 3 and "least busy" not in page.without_price(found)
     assert len(page.other_measures(found).splitlines()) == 5
     assert [axes.get_title(loc="left") for axes in page.draw(found).axes][-1] == "MMLU, load 0.95"
+
+
+@pytest.mark.parametrize("change", decisions.CHANGES)
+def test_each_part_that_is_left_out_changes_decisions(change: str) -> None:
+    work = random_fleet(600, seed=3, load=0.8).swapped(300, 0, 1)
+    whole, altered = (replay(work, decisions.Altered(one, 2.0), seed=1) for one in ("", change))
+    assert whole.complete.all() and altered.complete.all()
+    assert not np.array_equal(whole.server, altered.server)
+    np.testing.assert_array_equal(replay(work, decisions.Altered("", 2.0), seed=1).server, whole.server)
+
+
+def test_slope_of_the_queue_is_that_of_a_queue_that_grows() -> None:
+    """Jobs arrive twice as fast as one server serves them: half of them wait at any time."""
+    work = random_fleet(400, seed=1, load=2.0)
+    run = replay(work, LeastBusy())
+    assert decisions.slope(run) > 0.3 * work.rate and decisions.waiting(run).min() >= 0.0

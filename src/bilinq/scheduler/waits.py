@@ -85,7 +85,8 @@ class WaitController:
         if self.fixed is not None or self.percentile is not None or wanted == 0.0:
             return (1.0 + waiting / max(servers, 1.0)) / self.V
         more = SLACK * wanted + 1.0
-        return (1.0 + wanted / max(servers, 1.0)) / self.V * ((waiting + more) / (wanted + more)) ** STEEP
+        queue: float = ((waiting + more) / (wanted + more)) ** STEEP
+        return (1.0 + wanted / max(servers, 1.0)) / self.V * queue
 
     def _average(self, elapsed: float, waited: float, late: int, arrivals: int) -> None:
         """Average over the last jobs; by Little's law the mean wait is the time waited over the arrivals."""
