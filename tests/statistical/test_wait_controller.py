@@ -165,13 +165,14 @@ def test_price_follows_the_queue_relative_to_that_at_the_target() -> None:
 
 
 def test_v_follows_in_closed_form() -> None:
-    """No wait at all for n jobs raises log V by n / (150 + rate target), each queue is far from any bound, Eq. (67)."""
+    """No wait at all for a job raises log V by 1 / (100 + jobs / 10 + rate target), no bound is near, Eq. (67)."""
     one = WaitController(2.0, None)
     one.update(1.0, 2.0, 0, 1, 1.0)
     before = one.V
     for _ in range(10):
         one.update(1.0, 0.0, 0, 1, 1.0)
-    assert abs(np.log(one.V / before) - 10.0 / (150.0 + 1.0 * 2.0)) < 1e-12
+    steps = [1.0 / (100.0 + 0.1 * seen + 1.0 * 2.0) for seen in range(2, 12)]
+    assert abs(np.log(one.V / before) - sum(steps)) < 1e-12
 
 
 def test_price_above_the_target_is_at_least_that_without_one() -> None:

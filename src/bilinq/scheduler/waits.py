@@ -10,8 +10,8 @@ import numpy as np
 
 from bilinq.arrays import Array
 
-JOBS, QUEUES = 150.0, 1.0
-"""Time constant of the controller: 150 jobs and as many as wait when the target is met."""
+FIRST_JOBS, JOBS, QUEUES = 100.0, 300.0, 1.0
+"""Time constant of the controller: 100 jobs at first and a tenth of those seen, up to 300; and the queue at the target."""
 STEEP, SLACK = 2.0, 0.25
 """How fast the price of waiting grows with the queue relative to that at the target, and what is added to both queues."""
 STEADY = 200.0  # jobs over which rates and waits are averaged
@@ -61,7 +61,7 @@ class WaitController:
         low, high = log(LOWEST * duration), log(HIGHEST * duration)
         if self.log_weight is None:
             self.log_weight = log(target / FIRST_GAIN)
-        per_job = 1.0 / (JOBS + QUEUES * self.rate * target)
+        per_job = 1.0 / (min(FIRST_JOBS + 0.1 * self.seen, JOBS) + QUEUES * self.rate * target)
         if self.percentile is None:
             error = min(waited / target, LARGEST_ERROR * max(arrivals, self.rate * elapsed)) - arrivals
         else:
