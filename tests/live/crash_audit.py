@@ -1,7 +1,7 @@
 """The audit after a crash test: what was acknowledged against the contents of the database. Faults are sentences."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,10 +10,11 @@ from msgspec import structs
 
 from bilinq.live.service.configuration import new_scheduler, scheduler_classes
 from bilinq.live.service.outbox import from_text
+from bilinq.live.service.replay import first_roster, replay, roster_at
 from bilinq.live.settings import ServiceSettings
 from bilinq.live.store import Transaction
-from bilinq.live.store.class_tables import ClassRow, current_classes, stored_settings
-from bilinq.live.store.job_tables import LEASE_COLUMNS, JobRow, LeaseRow, RewardRow, list_jobs, rewards_since
+from bilinq.live.store.class_tables import all_classes, stored_settings
+from bilinq.live.store.job_tables import LEASE_COLUMNS, JobRow, LeaseRow, ObservationRow, list_jobs, observations_since
 from bilinq.live.wire.messages import State
 
 LOST = ("failed", "expired")
@@ -26,13 +27,13 @@ class Found:
 
     jobs: list[JobRow]
     leases: list[LeaseRow]
-    rewards: list[RewardRow]
+    rewards: list[ObservationRow]
 
 
 def read(tx: Transaction) -> Found:
     """Return all rows."""
     leases = [LeaseRow._make(row) for row in tx.rows(f"SELECT {LEASE_COLUMNS} FROM lease ORDER BY id")]
-    return Found(list_jobs(tx, None, None, None, None, 10**9), leases, rewards_since(tx, 0))
+    return Found(list_jobs(tx, None, None, None, None, 10**9), leases, observations_since(tx, 0))
 
 
 def faults(said: Said, found: Found, *, max_attempts: int, drained: bool = True) -> list[str]:
@@ -103,11 +104,11 @@ def _lives(found: Found, max_attempts: int, drained: bool) -> Iterator[str]:
 
 def _rewards(said: Said, found: Found) -> Iterator[str]:
     """Each finished lease with a reward has exactly one row in the log, with its value, and the log nothing else."""
-    log: dict[int, list[RewardRow]] = defaultdict(list)
+    log: dict[int, list[ObservationRow]] = defaultdict(list)
     for reward in found.rewards:
         log[reward.lease].append(reward)
     for lease in found.leases:
-        values = [row.value for row in log.pop(lease.id, ())]
+        values = [row.value for row in log.pop(lease.id, ()) if row.value is not None]
         due = lease.state == "finished" and lease.reward is not None
         if values != ([lease.reward] if due else []):
             yield f"l{lease.id} is {lease.state} with reward {lease.reward}; the log has {values}"
@@ -128,21 +129,16 @@ def queue_faults(state: State, found: Found) -> list[str]:
 
 def learnt_faults(state: State, settings: ServiceSettings, tx: Transaction) -> list[str]:
     """Return where the service has learnt something else than a new scheduler learns from the log."""
-    rows, log = current_classes(tx), rewards_since(tx, 0)
+    rows, log = all_classes(tx), observations_since(tx, 0)
     current = structs.replace(settings, **stored_settings(tx))
-    scheduler = new_scheduler(scheduler_classes(rows, current), current)
-    scheduler.observe(_replay(rows, log))
+    start = new_scheduler(scheduler_classes(roster_at(rows, first_roster(rows)), current), current)
+    scheduler = replay(start, rows, log, current)
     scheduler.assign({})
     wanted = scheduler.beliefs()
     assert wanted is not None
     pairs = (("mean", state.mean, wanted.mean), ("width", state.width, wanted.width))
     return [
-        f"{name} is {told}; a replay of {len(log)} rewards gives {right.tolist()}"
+        f"{name} is {told}; a replay of {len(log)} observations gives {right.tolist()}"
         for name, told, right in pairs
         if not np.allclose(told, right, rtol=1e-7, atol=1e-9)
     ]
-
-
-def _replay(rows: Sequence[ClassRow], log: Sequence[RewardRow]) -> Iterator[tuple[str, str, float]]:
-    names = {row.id: row.name for row in rows}
-    return ((names[row.job_class_id], names[row.server_class_id], row.value) for row in log)

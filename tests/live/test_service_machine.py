@@ -9,21 +9,19 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from asgi import Answer, request
 from databases import Postgres
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+from learnt import from_log, learnt
 
 from bilinq.live.http.app import make_app
 from bilinq.live.keys import LOCAL
 from bilinq.live.service import Service
-from bilinq.live.service.configuration import new_scheduler, scheduler_classes
 from bilinq.live.settings import ServiceSettings
 from bilinq.live.store import open_store
-from bilinq.live.store.class_tables import current_classes
-from bilinq.live.store.job_tables import rewards_since
+from bilinq.live.store.job_tables import observations_since
 from bilinq.live.watch import Watcher
 from bilinq.live.wire.messages import JobClassInfo, NewKey, ServerClassInfo
 
@@ -258,26 +256,16 @@ class ServiceMachine(RuleBasedStateMachine):
 
     @rule()
     def learnt_is_the_replay(self) -> None:
-        """Every reward counts once: what is learnt equals what a new scheduler learns from the log."""
+        """Every reward counts once: what is learnt equals what a new scheduler learns from the log, bit for bit."""
 
         async def compare() -> None:
             replica = self.service.replica
-            log = await replica.store.write(lambda tx: rewards_since(tx, 0))
-            assert len(log) == len({row.lease for row in log}) == self.rewards
-            rows = await replica.store.write(current_classes)
-            fresh, names = (
-                new_scheduler(scheduler_classes(rows, replica.settings), replica.settings),
-                {row.id: row.name for row in rows},
-            )
-            fresh.observe((names[row.job_class_id], names[row.server_class_id], row.value) for row in log)
-            mine = replica.memory.scheduler
-            assert mine is not None
-            for one in (fresh, mine):
-                one.assign({})
-            known, wanted = mine.beliefs(), fresh.beliefs()
-            assert known is not None and wanted is not None
-            assert np.allclose(known.mean, wanted.mean, rtol=1e-7, atol=1e-9)
-            assert np.allclose(known.width, wanted.width, rtol=1e-7)
+            log = await replica.store.write(lambda tx: observations_since(tx, 0))
+            ends = [row for row in log if row.revision == 0]
+            assert len(ends) == len({row.lease for row in ends})
+            assert sum(row.value is not None and row.before is None for row in log) == self.rewards
+            wanted = await replica.store.write(lambda tx: from_log(tx, replica.settings))
+            assert learnt(replica.memory.scheduler) == wanted
 
         self.runner.run(compare())
 

@@ -340,12 +340,15 @@ FEATURES = {"chat": [1.0, -3.0], "code": [0.2, 40.0]}
 def test_equal_features_are_classes(exploration: Exploration) -> None:
     """Features of the class, or the same of each of its jobs: the same pairs in every slot and the same V, bit for bit.
 
-    Which of several equal jobs starts may differ, and so may draws, which belong to single jobs.
+    Which of several equal jobs starts may differ, and so may draws, which belong to single jobs. Features of single jobs
+    count from the first observation of one on, so there is one before the first decision.
     """
     by_class = Scheduler(
         [JobClass(name, row) for name, row in FEATURES.items()], SERVERS, seed=3, exploration=exploration
     )
     by_job = scheduler(exploration=exploration)
+    by_class.observe([("chat", "p", 0.3)])
+    by_job.observe([("chat", "p", 0.3, 1.0, FEATURES["chat"])])
     one = decisions(by_class, lambda each, name: each.submit(name))
     other = decisions(by_job, lambda each, name: each.submit(name, features=FEATURES[name]))
     assert sum(map(len, one)) > 100 and one == other
@@ -746,8 +749,8 @@ def test_server_marked_as_new_has_the_shared_part() -> None:
 
 def test_weight_of_two_is_two_observations() -> None:
     double, twice = scheduler(), scheduler()
-    double.observe([("chat", "p", 0.7, 2.0), ("code", "q", -0.4, 2.0, [1.0, 5.0])])
-    twice.observe([("chat", "p", 0.7), ("chat", "p", 0.7, 1.0)] + [("code", "q", -0.4, 1.0, [1.0, 5.0])] * 2)
+    double.observe([("code", "q", -0.4, 2.0, [1.0, 5.0]), ("chat", "p", 0.7, 2.0)])
+    twice.observe([("code", "q", -0.4, 1.0, [1.0, 5.0])] * 2 + [("chat", "p", 0.7), ("chat", "p", 0.7, 1.0)])
     for one in (double, twice):
         one.assign({})
     found, wanted = double.beliefs(), twice.beliefs()

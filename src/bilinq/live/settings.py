@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 PREFIX = "BILINQ_"
 TARGET_WAIT = 2.0  # seconds of waiting to aim at where neither `target_wait` nor `V` is given
-DEFAULT_POLICY = "sabr"
+DEFAULT_POLICY = LOOK_AHEAD = "look-ahead"
 STRUCTURED = ("reward", "job_class", "server_class")  # settings of several values, which are tables in a file
 
 Address = Annotated[str, Meta(pattern=r"^https?://[^/?#]+/?$")]
@@ -49,7 +49,10 @@ class ServiceSettings(Struct, forbid_unknown_fields=True, frozen=True, kw_only=T
         Address | None,
         _about("Address at which other processes on the same PostgreSQL reach this one; http://host:port by default."),
     ] = None
-    policy: Annotated[str, _about("Policy that assigns jobs to servers.")] = DEFAULT_POLICY
+    policy: Annotated[
+        str,
+        _about("Policy that assigns jobs to servers: look-ahead, sabr of the paper, or a baseline such as first-come."),
+    ] = DEFAULT_POLICY
     slot: Annotated[float, _about("Seconds of a slot.", ge=0.001, le=60.0)] = 0.05
     lease: Annotated[float, _about("Seconds until a lease expires.", ge=0.05, le=86_400.0)] = 30.0
     max_attempts: Annotated[int, _about("Failed or expired leases until a job is dead.", ge=1)] = 5
@@ -59,7 +62,7 @@ class ServiceSettings(Struct, forbid_unknown_fields=True, frozen=True, kw_only=T
     ] = None
     V: Annotated[Positive | None, _about("Weight of rewards against queues, instead of target_wait.")] = None
     reward: Annotated[RewardBounds, _about("Range of rewards.")] = RewardBounds()
-    gamma: Annotated[float, _about("Cost of using a server.", gt=1.0, le=1e6)] = 1.2
+    gamma: Annotated[float, _about("Cost of using a server; only of policy sabr.", gt=1.0, le=1e6)] = 1.2
     exploration: Annotated[
         Literal["thompson", "ucb", "none"], _about("How the policy tries what is not known yet.")
     ] = "thompson"
@@ -108,11 +111,32 @@ class ServiceSettings(Struct, forbid_unknown_fields=True, frozen=True, kw_only=T
         _check_classes("server_class", self.server_class)
 
 
-def live_policies() -> "dict[str, type[Policy]]":
-    """Return the policies that the service offers, by name."""
+class LivePolicy(NamedTuple):
+    """What the service needs to know of a policy: its class, None for the look-ahead, its settings, and what it can do.
+
+    `by_job` policies accept jobs with features, eligible servers and a weight of their own.
+    """
+
+    kind: "type[Policy] | None"
+    adjustable: tuple[str, ...]
+    takes_weights: bool
+    learns: bool
+    by_job: bool = False
+
+    @property
+    def family(self) -> str | None:
+        """The name of its class, which is stored with what was learnt."""
+        return None if self.kind is None else self.kind.__name__
+
+
+def live_policies() -> dict[str, LivePolicy]:
+    """Return the policies that the service offers, by name; the default first."""
     from bilinq.policies.registry import POLICIES
 
-    return {name: policy for name, policy in POLICIES.items() if policy.live}
+    ahead = LivePolicy(None, ("target_wait", "V", "work_conserving", "exploration"), True, True, by_job=True)
+    live = {name: one for name, one in POLICIES.items() if one.live}
+    slots = {name: LivePolicy(one, one.adjustable, one.takes_weights, one.learns) for name, one in live.items()}
+    return {LOOK_AHEAD: ahead} | slots
 
 
 class SettingField(NamedTuple):

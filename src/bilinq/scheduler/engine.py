@@ -86,8 +86,8 @@ class Engine(ABC):
         """Return a number that changes when earlier observations of a server class stop to count."""
         return 0
 
-    def correct(self, service: Service, before: float) -> None:
-        """Change the reward of a service that was observed with the reward `before`."""
+    def correct(self, service: Service, before: float, epoch: int) -> None:
+        """Change the reward of a service from what it was `before`, if its `epoch` is still the present one."""
         raise self.refusal("a corrected reward")
 
     def forget(self, server_class: str) -> None:

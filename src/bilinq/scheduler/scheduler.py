@@ -46,6 +46,23 @@ class Assignment(NamedTuple):
     server: Hashable
 
 
+class Observation(NamedTuple):
+    """A service in a log, in the caller's units, which `Scheduler.replay` learns from.
+
+    `reward` and `duration` are None where they are not known; a service that `failed` has neither. A correction has the
+    reward that it replaces as `before`, and the `epoch` in which that was reported.
+    """
+
+    job_class: str
+    server_class: str
+    reward: float | None = None
+    duration: float | None = None
+    failed: bool = False
+    features: Sequence[float] | None = None
+    before: float | None = None
+    epoch: int = 0
+
+
 class Beliefs(NamedTuple):
     """What is learnt, in the user's units: mean reward of each pair (I, J), and its standard error."""
 
@@ -293,12 +310,11 @@ class Scheduler:
                 f"job must be of classes that are still there; got {short(job)}, served by {served.server_class!r}"
             )
         service = Service(None, served.job_class, served.server_class, served.features, value, None, None)
-        epoch = self._engine.epoch(served.server_class)
         if served.reward is None:
             self._engine.observe(service)
-            served.epoch = epoch
-        elif served.reward != value and served.epoch == epoch:  # else what it corrects no longer counts
-            self._engine.correct(service, served.reward)
+            served.epoch = self._engine.epoch(served.server_class)
+        elif served.reward != value:
+            self._engine.correct(service, served.reward, served.epoch)
         served.reward = value
 
     @property
@@ -350,6 +366,27 @@ class Scheduler:
             features = job_features(more[1]) if len(more) > 1 else None
             value = self._range.scaled(reward)
             self._engine.observe(Service(None, job_class, server_class, features, value, None, None, weight))
+
+    def replay(self, log: Iterable[Observation]) -> None:
+        """Learn from a log of services, in its order, as if each had been reported here.
+
+        The same log gives the same learnt state bit for bit, also in parts, and after a snapshot in between. Rewards that
+        were given late, and corrections, are further observations of the same service.
+        """
+        for one in log:
+            self._roster.row(one.job_class), self._roster.column(one.server_class)
+            value = self._failure if one.failed else None if one.reward is None else self._range.scaled(one.reward)
+            took = None if one.duration is None else scalar("duration", one.duration, positive)
+            features = job_features(one.features)
+            service = Service(None, one.job_class, one.server_class, features, value, took, None)
+            if one.before is None:
+                self._engine.observe(service)
+            else:
+                self._engine.correct(service, self._range.scaled(one.before), one.epoch)
+
+    def epoch(self, server_class: str) -> int:
+        """Return a number that changes when earlier rewards of a server class stop to count; corrections need it."""
+        return self._engine.epoch(server_class)
 
     def mark_new(self, server_class: str) -> None:
         """Forget what was learnt of a server class that was replaced; it starts from what all servers share."""

@@ -54,7 +54,7 @@ class Administration:
         """Add a class or change it; a new one starts from what was learnt about the others."""
         async with self._changing:
             memory, kind = self._replica.memory, "job" if isinstance(one, m.JobClassInfo) else "server"
-            row = config.class_row(one, memory.classes.get((kind, one.name)), memory.ids)
+            row = config.class_row(one, memory.classes.get((kind, one.name)), memory.ids, memory.ids.next_seq())
             await self._set_classes(memory, who, [row], f"{kind} class {to_text(structs.asdict(one))}")
 
     async def update_settings(self, who: Identity, update: m.SettingsUpdate) -> m.SettingsInfo:
@@ -101,7 +101,10 @@ class Administration:
     async def _set_classes(
         self, memory: Memory, who: Identity, rows: list[ClassRow], detail: str, values: dict[str, object] | None = None
     ) -> None:
-        """Store classes and settings, then pass them to the scheduler; raise first if they do not fit."""
+        """Pass classes to the scheduler and store them, with settings; raise first if they do not fit.
+
+        The scheduler gets them at their place in the log, before anything that it learns later.
+        """
         after = memory.classes | {(row.kind, row.name): row for row in rows}
         scheduler = self._fitting(memory, after)
 
@@ -111,16 +114,15 @@ class Administration:
             store_settings(tx, values or {})
             add_audit(tx, time.time(), who.prefix, "set", detail)
 
+        memory.classes, memory.scheduler = after, scheduler
+        if scheduler is not None:
+            scheduler.set_classes(*config.scheduler_classes(after.values(), self._replica.settings))
         await self._replica.write(store)
-        if memory is self._replica.memory:
-            memory.classes, memory.scheduler = after, scheduler
-            if scheduler is not None:
-                scheduler.set_classes(*config.scheduler_classes(after.values(), self._replica.settings))
 
     def _fitting(self, memory: Memory, after: dict[tuple[str, str], ClassRow]) -> Scheduler | None:
         """Return the scheduler if the classes fit, a new one if there is none yet, None if classes are missing."""
         wanted = config.scheduler_classes(after.values(), self._replica.settings)
-        config.check_features(after.values())
+        config.check_features(after.values(), self._replica.settings)
         if memory.scheduler is not None:
             memory.scheduler.check_classes(*wanted)
         if not wanted.jobs or not wanted.servers:

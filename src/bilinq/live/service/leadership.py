@@ -10,16 +10,19 @@ from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from bilinq.errors import Unavailable
+from bilinq.live.service.configuration import SchedulerClasses, new_scheduler
 from bilinq.live.store.class_tables import remove_servers
 from bilinq.live.store.job_tables import purge_jobs
 from bilinq.scheduler.classes import JobClass, ServerClass
-from bilinq.scheduler.scheduler import Scheduler
 
 if TYPE_CHECKING:
     from bilinq.live.service.recovery import Recovery
     from bilinq.live.service.replica import Replica
     from bilinq.live.service.slots import Slots
+    from bilinq.live.settings import ServiceSettings
 
 log = logging.getLogger("bilinq.live")
 
@@ -37,7 +40,7 @@ class Leadership:
         """Lead if no other process does, else follow; `address` is where other processes reach this one."""
         replica = self._replica
         replica.address = address
-        await asyncio.to_thread(warm)
+        await asyncio.to_thread(warm, replica.settings)
         replica.spawn(self._recovery.run())
         try:
             await replica.store.start(wait=False)
@@ -119,10 +122,11 @@ def _tolerating(what: str) -> Iterator[None]:
         log.exception("%s failed", what)
 
 
-def warm() -> None:
-    """Run a slot of a small scheduler, so that the first real one does not wait until kernels are loaded."""
-    scheduler = Scheduler([JobClass("job", [1.0])], [ServerClass("server", [1.0])], V=1e-6, work_conserving=True)
+def warm(settings: ServiceSettings) -> None:
+    """Run slots of a small scheduler, so that the first real one does not wait until kernels are loaded."""
+    classes = SchedulerClasses([JobClass("job", [1.0])], [ServerClass("server", [1.0])])
+    scheduler = new_scheduler(classes, structs.replace(settings, target_wait=None, V=1e-6))
     for _ in range(2):
         scheduler.submit("job")
         for task in scheduler.assign({"server": 1}):
-            scheduler.report(task.job, reward=0.0)
+            scheduler.report(task.job, reward=settings.reward.low)

@@ -16,7 +16,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Literal, cast
 
 from bilinq.live.metrics import Meters
-from bilinq.live.store.job_tables import JobEnd, JobRow, LeaseEnd, LeaseRow, QueuedJob, RequeuedJob, RewardRow
+from bilinq.live.store.job_tables import JobEnd, JobRow, LeaseEnd, LeaseRow, ObservationRow, QueuedJob, RequeuedJob
 
 if TYPE_CHECKING:
     from bilinq.live.service.outbox import Changes
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 RECENT = 2000  # waiting times kept of each class
 SPARE = 1000  # deadlines of ended leases that may stay in the heap
 SHOWN = 100  # leases kept for the dashboard
+SHORTEST = 1e-3  # seconds that a service takes at least
 
 
 class Ids:
@@ -38,7 +39,7 @@ class Ids:
         self.last_seq = largest.seq
 
     def next_seq(self) -> int:
-        """Return the next number in the log of rewards."""
+        """Return the next place in the log of what is learnt."""
         self.last_seq = next(self._seq)
         return self.last_seq
 
@@ -133,9 +134,10 @@ class LiveServer:
 
 @dataclass(slots=True)
 class LiveLease:
-    """A lease as it is stored, its deadline by the monotonic clock, its classes, and its end, None while it is active."""
+    """A lease as stored, its begin and deadline by the monotonic clock, its classes, and its end, None before that."""
 
     row: LeaseRow
+    began: float
     deadline: float
     job_class: str
     server_class: str
@@ -174,14 +176,14 @@ class Memory:
         self.scheduler.submit(job.job_class, job=job.id)
         self.queued[job.job_class] += 1
 
-    def adopt(self, row: LeaseRow, job: JobRow, deadline: float) -> None:
+    def adopt(self, row: LeaseRow, job: JobRow, began: float, deadline: float) -> None:
         """Add a lease that was granted before memory was loaded."""
         assert self.scheduler is not None
         self.jobs[job.id] = LiveJob(job.job_class, job.units_left, job.attempts, job.submitted, started=True)
         server_class = self.servers[row.server].row.server_class
         self.scheduler.place(job.job_class, server_class, job.id)
         self.leased[job.job_class] += 1
-        self._hold(LiveLease(row, deadline, job.job_class, server_class))
+        self._hold(LiveLease(row, began, deadline, job.job_class, server_class))
 
     def enrol(self, server: LiveServer) -> None:
         """Add a server, in place of one with the same id."""
@@ -251,7 +253,7 @@ class Memory:
                 id=next(self.ids.lease), job=job, server=server, job_class_id=self.classes["job", job_class].id,
                 server_class_id=self.classes["server", server_class].id, granted=wall, deadline=wall + seconds,
             )  # fmt: skip
-            self._hold(LiveLease(row, now + seconds, job_class, server_class))
+            self._hold(LiveLease(row, now, now + seconds, job_class, server_class))
             self.queued[job_class] -= 1
             self.leased[job_class] += 1
             self.meters.granted[job_class, server_class] += 1
@@ -262,23 +264,24 @@ class Memory:
 
     def finish(
         self, lease: LiveLease, reward: float | None, done: bool | None, result: str | None, digest: str, wall: float,
-        changes: Changes,
+        now: float, changes: Changes,
     ) -> JobState:  # fmt: skip
         """End a lease as finished; return the new state of the job. A bad reward raises before anything changes."""
         assert self.scheduler is not None
-        job = self.jobs[lease.row.job]
+        job, seconds = self.jobs[lease.row.job], max(now - lease.began, SHORTEST)
         over = job.units_left <= 1 if done is None else done
-        self.scheduler.report(lease.row.job, reward, over)
+        reward = (
+            None if reward is None else reward + 0.0
+        )  # SQLite drops the sign of zero; a replay must see the same value
+        self.scheduler.report(lease.row.job, reward, over, seconds)
         self._end_lease(lease, job, LeaseEnd(lease.row.id, "finished", wall, reward, digest), changes)
+        self._log(lease, changes, value=reward, duration=seconds)
         job.units_left = max(job.units_left - 1, 0 if over else 1)
         if reward is not None:
-            reward += 0.0  # SQLite drops the sign of zero, and a replay must see the same value
-            row, seq = lease.row, self.ids.next_seq()
-            changes.rewards.append(RewardRow(seq, row.id, row.job_class_id, row.server_class_id, reward))
             self.reward_total += reward
             self.counters["rewards"] += 1
         self.counters["finished"] += 1
-        self.meters.finish(job.job_class, max(wall - lease.row.granted, 0.0), reward)
+        self.meters.finish(job.job_class, seconds, reward)
         if not over:
             self._queue_again(lease.row.job, job, None, changes)
             return "queued"
@@ -369,6 +372,18 @@ class Memory:
         lease.end = end
         changes.leases.append(end)
         self.meters.leases_ended[job.job_class, end.state] += 1
+
+    def _log(self, lease: LiveLease, changes: Changes, *, value: float | None, duration: float | None) -> None:
+        """Append to the log what the scheduler was told about a lease that ends."""
+        assert self.scheduler is not None
+        row = lease.row
+        changes.observations.append(
+            ObservationRow(
+                seq=self.ids.next_seq(), lease=row.id, revision=0, job_class_id=row.job_class_id,
+                server_class_id=row.server_class_id, value=value, duration=duration,
+                epoch=self.scheduler.epoch(lease.server_class),
+            )
+        )  # fmt: skip
 
     def _end_job(
         self, id: int, state: str, wall: float, changes: Changes, result: str | None = None,

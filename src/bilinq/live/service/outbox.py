@@ -24,7 +24,7 @@ class Changes:
     leases: list[tables.LeaseEnd] = field(default_factory=list)
     queued: list[tables.RequeuedJob] = field(default_factory=list)
     ended: list[tables.JobEnd] = field(default_factory=list)
-    rewards: list[tables.RewardRow] = field(default_factory=list)
+    observations: list[tables.ObservationRow] = field(default_factory=list)
     new: list[tables.JobRow] = field(default_factory=list)
 
     def __bool__(self) -> bool:
@@ -36,7 +36,7 @@ class Changes:
         tables.end_leases(tx, self.leases)
         tables.requeue_jobs(tx, self.queued)
         tables.end_jobs(tx, self.ended)
-        tables.add_rewards(tx, self.rewards)
+        tables.add_observations(tx, self.observations)
 
 
 PAUSE, LEAST, MOST = 0.003, 0.001, 0.01

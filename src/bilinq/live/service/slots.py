@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from bilinq.live.service.memory import LiveLease, Memory, Poll
     from bilinq.live.service.replica import Replica
     from bilinq.live.store.job_tables import LeaseRow
+    from bilinq.scheduler.scheduler import Scheduler
 
 log = logging.getLogger("bilinq.live")
 
@@ -76,12 +77,14 @@ class Slots:
         memory = self._replica.memory
         self._expire(memory, began)
         idle = memory.idle()
-        if memory.scheduler is None or not any(memory.queued.values()) or not self._useful(bool(idle)):
+        if memory.scheduler is None or not any(memory.queued.values()):
             return
-        elapsed = (began - self._replica.last_slot) / self._replica.settings.slot
-        self._replica.last_slot = began
+        if not self._useful(bool(idle)):
+            self._wait(memory.scheduler, began)
+            return
+        elapsed = self._elapsed(memory.scheduler, began)
         asked = time.monotonic()
-        tasks = memory.scheduler.assign(idle, min(max(elapsed, 1e-3), 1.0))
+        tasks = memory.scheduler.assign(idle, elapsed)
         solver = time.monotonic() - asked
         if tasks:
             polls = memory.polls_of(tasks)
@@ -91,6 +94,16 @@ class Slots:
                 memory.withdraw(poll)  # otherwise it would wait for leases of later slots, and delay those of this one
             self._replica.spawn(self._deliver(memory, rows, polls, self._replica.save(Changes(), rows)))
         self._replica.meters.slot(time.monotonic() - began, solver, len(tasks))
+
+    def _elapsed(self, scheduler: Scheduler, now: float) -> float:
+        """Return the time since the scheduler's clock last moved: seconds, or for a policy a part of a slot, at most one."""
+        seconds, self._replica.last_slot = now - self._replica.last_slot, now
+        return seconds if scheduler.policy is None else min(max(seconds / self._replica.settings.slot, 1e-3), 1.0)
+
+    def _wait(self, scheduler: Scheduler, now: float) -> None:
+        """Let jobs that have come meanwhile be seen to wait, although no server is idle."""
+        if scheduler.policy is None:
+            scheduler.advance(self._elapsed(scheduler, now))
 
     def _expire(self, memory: Memory, now: float) -> None:
         changes = Changes()

@@ -16,14 +16,13 @@ from bilinq.live.store import job_tables as tables
 from bilinq.live.store.admin_tables import add_audit
 from bilinq.live.store.threads import Batcher
 from bilinq.live.wire.messages import Event, Job, JobPage, JobRef, NewJob, Retried, Submitted
-from bilinq.policies.registry import POLICIES
 
 if TYPE_CHECKING:
     from bilinq.live.keys import Identity
     from bilinq.live.service.replica import Replica
     from bilinq.live.service.slots import Slots
-    from bilinq.live.settings import ServiceSettings
     from bilinq.live.store import Transaction
+    from bilinq.scheduler.scheduler import Scheduler
 
 Key = tuple[str, str]  # a namespace, and the key of a job in it
 
@@ -104,7 +103,7 @@ class Submissions:
             memory.add(row)
             memory.meters.submit(row.job_class, row.units)
         memory.counters["submitted"] += len(rows)
-        if not _may_idle(self._replica.settings):
+        if not _awaits_slot(memory.scheduler):
             self._slots.hurry()
         return self._replica.save(Changes(new=list(rows)), then=then)
 
@@ -254,6 +253,7 @@ def _message(row: tables.JobRow, history: Sequence[tables.LeaseRow]) -> Job:
     )  # fmt: skip
 
 
-def _may_idle(settings: ServiceSettings) -> bool:
-    """Return whether the policy is set to let a server idle while a job waits for a better one."""
-    return "work_conserving" in POLICIES[settings.policy].adjustable and not settings.work_conserving
+def _awaits_slot(scheduler: Scheduler | None) -> bool:
+    """Return whether new jobs wait for the next slot: a policy that may let servers idle shares them slot by slot."""
+    policy = None if scheduler is None else scheduler.policy
+    return policy is not None and not getattr(policy, "work_conserving", True)

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
+from math import isinf
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,12 +52,12 @@ def state_view(replica: Replica, rate: list[list[float]]) -> StateView:
 
 
 def _common(replica: Replica) -> dict[str, Any]:
-    """Return the fields that both have; V is zero and matrices are empty where the policy has none."""
+    """Return the fields that both have; V is zero and matrices are empty where the policy has none, or none yet."""
     memory, scheduler = replica.memory, replica.memory.scheduler
     known = None if scheduler is None else scheduler.beliefs()
     return {
         "slot": 0 if scheduler is None else scheduler.slot,
-        "V": 0.0 if scheduler is None or scheduler.settings is None else scheduler.V,
+        "V": 0.0 if scheduler is None or scheduler.settings is None or isinf(scheduler.V) else scheduler.V,
         "knobs": settings_info(replica.settings),
         "expected": [] if scheduler is None or scheduler.by_job else scheduler.expected.tolist(),
         "mean": [] if known is None else known.mean.tolist(),

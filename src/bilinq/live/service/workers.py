@@ -184,7 +184,8 @@ class Workers:
             state = memory.fail(lease, "failed", end.error or "the worker failed", now, changes)
         else:
             result = None if end.result is None else to_text(end.result)
-            state = memory.finish(lease, end.reward, end.done, result, _digest(end), now, changes)
+            clock = time.monotonic()
+            state = memory.finish(lease, end.reward, end.done, result, _digest(end), now, clock, changes)
         return m.LeaseOutcome(end.lease, f"j{lease.row.job}", state)
 
     async def _ended(self, who: Identity, end: m.WorkFinish) -> m.LeaseOutcome:

@@ -11,7 +11,7 @@ LOCAL = "local"  # the caller in the audit log when the command line works on th
 
 
 class LargestIds(NamedTuple):
-    """The largest id ever used in each table, zero if none."""
+    """The largest id ever used in each table, zero if none; `seq` is the last place in the log of what was learnt."""
 
     job: int
     lease: int
@@ -64,8 +64,9 @@ def put_meta(tx: Transaction, name: str, value: str) -> None:
 
 def largest_ids(tx: Transaction) -> LargestIds:
     """Return the largest id ever used in each table, deleted rows included."""
-    columns = {"job": "id", "lease": "id", "server": "id", "reward": "seq", "class": "id"}
-    return LargestIds(*(_largest_id(tx, table, column) for table, column in columns.items()))
+    job, lease, server, class_ = (_largest_id(tx, table, "id") for table in ("job", "lease", "server", "class"))
+    seq = max(_largest_id(tx, "observation", "seq"), _largest_id(tx, "class", "since"))
+    return LargestIds(job, lease, server, seq, class_)
 
 
 def keep_ids(tx: Transaction, table: str, skip: int = 0) -> None:

@@ -12,7 +12,8 @@ from bilinq.live.store.transaction import Row, Transaction
 class ClassRow(NamedTuple):
     """A class; `kind` is job or server, and only one row of a kind and name is current.
 
-    A class with other features is another row, so that earlier rewards keep the features that they were earned with.
+    A class with other features is another row, so that earlier rewards keep the features that they were earned with. `since`
+    is the place in the log of observations from which on the row counts.
     """
 
     id: int
@@ -23,6 +24,7 @@ class ClassRow(NamedTuple):
     holding_cost: float = 1.0
     backlog: int | None = None
     current: bool = True
+    since: int = 0
 
 
 class ServerRow(NamedTuple):

@@ -1,4 +1,4 @@
-"""The tables `job`, `lease` and `reward`: submitted jobs, the work on them, and the rewards of that work."""
+"""The tables `job`, `lease` and `observation`: submitted jobs, the work on them, and what is learnt from that work."""
 
 from collections.abc import Container, Sequence
 from typing import NamedTuple
@@ -103,14 +103,25 @@ class Extension(NamedTuple):
     deadline: float
 
 
-class RewardRow(NamedTuple):
-    """The reward of a lease, with its class rows, and so their features at that time; `seq` is its place in the log."""
+class ObservationRow(NamedTuple):
+    """What the scheduler learns from a lease; `seq` is its place in the log.
+
+    Revision 0 is the end of the lease: a reward, a duration in seconds, or both, or that it `failed`. A reward that comes
+    later is revision 1, and each further one corrects the one `before`. `epoch` is the scheduler's when the reward was first
+    given, and `features` (JSON) are those of the job.
+    """
 
     seq: int
     lease: int
+    revision: int
     job_class_id: int
     server_class_id: int
-    value: float
+    value: float | None
+    duration: float | None = None
+    failed: int = 0
+    before: float | None = None
+    epoch: int = 0
+    features: str | None = None
 
 
 class JobStart(NamedTuple):
@@ -122,7 +133,7 @@ class JobStart(NamedTuple):
 
 JOB_COLUMNS = ", ".join("class" if name == "job_class" else name for name in JobRow._fields)
 LEASE_COLUMNS = ", ".join(LeaseRow._fields)
-REWARD_COLUMNS = ", ".join(RewardRow._fields)
+OBSERVATION_COLUMNS = ", ".join(ObservationRow._fields)
 
 insert_jobs = Bulk(f"INSERT INTO job ({JOB_COLUMNS}) SELECT :{', :'.join(JobRow._fields)} {{rows}}", JobRow)
 """Store new jobs."""
@@ -157,8 +168,11 @@ extend_leases = Bulk(
     "UPDATE lease SET deadline = :deadline {rows} WHERE {key} AND lease.ended IS NULL", Extension, "lease.id = :id"
 )
 """Set later deadlines of leases; those that have ended stay as they are."""
-add_rewards = Bulk(f"INSERT INTO reward ({REWARD_COLUMNS}) SELECT :{', :'.join(RewardRow._fields)} {{rows}}", RewardRow)
-"""Append rewards to the log; a second reward for the same lease is an error."""
+add_observations = Bulk(
+    f"INSERT INTO observation ({OBSERVATION_COLUMNS}) SELECT :{', :'.join(ObservationRow._fields)} {{rows}}",
+    ObservationRow,
+)
+"""Append observations to the log; a second one of the same lease and revision is an error."""
 
 STATES = {state: f"state = '{state}'" for state in ("queued", "leased", "done", "dead", "cancelled")}
 """Conditions on the state, written out so that partial indexes can be used."""
@@ -262,12 +276,12 @@ def leases_of_job(tx: Transaction, job: int, limit: int = 1000) -> list[LeaseRow
     return [LeaseRow._make(row) for row in reversed(tx.rows(sql, job=job, limit=limit))]
 
 
-def rewards_since(tx: Transaction, seq: int) -> list[RewardRow]:
-    """Return the rewards after `seq`, in order."""
-    found = tx.rows(f"SELECT {REWARD_COLUMNS} FROM reward WHERE seq > :seq ORDER BY seq", seq=seq)
-    return list(map(RewardRow._make, found))
+def observations_since(tx: Transaction, seq: int) -> list[ObservationRow]:
+    """Return the observations after `seq`, in order."""
+    found = tx.rows(f"SELECT {OBSERVATION_COLUMNS} FROM observation WHERE seq > :seq ORDER BY seq", seq=seq)
+    return list(map(ObservationRow._make, found))
 
 
-def last_reward(tx: Transaction) -> int:
-    """Return the place of the newest reward in the log, zero if there is none."""
-    return int(tx.rows("SELECT coalesce(max(seq), 0) FROM reward")[0][0])
+def count_rewards(tx: Transaction) -> int:
+    """Return the number of services that were rewarded."""
+    return int(tx.rows("SELECT count(*) FROM observation WHERE value IS NOT NULL AND before IS NULL")[0][0])

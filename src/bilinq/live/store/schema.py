@@ -80,7 +80,27 @@ NO_INDEX_OF_ACTIVE = Migration(["DROP INDEX lease_active"], (), ["ALTER TABLE le
 """A lease ends without a change to any index: active leases are found through their jobs. Free space in the pages lets
 PostgreSQL write the new version of a row next to the old one, so that no index changes."""
 
-MIGRATIONS: tuple[Migration, ...] = (FIRST, NO_INDEX_OF_ACTIVE)
+LOG_OF_OBSERVATIONS = Migration(
+    both=(
+        """CREATE TABLE observation (
+            seq {id}, lease BIGINT NOT NULL, revision BIGINT NOT NULL, job_class_id BIGINT NOT NULL,
+            server_class_id BIGINT NOT NULL, value DOUBLE PRECISION, duration DOUBLE PRECISION, failed BIGINT NOT NULL,
+            before DOUBLE PRECISION, epoch BIGINT NOT NULL, features TEXT, UNIQUE (lease, revision))""",
+        """INSERT INTO observation (seq, lease, revision, job_class_id, server_class_id, value, failed, epoch)
+            SELECT seq, lease, 0, job_class_id, server_class_id, value, 0, 0 FROM reward ORDER BY seq""",
+        "ALTER TABLE class ADD COLUMN since BIGINT NOT NULL DEFAULT 0",
+        """WITH used AS MATERIALIZED (
+                SELECT job_class_id AS id, min(seq) - 1 AS since FROM reward GROUP BY job_class_id
+                UNION ALL SELECT server_class_id, min(seq) - 1 FROM reward GROUP BY server_class_id)
+            UPDATE class SET since = coalesce(
+                (SELECT used.since FROM used WHERE used.id = class.id), (SELECT coalesce(max(seq), 0) FROM reward))""",
+        "DROP TABLE reward",
+    )
+)
+"""The log also has durations, failures, features of single jobs, late rewards and corrections, and when classes changed.
+Classes that earlier versions stored count from the first reward that was earned with them."""
+
+MIGRATIONS: tuple[Migration, ...] = (FIRST, NO_INDEX_OF_ACTIVE, LOG_OF_OBSERVATIONS)
 """Step i upgrades version i to version i + 1. A released step never changes; a change is a further step."""
 
 

@@ -17,7 +17,7 @@ from bilinq.live.service.configuration import check_update
 from bilinq.live.service.views import state_view
 from bilinq.live.watch.feed import Feed, Ring, event
 from bilinq.live.watch.load import BestRate
-from bilinq.live.watch.prediction import Scenario, predict
+from bilinq.live.watch.prediction import Scenario, measured, predict
 from bilinq.live.watch.sampler import BaselinePoller, Sampler
 from bilinq.live.wire.samples import Layout, Leases, Prediction
 
@@ -87,6 +87,9 @@ class Watcher:
         known = [self._core.memory.waits.get(row.name) for row in rows]
         waits = [sum(some) / len(some) if some else None for some in known]
         names = [row.name for row in rows]
+        scheduler = self._core.memory.scheduler
+        if scheduler is not None and scheduler.policy is None:
+            return measured(names, waits, scheduler.waits, after)
         return await asyncio.to_thread(predict, names, waits, self._sampler.load(), now, proposed)
 
     def events(self, after: str | None, limit: int | None) -> AsyncGenerator[bytes, None]:

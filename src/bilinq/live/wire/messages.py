@@ -11,7 +11,7 @@ Reason = Annotated[str, Meta(max_length=2000, pattern=r"^[^\x00]*$")]
 Wait = Annotated[float, Meta(ge=0.0, le=60.0)]
 Positive = Annotated[float, Meta(ge=1e-6, le=1e9)]
 """In a range in which the product of a few of them neither overflows nor becomes zero."""
-Features = Annotated[list[Annotated[float, Meta(ge=-1e6, le=1e6)]], Meta(min_length=1, max_length=64)]
+Features = Annotated[list[Annotated[float, Meta(ge=-1e6, le=1e6)]], Meta(max_length=64)]
 Cost = Annotated[float, Meta(ge=0.0, le=1e9)]
 JobState = Literal["queued", "leased", "done", "dead", "cancelled"]
 Scope = Literal["submit", "work", "read", "admin"]
@@ -199,10 +199,10 @@ class Worked(Struct, frozen=True):
 
 
 class JobClassInfo(Struct, forbid_unknown_fields=True, frozen=True):
-    """A job class; at most `backlog` of its jobs may wait."""
+    """A job class; at most `backlog` of its jobs may wait. Policies other than the default need features."""
 
     name: Name
-    features: Features
+    features: Features = []
     weight: Positive = 1.0
     holding_cost: Cost = 1.0
     backlog: Annotated[int, Meta(ge=1)] | None = None
@@ -211,7 +211,7 @@ class JobClassInfo(Struct, forbid_unknown_fields=True, frozen=True):
 class JobClassValues(Struct, forbid_unknown_fields=True, frozen=True):
     """The values of a job class; its name is in the path, and `name`, if present, must be the same."""
 
-    features: Features
+    features: Features = []
     name: Name | None = None
     weight: Positive = 1.0
     holding_cost: Cost = 1.0
@@ -219,16 +219,16 @@ class JobClassValues(Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class ServerClassInfo(Struct, forbid_unknown_fields=True, frozen=True):
-    """A server class."""
+    """A server class; policies other than the default need features."""
 
     name: Name
-    features: Features
+    features: Features = []
 
 
 class ServerClassValues(Struct, forbid_unknown_fields=True, frozen=True):
     """The values of a server class; its name is in the path, and `name`, if present, must be the same."""
 
-    features: Features
+    features: Features = []
     name: Name | None = None
 
 
@@ -249,7 +249,7 @@ class SettingsInfo(Struct, frozen=True):
     V: float | None
     work_conserving: bool
     exploration: str
-    policy: str = "sabr"
+    policy: str = "look-ahead"
     learns: bool = True
 
 
