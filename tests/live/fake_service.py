@@ -88,8 +88,9 @@ class FakeService:
         after: str | None,
         limit: int,
         key: str | None = None,
+        tag: str | None = None,
     ) -> m.JobPage:
-        self.calls.append(("jobs", (state, job_class, after, limit, key)))
+        self.calls.append(("jobs", (state, job_class, after, limit, key, tag)))
         return m.JobPage([job for job in self.all_jobs.values() if job.namespace == who.namespace][:limit], None)
 
     async def cancel(self, who: Identity, id: str) -> m.Job:

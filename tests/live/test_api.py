@@ -85,10 +85,10 @@ def test_an_agent_works_for_several_servers(api: Api) -> None:
 
 
 def test_parameters_of_a_query_arrive(api: Api) -> None:
-    api("GET", "/v1/jobs?state=done&class=short%20one&key=order%201&after=j7&limit=3")
-    assert api.service.calls[-1] == ("jobs", ("done", "short one", "j7", 3, "order 1"))
+    api("GET", "/v1/jobs?state=done&class=short%20one&key=order%201&tag=night&after=j7&limit=3")
+    assert api.service.calls[-1] == ("jobs", ("done", "short one", "j7", 3, "order 1", "night"))
     api("GET", "/v1/jobs")
-    assert api.service.calls[1:] == [("jobs", (None, None, None, 100, None))]
+    assert api.service.calls[1:] == [("jobs", (None, None, None, 100, None, None))]
 
 
 def test_a_class_is_set_under_the_name_in_the_path(api: Api) -> None:

@@ -34,6 +34,14 @@ PHASES = (Phase.explicit, Phase.generate)
 """No shrinking: a database makes an example slow, and a long one is clear enough."""
 
 
+OPTIONS: tuple[dict[str, Any], ...] = (
+    {},
+    {"features": [0.5, -1.0], "tags": ["some"]},
+    {"features": [2.0, 0.0], "weight": 2.0, "deadline": 1e6, "max_attempts": ATTEMPTS, "servers": ["x", "y"]},
+)
+"""What jobs have of their own, by their class and the number of their units."""
+
+
 class ServiceMachine(RuleBasedStateMachine):
     """Jobs, leases and rewards as dictionaries; every answer must be the one that they imply."""
 
@@ -85,7 +93,10 @@ class ServiceMachine(RuleBasedStateMachine):
         )
     )
     def submit(self, wanted: list[tuple[str, str | None, int]]) -> None:
-        bodies = [{"class": name, "payload": {"n": units}, "key": key, "units": units} for name, key, units in wanted]
+        bodies = [
+            {"class": name, "payload": {"n": units}, "key": key, "units": units} | OPTIONS[(units + (name == "b")) % 3]
+            for name, key, units in wanted
+        ]
         known, clash = dict(self.keys), False
         for body in bodies:
             if body["key"] is not None:

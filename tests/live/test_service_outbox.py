@@ -13,7 +13,7 @@ from databases import leading
 from bilinq.errors import Conflict, Unavailable
 from bilinq.live.keys import LOCAL
 from bilinq.live.service import Service
-from bilinq.live.service.memory import Poll
+from bilinq.live.service.entities import Poll
 from bilinq.live.service.outbox import Changes, Outbox
 from bilinq.live.settings import ServiceSettings
 from bilinq.live.store import Store, Transaction, open_store

@@ -33,7 +33,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 SETTINGS_PATH = "/v1/settings"  # where the settings are that can change while the service runs
 LONGEST_REASON = 2000  # characters of the reason of a failure that the service accepts
-ENDED = ("done", "dead", "cancelled")  # states in which a job stays
+ENDED = ("done", "dead", "cancelled", "expired")  # states in which a job stays
 FIRST_POLL, LAST_POLL = 0.05, 1.0  # seconds between polls for a job that is waited for: at first, and in the end
 
 
@@ -83,12 +83,23 @@ class ApiCalls(ABC):
         return other
 
     @ApiCall
-    def submit(self, job_class: str, payload: Any = None, *, key: str | None = None, units: int = 1) -> Steps[m.JobRef]:
+    def submit(
+        self, job_class: str, payload: Any = None, *, key: str | None = None, units: int = 1,
+        features: Sequence[float] | None = None, servers: Sequence[str] | None = None, weight: float | None = None,
+        deadline: float | None = None, not_before: float | None = None, max_attempts: int | None = None,
+        tags: Sequence[str] = (),
+    ) -> Steps[m.JobRef]:  # fmt: skip
         """Submit one job and return its id and state.
 
-        A second call with the same `key`, also from another process, returns the same job and submits nothing.
+        A second call with the same `key`, also from another process, returns the same job and submits nothing. `features`
+        describe this job, `servers` are the server classes that may serve it, `weight` is its priority. `not_before` and
+        `deadline` are seconds from now: when it may start, and when it leaves the queue as `expired`.
         """
-        job = m.NewJob(job_class=job_class, payload=payload, key=key, units=units)
+        job = m.NewJob(
+            job_class=job_class, payload=payload, key=key, units=units,
+            features=None if features is None else list(features), servers=None if servers is None else list(servers),
+            weight=weight, deadline=deadline, not_before=not_before, max_attempts=max_attempts, tags=list(tags),
+        )  # fmt: skip
         return (yield from self._submit([job]))[0]
 
     @ApiCall
@@ -103,11 +114,11 @@ class ApiCalls(ABC):
 
     @ApiCall
     def jobs(
-        self, *, state: m.JobState | None = None, job_class: str | None = None, key: str | None = None,
-        after: str | None = None, limit: int | None = None,
+        self, *, state: m.JobState | None = None, job_class: str | None = None, tag: str | None = None,
+        key: str | None = None, after: str | None = None, limit: int | None = None,
     ) -> Steps[m.JobPage]:  # fmt: skip
         """Return a page of jobs, newest first, or the job with that `key`; pass the `after` of a page for the next one."""
-        query = {"state": state, "class": job_class, "key": key, "after": after, "limit": limit}
+        query = {"state": state, "class": job_class, "tag": tag, "key": key, "after": after, "limit": limit}
         return self._get("/v1/jobs", m.JobPage, query)
 
     @ApiCall

@@ -55,7 +55,13 @@ class ServiceSettings(Struct, forbid_unknown_fields=True, frozen=True, kw_only=T
     ] = DEFAULT_POLICY
     slot: Annotated[float, _about("Seconds of a slot.", ge=0.001, le=60.0)] = 0.05
     lease: Annotated[float, _about("Seconds until a lease expires.", ge=0.05, le=86_400.0)] = 30.0
-    max_attempts: Annotated[int, _about("Failed or expired leases until a job is dead.", ge=1)] = 5
+    max_attempts: Annotated[
+        int, _about("Failed or expired leases until a job is dead that has no limit of its own.", ge=1)
+    ] = 5
+    late: Annotated[
+        Literal["drop", "serve"],
+        _about("Whether a job whose deadline has passed is dropped as expired or served late."),
+    ] = "drop"
     target_wait: Annotated[
         Positive | None,
         _about(f"Seconds of waiting to aim at; {TARGET_WAIT:g} if neither this nor V is given."),

@@ -38,6 +38,8 @@ class Engine(ABC):
 
     roster: Roster
     expected: Array
+    own: int = 0
+    """Length of the features of single jobs; 0 until one has some."""
     by_job: bool = False
     """Whether `expected` has a row for each job instead of each job class."""
 

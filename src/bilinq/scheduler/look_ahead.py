@@ -78,7 +78,7 @@ class LookAhead(Engine):
         self._pending: list[Service] = []
         self._arrived, self._decided = 0, 0.0
         self._deadlines: dict[Job, float] = {}
-        self._own = 0  # length of the features of single jobs; the models make room when they learn from the first
+        self.own = 0  # length of the features of single jobs; the models make room when they learn from the first
         self.expected = np.zeros((I, J))
         waits = WaitController(settings.target_wait, settings.V, settings.percentile)
         value, time = _new_models(roster)
@@ -101,8 +101,8 @@ class LookAhead(Engine):
     def _check_features(self, features: Array) -> None:
         if (np.abs(features) > LARGEST).any():
             raise BadInput(f"features must be at most {LARGEST:g} in size; got {np.abs(features).max():g}")
-        if self._own and features.size != self._own:
-            rule = f"features of a job must have length {self._own}, as those of earlier jobs"
+        if self.own and features.size != self.own:
+            rule = f"features of a job must have length {self.own}, as those of earlier jobs"
             raise BadInput(f"{rule}; got {features.size}")
 
     def add(self, job: Job, entry: Entry, first: bool = False) -> None:
@@ -124,7 +124,7 @@ class LookAhead(Engine):
 
     def _put(self, job: Job, entry: Entry, first: bool) -> None:
         self._make_room(entry.features)
-        roster, features = self.roster, self._features(entry.job_class, entry.features, self._own)
+        roster, features = self.roster, self._features(entry.job_class, entry.features, self.own)
         kind, J = roster.row(entry.job_class), len(roster.servers)
         eligible = np.ones(J, np.bool_) if roster.eligible is None else roster.eligible[0, kind]
         if entry.servers is not None:
@@ -217,8 +217,8 @@ class LookAhead(Engine):
         shape = rows.size, board.draw.shape[1]
         made = Weighed(np.empty(shape[0]), np.empty(shape[0]), np.empty(shape), np.empty(shape), np.empty(shape))
         features = board.features
-        if self._own and not learnt.own:  # jobs have features that the models do not know yet
-            features = np.ascontiguousarray(features[:, : -self._own])
+        if self.own and not learnt.own:  # jobs have features that the models do not know yet
+            features = np.ascontiguousarray(features[:, : -self.own])
         learnt.value.predict_into(features, board.kind, rows, board.value_stamp, board.value, board.value_width)
         learnt.time.predict_into(features, board.kind, rows, board.time_stamp, board.time, board.time_width)
         smear = learnt.smear[0] / learnt.smear[1]
@@ -330,8 +330,8 @@ class LookAhead(Engine):
 
     def _make_room(self, features: Array | None) -> None:
         """Make room on the board for features of single jobs; from now on all of them have this length."""
-        if features is not None and not self._own:
-            self._own = features.size
+        if features is not None and not self.own:
+            self.own = features.size
             self.board.widen(features.size)
 
     def _widen(self, first: Array) -> None:

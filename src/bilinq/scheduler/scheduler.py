@@ -503,6 +503,11 @@ class Scheduler:
         return self._engine.by_job
 
     @property
+    def own_features(self) -> int:
+        """The length of the features of single jobs; 0 until one has some."""
+        return self._engine.own
+
+    @property
     def settings(self) -> PolicySettings | LookAheadSettings | None:
         """The settings that can change while it runs; None if there are none."""
         return self._engine.settings

@@ -32,7 +32,13 @@ async def list_jobs(request: Request[None, JobsQuery]) -> m.JobPage:
     """Return jobs that match the query."""
     query = request.query
     return await request.service.jobs(
-        request.who, given(query.state), given(query.job_class), given(query.after), query.limit, given(query.key)
+        request.who,
+        given(query.state),
+        given(query.job_class),
+        given(query.after),
+        query.limit,
+        given(query.key),
+        given(query.tag),
     )
 
 

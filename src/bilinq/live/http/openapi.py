@@ -104,7 +104,8 @@ BODIES: dict[Any, Any] = {
 PATHS = {"id": "j123", "lease": "l45", "prefix": "k7m2x9qa", "name": "short"}  # examples of names in a path
 SERVER_ID = "s6"  # example of an id in a path under /v1/servers
 QUERIES: dict[str, Any] = {
-    "wait": 10.0, "state": "queued", "class": "short", "key": "order 77", "after": "j99", "limit": 100, "seconds": 60.0,
+    "wait": 10.0, "state": "queued", "class": "short", "key": "order 77", "tag": "urgent", "after": "j99",
+    "limit": 100, "seconds": 60.0,
 }  # fmt: skip
 
 REFUSALS: dict[int, BilinqError] = {

@@ -6,23 +6,25 @@ of the database by what is being written; if a write fails, memory is dropped an
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import heapq
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Literal, cast
+from math import inf
+from typing import TYPE_CHECKING, Any, cast
 
 from bilinq.live.metrics import Meters
+from bilinq.live.service.agenda import Agenda
+from bilinq.live.service.entities import LiveJob, LiveLease, LiveServer, Poll
+from bilinq.live.service.options import PLAIN, JobOptions, options_of
+from bilinq.live.service.outbox import to_text
 from bilinq.live.store.job_tables import JobEnd, JobRow, LeaseEnd, LeaseRow, ObservationRow, QueuedJob, RequeuedJob
 
 if TYPE_CHECKING:
     from bilinq.live.service.outbox import Changes
     from bilinq.live.store.admin_tables import KeyRow, LargestIds
-    from bilinq.live.store.class_tables import ClassRow, ServerRow
-    from bilinq.live.wire.messages import JobState, Lease
+    from bilinq.live.store.class_tables import ClassRow
+    from bilinq.live.wire.messages import JobState
     from bilinq.scheduler.scheduler import Assignment, Scheduler
 
 RECENT = 2000  # waiting times kept of each class
@@ -58,94 +60,12 @@ def number(kind: str, text: str) -> int | None:
     return int(digits)
 
 
-class Poll:
-    """A call that waits for work on behalf of servers.
-
-    It ends when the first leases for any of its servers are on disk, after a timeout, or by `end`. `pending` counts leases
-    that are being written; while there are any, it is not over. `abandoned` tells that the caller has disconnected.
-    """
-
-    def __init__(self) -> None:
-        self.leases: list[Lease] = []
-        self.pending = 0
-        self.abandoned = False
-        self._over = asyncio.Event()
-
-    def expect(self) -> None:
-        """Count a lease for this call that is being written."""
-        self.pending += 1
-        self._over.clear()
-
-    def deliver(self, lease: Lease) -> None:
-        """Add a lease that is on disk."""
-        self.leases.append(lease)
-        self.miss()
-
-    def miss(self) -> None:
-        """Count one lease fewer that is being written."""
-        self.pending = max(self.pending - 1, 0)  # after `end` none is expected, but one may still arrive
-        self.close()
-
-    def close(self) -> None:
-        """Wait for nothing except what is being written."""
-        if not self.pending:
-            self._over.set()
-
-    def end(self) -> None:
-        """Stop waiting for anything."""
-        self.pending = 0
-        self._over.set()
-
-    async def wait(self, seconds: float) -> None:
-        """Return when it is over and nothing is being written for it."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._over.wait()
-        while self.pending:  # a lease may have been granted after the end, before this call resumed
-            await self._over.wait()
-
-
-@dataclass(slots=True)
-class LiveJob:
-    """A job that waits or is leased."""
-
-    job_class: str
-    units_left: int
-    attempts: int
-    submitted: float
-    started: bool = False
-    lease: int | None = None
-
-
-@dataclass(slots=True)
-class LiveServer:
-    """A server, its lease, and the call in which it waits for one."""
-
-    row: ServerRow
-    seen: float
-    lease: int | None = None
-    poll: Poll | None = None
-
-    @property
-    def state(self) -> Literal["idle", "busy", "away"]:
-        """Idle while it waits for work, busy while it has a lease, else away."""
-        return "idle" if self.poll else "busy" if self.lease else "away"
-
-
-@dataclass(slots=True)
-class LiveLease:
-    """A lease as stored, its begin and deadline by the monotonic clock, its classes, and its end, None before that."""
-
-    row: LeaseRow
-    began: float
-    deadline: float
-    job_class: str
-    server_class: str
-    end: LeaseEnd | None = None
-
-
 class Memory:
-    """Jobs, servers and leases by id. `scheduler` is None until there are classes of both kinds."""
+    """Jobs, servers and leases by id. `scheduler` is None until there are classes of both kinds.
+
+    `queued` counts the jobs of each class that wait, and `waiting` those of them that may start now. `bound` counts the
+    waiting jobs that only some server classes may serve, by these, and `registered` the servers of each class.
+    """
 
     def __init__(self, ids: Ids, scheduler: Scheduler | None, max_attempts: int) -> None:
         self.ids, self.scheduler, self.max_attempts = ids, scheduler, max_attempts
@@ -155,6 +75,10 @@ class Memory:
         self.servers: dict[int, LiveServer] = {}
         self.leases: dict[int, LiveLease] = {}
         self.queued: Counter[str] = Counter()
+        self.waiting = 0
+        self.bound: Counter[tuple[str, ...]] = Counter()
+        self.registered: Counter[str] = Counter()
+        self.agenda = Agenda()
         self.leased: Counter[str] = Counter()
         self.busy: Counter[str] = Counter()
         self.recent: deque[LiveLease] = deque(maxlen=SHOWN)
@@ -169,24 +93,112 @@ class Memory:
         self._named: dict[tuple[str, str], int] = {}
         self._called: dict[str, LiveServer] = {}
 
-    def add(self, job: QueuedJob | JobRow) -> None:
-        """Queue a job."""
-        assert self.scheduler is not None
-        self.jobs[job.id] = LiveJob(job.job_class, job.units_left, job.attempts, job.submitted)
-        self.scheduler.submit(job.job_class, job=job.id)
-        self.queued[job.job_class] += 1
+    def add(self, job: QueuedJob | JobRow, wall: float, now: float) -> None:
+        """Queue a job; the times are those of both clocks."""
+        live = LiveJob(job.job_class, job.units_left, job.attempts, job.submitted)
+        self.jobs[job.id] = live
+        if job.options is not None:
+            self._set_options(live, options_of(job.options), wall, now)
+        self._enqueue(job.id, live)
+        if live.start > now:
+            self._hold_back(job.id, live)
+        else:
+            self._schedule(job.id, live)
 
-    def adopt(self, row: LeaseRow, job: JobRow, began: float, deadline: float) -> None:
+    def adopt(self, row: LeaseRow, job: JobRow, began: float, deadline: float, wall: float, now: float) -> None:
         """Add a lease that was granted before memory was loaded."""
         assert self.scheduler is not None
-        self.jobs[job.id] = LiveJob(job.job_class, job.units_left, job.attempts, job.submitted, started=True)
+        live = LiveJob(job.job_class, job.units_left, job.attempts, job.submitted, started=True)
+        self.jobs[job.id] = live
+        self._set_options(live, options_of(job.options), wall, now)
         server_class = self.servers[row.server].row.server_class
-        self.scheduler.place(job.job_class, server_class, job.id)
+        self.scheduler.place(
+            job.job_class, server_class, job.id, server=row.server, **self._known(live.options, ("features",))
+        )
         self.leased[job.job_class] += 1
         self._hold(LiveLease(row, began, deadline, job.job_class, server_class))
 
+    def _set_options(self, job: LiveJob, options: JobOptions, wall: float, now: float) -> None:
+        job.options = options
+        if options.deadline is not None:
+            job.deadline = now + options.deadline - wall
+        if options.not_before is not None:
+            job.start = now + options.not_before - wall
+
+    def _enqueue(self, id: int, job: LiveJob) -> None:
+        """Count a job that waits, and note when it leaves."""
+        self.queued[job.job_class] += 1
+        if job.options.servers is not None:
+            self.bound[tuple(job.options.servers)] += 1
+        if job.deadline < inf:
+            self.agenda.add(job.deadline, id)
+
+    def _dequeue(self, job: LiveJob) -> None:
+        """Count a job less that waits."""
+        self.queued[job.job_class] -= 1
+        if not job.held:
+            self.waiting -= 1
+        job.held = False
+        if job.options.servers is not None:
+            self.bound[tuple(job.options.servers)] -= 1
+
+    def _hold_back(self, id: int, job: LiveJob) -> None:
+        """Keep a job that waits out of the scheduler until its start."""
+        job.held = True
+        if job.start < inf:
+            self.agenda.add(job.start, id)
+
+    def _schedule(self, id: int, job: LiveJob) -> None:
+        """Hand a job to the scheduler; a policy by classes knows no eligible servers, so a job with some waits on."""
+        assert self.scheduler is not None
+        if job.options.servers is not None and self.scheduler.policy is not None:
+            job.start = inf
+            self._hold_back(id, job)
+            return
+        self.scheduler.submit(job.job_class, job=id, **self._known(job.options, ("features", "servers", "weight")))
+        self.waiting += 1
+
+    def _known(self, options: JobOptions, names: Sequence[str]) -> dict[str, Any]:
+        """Return the options that the scheduler can use: all, or none for a policy by classes."""
+        if options is PLAIN or self.scheduler is None or self.scheduler.policy is not None:
+            return {}
+        return {name: getattr(options, name) for name in names}
+
+    def release(self, now: float, wall: float, drops: bool, changes: Changes) -> None:
+        """Let jobs start whose time has come, and end those whose deadline has passed, if `drops`."""
+        for id in self.agenda.due(now):
+            job = self.jobs.get(id)
+            if job is None or job.lease is not None:
+                continue
+            if drops and job.deadline <= now:
+                self._leave_queue(id, job)
+                self._end_job(id, "expired", wall, changes, error="the deadline has passed")
+            elif job.held and job.start <= now:
+                job.held = False
+                self._schedule(id, job)
+
+    @property
+    def unserved(self) -> dict[tuple[str, ...], int]:
+        """Waiting jobs whose server classes have no registered server, by these classes."""
+        return {
+            names: many
+            for names, many in self.bound.items()
+            if many and not any(self.registered[name] for name in names)
+        }
+
+    def _leave_queue(self, id: int, job: LiveJob) -> None:
+        """Take a job that waits out of its queue."""
+        assert self.scheduler is not None
+        if not job.held:
+            self.scheduler.cancel(id)
+        self._dequeue(job)
+
     def enrol(self, server: LiveServer) -> None:
         """Add a server, in place of one with the same id."""
+        before = self.servers.get(server.row.id)
+        if before is not None:
+            self.registered[before.row.server_class] -= 1
+        self.registered[server.row.server_class] += 1
         self.servers[server.row.id] = self._called[f"s{server.row.id}"] = server
         if server.row.name is not None:
             self._named[server.row.owner, server.row.name] = server.row.id
@@ -194,6 +206,7 @@ class Memory:
     def dismiss(self, id: int) -> None:
         """Remove a server."""
         row = self.servers.pop(id).row
+        self.registered[row.server_class] -= 1
         del self._called[f"s{id}"]
         if row.name is not None:
             del self._named[row.owner, row.name]
@@ -254,7 +267,7 @@ class Memory:
                 server_class_id=self.classes["server", server_class].id, granted=wall, deadline=wall + seconds,
             )  # fmt: skip
             self._hold(LiveLease(row, now, now + seconds, job_class, server_class))
-            self.queued[job_class] -= 1
+            self._dequeue(self.jobs[job])
             self.leased[job_class] += 1
             self.meters.granted[job_class, server_class] += 1
             self._note_wait(self.jobs[job], wall)
@@ -295,7 +308,7 @@ class Memory:
         self._end_lease(lease, job, LeaseEnd(lease.row.id, state, wall, detail=error), changes)
         job.attempts += 1
         self.counters[state] += 1
-        if job.attempts < self.max_attempts:
+        if job.attempts < (job.options.max_attempts or self.max_attempts):
             self.scheduler.give_back(lease.row.job)
             self._queue_again(lease.row.job, job, error, changes)
             return "queued"
@@ -316,10 +329,10 @@ class Memory:
         """Cancel a job, and end its lease if it has one."""
         assert self.scheduler is not None
         job = self.jobs[id]
-        self.scheduler.cancel(id)
         if job.lease is None:
-            self.queued[job.job_class] -= 1
+            self._leave_queue(id, job)
         else:
+            self.scheduler.cancel(id)
             end = LeaseEnd(job.lease, "revoked", wall, detail="the job was cancelled")
             self._end_lease(self.leases[job.lease], job, end, changes)
         self._end_job(id, "cancelled", wall, changes)
@@ -376,12 +389,12 @@ class Memory:
     def _log(self, lease: LiveLease, changes: Changes, *, value: float | None, duration: float | None) -> None:
         """Append to the log what the scheduler was told about a lease that ends."""
         assert self.scheduler is not None
-        row = lease.row
+        row, features = lease.row, self.jobs[lease.row.job].options.features
         changes.observations.append(
             ObservationRow(
                 seq=self.ids.next_seq(), lease=row.id, revision=0, job_class_id=row.job_class_id,
                 server_class_id=row.server_class_id, value=value, duration=duration,
-                epoch=self.scheduler.epoch(lease.server_class),
+                epoch=self.scheduler.epoch(lease.server_class), features=None if features is None else to_text(features),
             )
         )  # fmt: skip
 
@@ -401,7 +414,8 @@ class Memory:
 
     def _queue_again(self, id: int, job: LiveJob, error: str | None, changes: Changes) -> None:
         job.lease = None
-        self.queued[job.job_class] += 1
+        self._enqueue(id, job)
+        self.waiting += 1
         changes.queued.append(RequeuedJob(id, job.units_left, job.attempts, error))
 
     def _note_wait(self, job: LiveJob, wall: float) -> None:

@@ -26,6 +26,7 @@ class Changes:
     ended: list[tables.JobEnd] = field(default_factory=list)
     observations: list[tables.ObservationRow] = field(default_factory=list)
     new: list[tables.JobRow] = field(default_factory=list)
+    tags: list[tables.TagRow] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         return bool(self.new or self.leases or self.queued or self.ended)
@@ -33,6 +34,7 @@ class Changes:
     def write(self, tx: Transaction) -> None:
         """Write all rows."""
         tables.insert_jobs(tx, self.new)
+        tables.insert_tags(tx, self.tags)
         tables.end_leases(tx, self.leases)
         tables.requeue_jobs(tx, self.queued)
         tables.end_jobs(tx, self.ended)

@@ -14,7 +14,8 @@ from msgspec import structs
 
 from bilinq.errors import BadState, Unavailable
 from bilinq.live.service import configuration as config
-from bilinq.live.service.memory import Ids, LiveServer, Memory
+from bilinq.live.service.entities import LiveServer
+from bilinq.live.service.memory import Ids, Memory
 from bilinq.live.service.replay import first_roster, in_order, replay, roster_at
 from bilinq.live.settings import LOOK_AHEAD
 from bilinq.live.store import class_tables, job_tables
@@ -131,12 +132,12 @@ def load_memory(
     for server in class_tables.all_servers(tx):
         memory.enrol(LiveServer(server, server.seen))
     for waiting in job_tables.queued_jobs(tx):
-        memory.add(waiting)
+        memory.add(waiting, wall, now)
     memory.dead = job_tables.count_dead_jobs(tx)
     for lease in job_tables.active_leases(tx):
         job = job_tables.get_job(tx, lease.job)
         assert job is not None
-        memory.adopt(lease, job, now - max(wall - lease.granted, 0.0), now + settings.lease)
+        memory.adopt(lease, job, now - max(wall - lease.granted, 0.0), now + settings.lease, wall, now)
     return memory, settings
 
 

@@ -14,7 +14,8 @@ from bilinq.live.service.outbox import Changes, Payloads, from_text
 from bilinq.live.wire.messages import Lease, LeasedJob
 
 if TYPE_CHECKING:
-    from bilinq.live.service.memory import LiveLease, Memory, Poll
+    from bilinq.live.service.entities import LiveLease, Poll
+    from bilinq.live.service.memory import Memory
     from bilinq.live.service.replica import Replica
     from bilinq.live.store.job_tables import LeaseRow
     from bilinq.scheduler.scheduler import Scheduler
@@ -31,12 +32,12 @@ class Slots:
     """Runs slots on a clock, and early where that can start a job sooner."""
 
     def __init__(self, replica: Replica) -> None:
-        self._replica = replica
+        self._replica, self._unserved = replica, False
 
     def hurry(self) -> None:
         """Run the next slot early, if it can bring a job and a server together."""
         replica = self._replica
-        if replica.ready and any(replica.memory.queued.values()) and self._useful(replica.memory.anyone_idle()):
+        if replica.ready and replica.memory.waiting and self._useful(replica.memory.anyone_idle()):
             replica.slot_due.set()
 
     def _useful(self, idle: bool) -> bool:
@@ -77,7 +78,7 @@ class Slots:
         memory = self._replica.memory
         self._expire(memory, began)
         idle = memory.idle()
-        if memory.scheduler is None or not any(memory.queued.values()):
+        if memory.scheduler is None or not memory.waiting:
             return
         if not self._useful(bool(idle)):
             self._wait(memory.scheduler, began)
@@ -106,11 +107,24 @@ class Slots:
             scheduler.advance(self._elapsed(scheduler, now))
 
     def _expire(self, memory: Memory, now: float) -> None:
-        changes = Changes()
+        """End what is over: leases, waits for a start, and waits that were too long."""
+        changes, wall = Changes(), time.time()
         for lease in list(memory.expired(now)):
-            memory.fail(lease, "expired", "the lease expired", time.time(), changes)
+            memory.fail(lease, "expired", "the lease expired", wall, changes)
+        if memory.agenda:
+            memory.release(now, wall, self._replica.settings.late == "drop", changes)
+        if memory.bound:
+            self._report_unserved(memory)
         if changes:
             self._replica.spawn(_saved(self._replica.save(changes)))
+
+    def _report_unserved(self, memory: Memory) -> None:
+        """Log once that jobs wait for servers that are not there."""
+        unserved = memory.unserved
+        if unserved and not self._unserved:
+            names = "; ".join(", ".join(some) for some in unserved)
+            log.warning("%d jobs wait for server classes without a server: %s", sum(unserved.values()), names)
+        self._unserved = bool(unserved)
 
     async def _deliver(self, memory: Memory, rows: Sequence[LeaseRow], polls: dict[int, Poll], saved: Payloads) -> None:
         """Hand leases that are on disk to the calls that wait for them; return those whose caller has gone."""

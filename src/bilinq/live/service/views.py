@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from bilinq.live.service.replica import Replica
 
 LEASES = ("finished", "failed", "expired", "revoked")
-JOBS = ("done", "dead", "cancelled")
+JOBS = ("done", "dead", "cancelled", "expired")
 SERVERS = ("idle", "busy", "away")
 NONE = Histogram(WAITS)  # waits of a class that has had no lease yet
 
@@ -42,7 +42,8 @@ def state(replica: Replica) -> State:
         ServerClassState(name, memory.idle_servers(name), memory.busy[name]) for name in _names(memory, "server")
     ]
     jobs = [_job_class(memory, row.name, row.weight) for row in memory.classes.values() if row.kind == "job"]
-    return State(now=time.time(), job_classes=jobs, server_classes=servers, **_common(replica))
+    unserved = sum(memory.unserved.values())
+    return State(now=time.time(), job_classes=jobs, server_classes=servers, unserved=unserved, **_common(replica))
 
 
 def state_view(replica: Replica, rate: list[list[float]]) -> StateView:
@@ -115,6 +116,8 @@ def _add_queues(page: Page, memory: Memory) -> None:
     page.gauge("bilinq_jobs_queued", "Jobs that wait.", _by_class(names, memory.queued))
     page.gauge("bilinq_jobs_leased", "Jobs that are being served.", _by_class(names, memory.leased))
     page.gauge("bilinq_jobs_dead", "Jobs that failed too often and can be retried.", memory.dead)
+    about = "Jobs that wait for server classes without a registered server."
+    page.gauge("bilinq_jobs_unserved", about, sum(memory.unserved.values()))
 
 
 def _add_servers(page: Page, memory: Memory) -> None:

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bilinq.errors import BadInput, NotAllowed, NotFound, Refused, Stale, Unavailable
-from bilinq.live.service.memory import LiveLease, LiveServer, Poll, number
+from bilinq.live.service.entities import LiveLease, LiveServer, Poll
+from bilinq.live.service.memory import number
 from bilinq.live.service.outbox import Changes, digest, to_text
 from bilinq.live.store.class_tables import ServerRow, put_server, remove_servers
 from bilinq.live.store.job_tables import Extension, extend_leases, get_job, get_lease

@@ -1,4 +1,4 @@
-"""The tables `job`, `lease` and `observation`: submitted jobs, the work on them, and what is learnt from that work."""
+"""The tables `job`, `job_tag`, `lease` and `observation`: jobs, the work on them, and what is learnt from that work."""
 
 from collections.abc import Container, Sequence
 from typing import NamedTuple
@@ -8,7 +8,10 @@ from bilinq.live.store.transaction import Bulk, Transaction
 
 
 class JobRow(NamedTuple):
-    """A job; `payload` and `result` are JSON texts, `digest` is the digest of the request that came with `key`."""
+    """A job; `payload` and `result` are JSON texts, `digest` is the digest of the request that came with `key`.
+
+    `options` is the JSON text of a `JobOptions`, None for a job that has none.
+    """
 
     id: int
     namespace: str
@@ -26,6 +29,14 @@ class JobRow(NamedTuple):
     result: str | None = None
     reward: float | None = None
     error: str | None = None
+    options: str | None = None
+
+
+class TagRow(NamedTuple):
+    """A tag of a job."""
+
+    tag: str
+    job: int
 
 
 class KnownJob(NamedTuple):
@@ -44,6 +55,7 @@ class QueuedJob(NamedTuple):
     units_left: int
     attempts: int
     submitted: float
+    options: str | None = None
 
 
 class RequeuedJob(NamedTuple):
@@ -56,7 +68,7 @@ class RequeuedJob(NamedTuple):
 
 
 class JobEnd(NamedTuple):
-    """A job that is done, dead or cancelled."""
+    """A job that is done, dead, cancelled or expired."""
 
     id: int
     state: str
@@ -137,6 +149,8 @@ OBSERVATION_COLUMNS = ", ".join(ObservationRow._fields)
 
 insert_jobs = Bulk(f"INSERT INTO job ({JOB_COLUMNS}) SELECT :{', :'.join(JobRow._fields)} {{rows}}", JobRow)
 """Store new jobs."""
+insert_tags = Bulk("INSERT INTO job_tag (tag, job) SELECT :tag, :job {rows}", TagRow)
+"""Store the tags of new jobs."""
 requeue_jobs = Bulk(
     """UPDATE job SET state = 'queued', units_left = :units_left, attempts = :attempts, error = :error, ended = NULL {rows}
         WHERE {key}""",
@@ -150,7 +164,7 @@ end_jobs = Bulk(
     JobEnd,
     "job.id = :id",
 )
-"""Mark jobs as done, dead or cancelled."""
+"""Mark jobs as done, dead, cancelled or expired."""
 start_jobs = Bulk(
     "UPDATE job SET state = 'leased', started = coalesce(job.started, :granted) {rows} WHERE {key}",
     JobStart,
@@ -174,10 +188,10 @@ add_observations = Bulk(
 )
 """Append observations to the log; a second one of the same lease and revision is an error."""
 
-STATES = {state: f"state = '{state}'" for state in ("queued", "leased", "done", "dead", "cancelled")}
+STATES = {state: f"state = '{state}'" for state in ("queued", "leased", "done", "dead", "cancelled", "expired")}
 """Conditions on the state, written out so that partial indexes can be used."""
 LARGEST_ID = 2**62  # larger than any id
-EXPIRED = """SELECT id FROM job WHERE state IN ('done', 'cancelled') AND ended < :before
+EXPIRED = """SELECT id FROM job WHERE state IN ('done', 'cancelled', 'expired') AND ended < :before
     ORDER BY ended, id LIMIT :limit"""
 
 
@@ -188,8 +202,9 @@ def get_job(tx: Transaction, id: int) -> JobRow | None:
 
 
 def list_jobs(
-    tx: Transaction, namespace: str | None, state: str | None, job_class: str | None, before_id: int | None, limit: int
-) -> list[JobRow]:
+    tx: Transaction, namespace: str | None, state: str | None, job_class: str | None, before_id: int | None, limit: int,
+    tag: str | None = None,
+) -> list[JobRow]:  # fmt: skip
     """Return up to `limit` jobs, newest first, older than `before_id`, that match every argument that is not None."""
     tests = ["id < :before_id"]
     if namespace is not None:
@@ -198,9 +213,11 @@ def list_jobs(
         tests.append(STATES[state])
     if job_class is not None:
         tests.append("class = :job_class")
+    if tag is not None:
+        tests.append("id IN (SELECT job FROM job_tag WHERE tag = :tag AND job < :before_id)")
     sql = f"SELECT {JOB_COLUMNS} FROM job WHERE {' AND '.join(tests)} ORDER BY id DESC LIMIT :limit"
     before = LARGEST_ID if before_id is None else before_id
-    found = tx.rows(sql, namespace=namespace, job_class=job_class, before_id=before, limit=limit)
+    found = tx.rows(sql, namespace=namespace, job_class=job_class, before_id=before, limit=limit, tag=tag)
     return list(map(JobRow._make, found))
 
 
@@ -221,7 +238,7 @@ def known_jobs(tx: Transaction, namespace: str, keys: Sequence[str]) -> dict[str
 def queued_jobs(tx: Transaction) -> list[QueuedJob]:
     """Return all queued jobs, oldest first."""
     names: dict[str, str] = {}  # one string for each class, not one for each job
-    sql = "SELECT id, class, units_left, attempts, submitted FROM job WHERE state = 'queued' ORDER BY id"
+    sql = "SELECT id, class, units_left, attempts, submitted, options FROM job WHERE state = 'queued' ORDER BY id"
     return [QueuedJob(id, names.setdefault(name, name), *rest) for id, name, *rest in tx.rows(sql)]
 
 
@@ -231,7 +248,7 @@ def count_dead_jobs(tx: Transaction) -> int:
 
 
 def purge_jobs(tx: Transaction, before: float, limit: int) -> int:
-    """Delete up to `limit` jobs that were done or cancelled before a time, with their leases; return how many.
+    """Delete up to `limit` jobs that were done, cancelled or expired before a time, with their leases; return how many.
 
     Their rewards stay, and their ids are never used again.
     """
@@ -240,7 +257,13 @@ def purge_jobs(tx: Transaction, before: float, limit: int) -> int:
     keep_ids(tx, "job")
     keep_ids(tx, "lease")
     tx.run(f"DELETE FROM lease WHERE job IN ({EXPIRED})", before=before, limit=limit)
+    tx.run(f"DELETE FROM job_tag WHERE job IN ({EXPIRED})", before=before, limit=limit)
     return tx.run(f"DELETE FROM job WHERE id IN ({EXPIRED})", before=before, limit=limit)
+
+
+def set_options(tx: Transaction, id: int, options: str | None) -> None:
+    """Change the options of a job."""
+    tx.run("UPDATE job SET options = :options WHERE id = :id", options=options, id=id)
 
 
 def grant_leases(tx: Transaction, rows: Sequence[LeaseRow], stored: Container[int] = ()) -> dict[int, str]:

@@ -100,7 +100,18 @@ LOG_OF_OBSERVATIONS = Migration(
 """The log also has durations, failures, features of single jobs, late rewards and corrections, and when classes changed.
 Classes that earlier versions stored count from the first reward that was earned with them."""
 
-MIGRATIONS: tuple[Migration, ...] = (FIRST, NO_INDEX_OF_ACTIVE, LOG_OF_OBSERVATIONS)
+OPTIONS_OF_JOBS = Migration(
+    both=(
+        "ALTER TABLE job ADD COLUMN options TEXT",
+        "CREATE TABLE job_tag (tag TEXT NOT NULL, job BIGINT NOT NULL, PRIMARY KEY (tag, job))",
+        "CREATE INDEX job_tag_job ON job_tag (job)",
+        "DROP INDEX job_past",
+        "CREATE INDEX job_past ON job (ended, id) WHERE state IN ('done', 'cancelled', 'expired')",
+    )
+)
+"""Jobs may have features, servers, a weight, a deadline and more of their own; most have none, and store nothing."""
+
+MIGRATIONS: tuple[Migration, ...] = (FIRST, NO_INDEX_OF_ACTIVE, LOG_OF_OBSERVATIONS, OPTIONS_OF_JOBS)
 """Step i upgrades version i to version i + 1. A released step never changes; a change is a further step."""
 
 

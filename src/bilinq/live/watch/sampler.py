@@ -20,7 +20,7 @@ from bilinq.live.wire.messages import SettingsInfo
 from bilinq.live.wire.samples import BaselineSample, History, Layout, RecentLease, Sample
 
 if TYPE_CHECKING:
-    from bilinq.live.service.memory import LiveLease
+    from bilinq.live.service.entities import LiveLease
     from bilinq.live.service.replica import Replica
 
 log = logging.getLogger("bilinq.live")

@@ -13,18 +13,38 @@ Positive = Annotated[float, Meta(ge=1e-6, le=1e9)]
 """In a range in which the product of a few of them neither overflows nor becomes zero."""
 Features = Annotated[list[Annotated[float, Meta(ge=-1e6, le=1e6)]], Meta(max_length=64)]
 Cost = Annotated[float, Meta(ge=0.0, le=1e9)]
-JobState = Literal["queued", "leased", "done", "dead", "cancelled"]
+JobState = Literal["queued", "leased", "done", "dead", "cancelled", "expired"]
 Scope = Literal["submit", "work", "read", "admin"]
 BATCH = 1000  # most jobs, leases or servers in one call
 
 
+Number = Annotated[float, Meta(ge=-1e6, le=1e6)]
+OwnFeatures = Annotated[list[Number], Meta(min_length=1, max_length=64)]
+ServerNames = Annotated[list[Name], Meta(min_length=1, max_length=100)]
+Attempts = Annotated[int, Meta(ge=1, le=1000)]
+Tag = Annotated[str, Meta(min_length=1, max_length=64, pattern=PRINTABLE)]
+Tags = Annotated[list[Tag], Meta(max_length=8)]
+
+
 class NewJob(Struct, forbid_unknown_fields=True, frozen=True):
-    """A job to submit. The same `key` submits it only once; `units` is how many services it needs."""
+    """A job to submit. The same `key` submits it only once; `units` is how many services it needs.
+
+    `features` describe this job, and have the same length for all jobs that have some. `servers` are the server classes that
+    may serve it, default: all. `weight` is its priority, default: that of its class. It starts no earlier than `not_before`
+    seconds from now, and after `deadline` seconds from now it leaves the queue as `expired`, unless late jobs are served.
+    """
 
     job_class: Name = field(name="class")
     payload: Any = None
     key: Key | None = None
     units: Annotated[int, Meta(ge=1, le=1_000_000)] = 1
+    features: OwnFeatures | None = None
+    servers: ServerNames | None = None
+    weight: Positive | None = None
+    deadline: Positive | None = None
+    not_before: Positive | None = None
+    max_attempts: Attempts | None = None
+    tags: Tags = []
 
 
 class Submit(Struct, forbid_unknown_fields=True, frozen=True):
@@ -56,7 +76,10 @@ class Event(Struct, frozen=True):
 
 
 class Job(Struct, frozen=True):
-    """A job in its current state. `attempts` counts leases that failed or expired."""
+    """A job in its current state. `attempts` counts leases that failed or expired.
+
+    `deadline` and `not_before` are points in time. What its submission left out is null.
+    """
 
     id: str
     job_class: str = field(name="class")
@@ -74,6 +97,13 @@ class Job(Struct, frozen=True):
     reward: float | None
     error: str | None
     history: list[Event] = []
+    features: list[float] | None = None
+    servers: list[str] | None = None
+    weight: float | None = None
+    deadline: float | None = None
+    not_before: float | None = None
+    max_attempts: int | None = None
+    tags: list[str] = []
 
 
 class JobPage(Struct, frozen=True):
@@ -295,6 +325,7 @@ class State(Struct, frozen=True):
     """The current state of the service. Rows of matrices are job classes, columns server classes.
 
     `expected` is the allocation of the last slot, `mean` and `width` are the learnt rewards and their standard errors.
+    `unserved` counts waiting jobs whose server classes have no registered server.
     """
 
     now: float
@@ -308,6 +339,7 @@ class State(Struct, frozen=True):
     width: list[list[float]]
     counters: dict[str, int]
     reward_total: float
+    unserved: int = 0
 
 
 class Retried(Struct, frozen=True):
