@@ -85,7 +85,8 @@ def _lives(found: Found, max_attempts: int, drained: bool) -> Iterator[str]:
     for lease in found.leases:
         leases[lease.job].append(lease)
     for row in found.jobs:
-        states = Counter(lease.state for lease in leases.pop(row.id, ()))
+        leases_of = leases.pop(row.id, [])
+        states = Counter(lease.state for lease in leases_of)
         wanted = 1 if row.state == "leased" else 0
         if states["active"] != wanted:
             yield f"j{row.id} is {row.state} with {states['active']} active leases"
@@ -93,7 +94,9 @@ def _lives(found: Found, max_attempts: int, drained: bool) -> Iterator[str]:
             yield f"j{row.id} has {states['finished']} finished leases for {row.units - row.units_left} units"
         if sum(states[lost] for lost in LOST) != row.attempts:
             yield f"j{row.id} has {row.attempts} attempts and {dict(states)}"
-        if (row.state == "dead") != (row.attempts >= max_attempts):
+        tried = {lease.server for lease in leases_of if lease.state in LOST}
+        dead = row.attempts >= max_attempts and (len(tried) > 1 or row.attempts >= 2 * max_attempts)
+        if (dead and row.state != "dead") or (row.state == "dead" and row.attempts < max_attempts):
             yield f"j{row.id} is {row.state} after {row.attempts} attempts"
         if row.state == "done" and not states["finished"]:
             yield f"j{row.id} is done and nobody finished it"

@@ -93,7 +93,10 @@ def test_parameters_of_a_query_arrive(api: Api) -> None:
 
 def test_a_class_is_set_under_the_name_in_the_path(api: Api) -> None:
     answer = api("PUT", "/v1/job-classes/a%2Fb", {"features": [1.0], "weight": 2.0})
-    assert answer.json == {"name": "a/b", "features": [1.0], "weight": 2.0, "holding_cost": 1.0, "backlog": None}
+    assert answer.json == {
+        "name": "a/b", "features": [1.0], "weight": 2.0, "holding_cost": 1.0, "backlog": None, "retry_first": None,
+        "retry_longest": None,
+    }  # fmt: skip
     assert api.service.job_classes["a/b"].weight == 2.0
     assert api("PUT", "/v1/server-classes/cpu", {"name": "cpu", "features": [1.0]}).status == 200
     refused(api("PUT", "/v1/server-classes/cpu", {"name": "gpu", "features": [1.0]}), 409, "clash", "'cpu'", "'gpu'")

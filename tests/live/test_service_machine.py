@@ -52,7 +52,8 @@ class ServiceMachine(RuleBasedStateMachine):
         self.runner = asyncio.Runner()
         self.settings = ServiceSettings(
             database=type(self).fresh(), work_conserving=True, job_class=JOBS, server_class=SERVERS, slot=60.0,
-            max_attempts=ATTEMPTS, rate=0.0, checkpoint_every=3600.0, backlog=40, seed=1,
+            max_attempts=ATTEMPTS, retry_longest=0.0, pause_longest=0.0, rate=0.0, checkpoint_every=3600.0, backlog=40,
+            seed=1,
         )  # fmt: skip
         self.jobs: dict[str, dict[str, Any]] = {}
         self.keys: dict[str, tuple[str, dict[str, Any]]] = {}

@@ -906,3 +906,48 @@ def test_a_slot_with_ten_thousand_jobs_is_fast() -> None:
         for task in tasks:
             one.report(task.job, float(rng.uniform(-1.0, 1.0)))
     assert min(times[2:]) < 0.060
+
+
+def test_a_class_whose_servers_all_fail_is_paused_as_one_and_tried_with_one_job() -> None:
+    one = scheduler(longest_pause=50.0)
+    settle(one)
+    for server in ("p1", "p2", "p1", "p2"):
+        one.submit("chat", servers=["p"])
+        for task in one.assign({"p": [server]}):
+            one.report(task.job, failed=True, done=True)
+    assert ("p", None) in one.paused
+    for _ in range(3):
+        one.submit("chat", servers=["p"])
+    assert one.assign({"p": ["p1", "p2", "p3"]}, elapsed=0.0) == []
+    [trial] = one.assign({"p": ["p1", "p2", "p3"]}, elapsed=one.paused["p", None])
+    assert one.assign({"p": ["p2", "p3"]}, elapsed=0.0) == [], "one trial at a time"
+    one.report(trial.job, 0.5)
+    assert ("p", None) not in one.paused
+    assert len(one.assign({"p": ["p3"]}, elapsed=0.0)) == 1
+
+
+def test_one_bad_server_does_not_pause_its_class_and_trust_ends_its_pause() -> None:
+    one = scheduler(longest_pause=50.0)
+    settle(one)
+    fail_until_paused(one, "p1")
+    assert list(one.paused) == [("p", "p1")]
+    one.trust("p", "p1")
+    assert one.paused == {}
+    with pytest.raises(BadInput, match="longest_pause must be"):
+        scheduler(longest_pause=-1.0)
+    never = scheduler(longest_pause=0.0)
+    settle(never)
+    for _ in range(20):
+        never.submit("chat", servers=["p"])
+        [task] = never.assign({"p": ["p1"]})
+        never.report(task.job, failed=True, done=True)
+
+
+def test_a_job_avoids_a_server_if_another_of_its_class_is_idle() -> None:
+    one = scheduler(work_conserving=True)
+    one.submit("chat", servers=["p"], avoid="p1")
+    [task] = one.assign({"p": ["p1", "p2"]})
+    assert task.server == "p2"
+    one.submit("chat", servers=["p"], avoid="p1")
+    [task] = one.assign({"p": ["p1"]})
+    assert task.server == "p1"

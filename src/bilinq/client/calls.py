@@ -156,6 +156,21 @@ class ApiCalls(ABC):
         return self._get("/v1/servers", list[m.ServerInfo])
 
     @ApiCall
+    def drain(self, server: str) -> Steps[m.ServerInfo]:
+        """Let a server finish its job and give it no other, until it is released; needs scope admin."""
+        return self._hold(server, "drain")
+
+    @ApiCall
+    def quarantine(self, server: str) -> Steps[m.ServerInfo]:
+        """Give a server that is suspect no job, until it is released; needs scope admin."""
+        return self._hold(server, "quarantine")
+
+    @ApiCall
+    def release(self, server: str) -> Steps[m.ServerInfo]:
+        """Give a server jobs again that was held, or paused after failures; needs scope admin."""
+        return self._hold(server, "release")
+
+    @ApiCall
     def unregister(self, id: str) -> Steps[None]:
         """Remove a server; if it has a job, the job returns to its queue."""
         return self._send(ApiRequest("DELETE", f"/v1/servers/{_part('id', id)}", lambda body: None, removes=True))
@@ -312,6 +327,9 @@ class ApiCalls(ABC):
     ) -> Steps[T]:
         content = msgspec.json.encode(body)
         return self._send(ApiRequest("POST", path, _reader(answer), content, wait=wait, repeatable=repeatable))
+
+    def _hold(self, server: str, how: str) -> Steps[m.ServerInfo]:
+        return self._send(ApiRequest("POST", f"/v1/servers/{_part('server', server)}/{how}", _reader(m.ServerInfo)))
 
     def _delete(self, path: str, answer: type[T]) -> Steps[T]:
         return self._send(ApiRequest("DELETE", path, _reader(answer)))

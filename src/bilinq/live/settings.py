@@ -58,6 +58,16 @@ class ServiceSettings(Struct, forbid_unknown_fields=True, frozen=True, kw_only=T
     max_attempts: Annotated[
         int, _about("Failed or expired leases until a job is dead that has no limit of its own.", ge=1)
     ] = 5
+    retry_first: Annotated[
+        float,
+        _about(
+            "Longest pause before the first retry of a job; before each further one twice as long.", ge=0.0, le=3600.0
+        ),
+    ] = 1.0
+    retry_longest: Annotated[float, _about("Longest pause before any retry.", ge=0.0, le=86_400.0)] = 60.0
+    pause_longest: Annotated[
+        float, _about("Longest pause of a server that fails more often than others; 0: never.", ge=0.0, le=86_400.0)
+    ] = 30.0
     late: Annotated[
         Literal["drop", "serve"],
         _about("Whether a job whose deadline has passed is dropped as expired or served late."),

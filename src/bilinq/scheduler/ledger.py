@@ -37,6 +37,8 @@ class Entry:
         The server class that serves it, None while it waits, and the caller's name of the server.
     decision : Decision, optional
         Why it was assigned there.
+    avoid : optional
+        A server that serves it only if no other one of the same class is idle.
     """
 
     job_class: str
@@ -52,6 +54,7 @@ class Entry:
     out: str | None = None
     server: Hashable = None
     decision: Decision | None = None
+    avoid: Hashable = None
 
     @property
     def plain(self) -> bool:
@@ -70,12 +73,14 @@ def waiting_entry(
     weight: float | None,
     deadline: float | None,
     duration: Mapping[str, float] | None,
+    avoid: Hashable = None,
 ) -> Entry:
     """Return the entry of a job that is submitted now, after checks of what the caller said of it."""
     return Entry(
         job_class=job_class, units=count("units", units), serial=serial, since=now, features=job_features(features),
         servers=_server_names(servers), weight=None if weight is None else scalar("weight", weight, positive),
         duration=_durations(duration), deadline=inf if deadline is None else now + scalar("deadline", deadline, positive),
+        avoid=avoid,
     )  # fmt: skip
 
 

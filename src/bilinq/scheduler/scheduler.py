@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import deque
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from math import inf
@@ -98,6 +99,8 @@ class Scheduler:
         What a failed service is worth; default: the low end of the range.
     keep : int
         How many jobs that have left are kept for late and corrected rewards.
+    longest_pause : float, optional
+        The longest pause of a server that fails, in slots; default: 1,024 mean durations. Zero: servers are never paused.
     policy : Policy, optional
         A policy of the simulator in place of the look-ahead, such as `Sabr`; it has its own settings.
     seed : int
@@ -129,6 +132,7 @@ class Scheduler:
         reward: RewardRange | tuple[float, float] = (-1.0, 1.0),
         failure_reward: float | None = None,
         keep: int = 100_000,
+        longest_pause: float | None = None,
         policy: Policy | None = None,
         seed: int = 0,
     ) -> None:
@@ -137,6 +141,7 @@ class Scheduler:
         self._seed, self._slot, self._next, self._serial = count("seed", seed, least=0), 0, 1, 0
         self._now = 0.0
         self._jobs, self._archive, self._pauses = Ledger(), Archive(count("keep", keep, least=0)), Pauses()
+        self.longest_pause = longest_pause
         roster = Roster(tuple(job_classes), tuple(server_classes), policy)
         self._engine: Engine
         if policy is None:
@@ -168,6 +173,9 @@ class Scheduler:
         weight: float | None = None,
         deadline: float | None = None,
         duration: Mapping[str, float] | None = None,
+        avoid: Hashable = None,
+        waited: float = 0.0,
+        ahead: bool = False,
     ) -> Job:
         """Queue a job and return its name: `job` if given, else the next number.
 
@@ -188,15 +196,24 @@ class Scheduler:
             Slots after which it leaves if it has not started; `expired` lists such jobs.
         duration : mapping from server class to slots, optional
             Durations that are known; others are learnt.
+        avoid : hashable, optional
+            A server that serves it only if no other one of the same class is idle: one that has just failed it.
+        waited : float
+            Slots that it has waited before, elsewhere or until it was taken back.
+        ahead : bool
+            Whether it waits ahead of the others of its class, as one that comes back does.
         """
         self._roster.row(job_class)
         name = self._next if job is None else job
         entry = waiting_entry(job_class, units, self._serial + 1, self._now, features=features, servers=servers,
-                              weight=weight, deadline=deadline, duration=duration)  # fmt: skip
+                              weight=weight, deadline=deadline, duration=duration, avoid=avoid)  # fmt: skip
         self._engine.check(entry)
         self._jobs.add(name, entry)
-        self._engine.add(name, entry)
-        self._fresh.append((name, entry))
+        if waited > 0.0 or ahead:
+            entry.since -= scalar("waited", waited, non_negative)
+        else:
+            self._fresh.append((name, entry))
+        self._engine.add(name, entry, first=ahead)
         self._serial += 1
         if job is None:
             self._next += 1
@@ -237,10 +254,11 @@ class Scheduler:
                 self._drop(job)
                 self._expired.append(job)
         capacity = np.array([float(len(some)) for some in servers])
-        tasks, free = [], [iter(some) for some in servers]
+        tasks, free = [], [deque(some) for some in servers]
         for job, column, decision in self._engine.decide(capacity, self._out, self._now, time):
             entry, name = self._jobs.get(job), self.server_classes[column].name
-            entry.out, entry.server, entry.started, entry.decision = name, next(free[column]), self._now, decision
+            entry.out, entry.started, entry.decision = name, self._now, decision
+            entry.server = _take(free[column], entry.avoid)
             self._out[column] += 1.0
             self._pauses.began(name, entry.server)
             tasks.append(Assignment(job, entry.job_class, name, entry.server))
@@ -393,6 +411,11 @@ class Scheduler:
         self._roster.column(server_class)
         self._engine.forget(server_class)
         self._pauses.forget(server_class)
+
+    def trust(self, server_class: str, server: Hashable) -> None:
+        """End the pause of a server that was repaired, and forget its failures; what was learnt stays."""
+        self._roster.column(server_class)
+        self._pauses.trust(server_class, server)
 
     def explain(self, job: Job) -> Explanation:
         """Return why a job is where it is: value, uncertainty, price and probability of each eligible server class.
@@ -559,6 +582,15 @@ class Scheduler:
         return self._engine.waits()
 
     @property
+    def longest_pause(self) -> float | None:
+        """The longest pause of a server that fails, in slots; None: 1,024 mean durations. It may be changed."""
+        return self._pauses.longest
+
+    @longest_pause.setter
+    def longest_pause(self, value: float | None) -> None:
+        self._pauses.longest = None if value is None else scalar("longest_pause", value, non_negative)
+
+    @property
     def paused(self) -> dict[tuple[str, Hashable], float]:
         """Servers that failed too often, by class and name, with the slots that are left of their pause."""
         return self._pauses.paused(self._now)
@@ -579,6 +611,7 @@ class Scheduler:
         mine = {
             "seed": self._seed, "slot": self._slot, "next": self._next, "serial": self._serial, "now": self._now,
             "reward": [self._range.low, self._range.high], "failure": self._failure, "keep": self._archive.size,
+            "longest_pause": self._pauses.longest,
             "knobs": None if self.settings is None else asdict(self.settings),
             "policy": None if self.policy is None else type(self.policy).__name__,
             "job_classes": [[one.name, one.features, one.weight, one.servers] for one in self.job_classes],
@@ -612,7 +645,7 @@ class Scheduler:
             servers = [ServerClass(*one) for one in kept["server_classes"]]
             settings = kept["knobs"] if policy is None else {}
             self = cls(jobs, servers, reward=tuple(kept["reward"]), policy=policy, seed=kept["seed"], keep=kept["keep"],
-                       **settings)  # fmt: skip
+                       longest_pause=kept.get("longest_pause"), **settings)  # fmt: skip
             self._resume(kept)
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             raise BadState(f"snapshot must fit this version and policy; {error}") from None
@@ -635,6 +668,13 @@ class Scheduler:
         self._expired = kept["expired"]
         for name, *values in kept["served"]:
             self._archive.add(name, from_record(Served, values))
+
+
+def _take(free: deque[Hashable], avoid: Hashable) -> Hashable:
+    """Remove and return the next server, another than `avoid` if there is one."""
+    if avoid is not None and len(free) > 1 and free[0] == avoid:
+        free.rotate(-1)
+    return free.popleft()
 
 
 def _with(classes: Sequence[Class], one: Class) -> list[Class]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 import msgspec
+from msgspec import structs
 
 from bilinq.errors import Conflict, NoKey, Unavailable
 from bilinq.live.http.endpoint import Stream, key_of
@@ -26,7 +27,7 @@ Parts: TypeAlias = AsyncGenerator[bytes, None]
 async def put_job_class(request: Request[m.JobClassValues, NoQuery]) -> m.JobClassInfo:
     """Add or change a job class."""
     name, new = _class_name(request.path["name"], request.body.name), request.body
-    wanted = m.JobClassInfo(name, new.features, new.weight, new.holding_cost, new.backlog)
+    wanted = m.JobClassInfo(**structs.asdict(new) | {"name": name})
     await request.service.put_class(request.who, wanted)
     return wanted
 

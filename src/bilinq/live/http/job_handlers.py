@@ -1,5 +1,8 @@
 """Routes of those who submit jobs and of workers: jobs, servers, leases."""
 
+from functools import partial
+from typing import Literal
+
 from bilinq.live.http.routing import Request, route
 from bilinq.live.wire import messages as m
 from bilinq.live.wire.queries import DeadQuery, JobsQuery, NoQuery, WaitQuery, given
@@ -42,6 +45,17 @@ async def list_jobs(request: Request[None, JobsQuery]) -> m.JobPage:
     )
 
 
+async def hold(request: Request[None, NoQuery], held: Literal["draining", "quarantined"] | None) -> m.ServerInfo:
+    """Hold a server or release it."""
+    return await request.service.hold(request.who, request.path["id"], held)
+
+
+HOLDS: tuple[tuple[str, Literal["draining", "quarantined"] | None, str], ...] = (
+    ("drain", "draining", "Let a server finish its job and give it no other"),
+    ("quarantine", "quarantined", "Give a server that is suspect no job"),
+    ("release", None, "Give a server jobs again that was held or paused"),
+)
+
 WORK_ROUTES = (
     route("POST", "/v1/servers", "register", lambda r: r.service.register(r.who, r.body),
           "Register a server; the same name returns the same server", "work", WORK,
@@ -49,6 +63,8 @@ WORK_ROUTES = (
     route("GET", "/v1/servers", "list_servers", lambda r: r.service.servers(r.who),
           "List the servers of the key; with scope read or admin, all servers", "work", ("read", "work"),
           response=list[m.ServerInfo]),
+    *(route("POST", f"/v1/servers/{{id}}/{name}", f"{name}_server", partial(hold, held=held), about, "admin", ADMIN,
+            response=m.ServerInfo) for name, held, about in HOLDS),
     route("DELETE", "/v1/servers/{id}", "unregister", lambda r: r.service.unregister(r.who, r.path["id"]),
           "Remove a server; its job goes back to the queue", "work", WORK, also=(409,)),
     route("POST", "/v1/servers/{id}/lease", "lease", lease, "Wait for the next job of a server", "work", WORK,

@@ -41,7 +41,18 @@ class Administration:
         rows = self._replica.memory.classes.values()
         jobs, servers = ([row for row in rows if row.kind == kind] for kind in ("job", "server"))
         return m.Classes(
-            [m.JobClassInfo(row.name, list(row.features), row.weight, row.holding_cost, row.backlog) for row in jobs],
+            [
+                m.JobClassInfo(
+                    row.name,
+                    list(row.features),
+                    row.weight,
+                    row.holding_cost,
+                    row.backlog,
+                    row.retry_first,
+                    row.retry_longest,
+                )
+                for row in jobs
+            ],
             [m.ServerClassInfo(row.name, list(row.features)) for row in servers],
         )
 

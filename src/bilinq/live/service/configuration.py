@@ -105,6 +105,7 @@ def new_scheduler(current: SchedulerClasses, settings: ServiceSettings) -> Sched
     """Return a scheduler that has learnt nothing."""
     reward, policy = RewardRange(settings.reward.low, settings.reward.high), scheduler_policy(settings)
     own = scheduler_settings(settings) if policy is None else {}
+    own |= {"longest_pause": settings.pause_longest / time_unit(settings)}
     return Scheduler(*current, reward=reward, seed=settings.seed or 0, policy=policy, keep=0, **own)
 
 
@@ -126,7 +127,7 @@ def configure(tx: Transaction, settings: ServiceSettings, address: str | None) -
         (kind, one)
         for kind, some in classes.items()
         for one in some
-        if before.get(kind, {}).get(one.name) != now[kind][one.name]
+        if _given(before.get(kind, {}).get(one.name)) != _given(now[kind][one.name])
     ]
     since = ids.next_seq() if changed else 0
     new = {(kind, one.name): class_row(one, known.get((kind, one.name)), ids, since) for kind, one in changed}
@@ -139,13 +140,21 @@ def configure(tx: Transaction, settings: ServiceSettings, address: str | None) -
     return ids
 
 
+def _given(values: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return the values of a class that are given; those that an earlier version did not know are not."""
+    return None if values is None else {name: value for name, value in values.items() if value is not None}
+
+
 def class_row(one: JobClassInfo | ServerClassInfo, known: ClassRow | None, ids: Ids, since: int) -> ClassRow:
     """Return the row for a class: the known one, or a new one `since` then if the class is new or has other features."""
     features = tuple(one.features)
     row = known if known is not None and known.features == features else None
     row = row or ClassRow(next(ids.class_), "server", one.name, features, since=since)
     if isinstance(one, JobClassInfo):
-        return row._replace(kind="job", weight=one.weight, holding_cost=one.holding_cost, backlog=one.backlog)
+        own = {
+            name: getattr(one, name) for name in ("weight", "holding_cost", "backlog", "retry_first", "retry_longest")
+        }
+        return row._replace(kind="job", **own)
     return row
 
 

@@ -65,22 +65,27 @@ class Poll:
 
 @dataclass(slots=True)
 class LiveJob:
-    """A job that waits or is leased.
+    """A job that waits or is leased. It was `submitted` by the wall clock, and `came` by the monotonic clock.
 
     `held` tells that it is not in the scheduler yet: before the time `start` it must not start. `deadline` is when it leaves
-    unless it is leased. Both are by the monotonic clock.
+    unless it is leased. Both are by the monotonic clock. `failed_on` are servers that have failed it; `avoid` is the last of
+    them, which does not serve it before `avoid_until` if another can.
     """
 
     job_class: str
     units_left: int
     attempts: int
     submitted: float
+    came: float
     started: bool = False
     lease: int | None = None
     options: JobOptions = PLAIN
     held: bool = False
     start: float = -inf
     deadline: float = inf
+    failed_on: frozenset[int] = frozenset()
+    avoid: int | None = None
+    avoid_until: float = -inf
 
 
 @dataclass(slots=True)

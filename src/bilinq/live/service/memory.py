@@ -22,6 +22,7 @@ from bilinq.live.store.job_tables import JobEnd, JobRow, LeaseEnd, LeaseRow, Obs
 
 if TYPE_CHECKING:
     from bilinq.live.service.outbox import Changes
+    from bilinq.live.service.retries import Retries
     from bilinq.live.store.admin_tables import KeyRow, LargestIds
     from bilinq.live.store.class_tables import ClassRow
     from bilinq.live.wire.messages import JobState
@@ -31,6 +32,7 @@ RECENT = 2000  # waiting times kept of each class
 SPARE = 1000  # deadlines of ended leases that may stay in the heap
 SHOWN = 100  # leases kept for the dashboard
 SHORTEST = 1e-3  # seconds that a service takes at least
+NEW = 0.1  # seconds after which a job that is given to the scheduler has waited before
 
 
 class Ids:
@@ -67,8 +69,8 @@ class Memory:
     waiting jobs that only some server classes may serve, by these, and `registered` the servers of each class.
     """
 
-    def __init__(self, ids: Ids, scheduler: Scheduler | None, max_attempts: int) -> None:
-        self.ids, self.scheduler, self.max_attempts = ids, scheduler, max_attempts
+    def __init__(self, ids: Ids, scheduler: Scheduler | None, retries: Retries) -> None:
+        self.ids, self.scheduler, self.retries = ids, scheduler, retries
         self.classes: dict[tuple[str, str], ClassRow] = {}
         self.keys: dict[str, KeyRow] = {}
         self.jobs: dict[int, LiveJob] = {}
@@ -95,7 +97,7 @@ class Memory:
 
     def add(self, job: QueuedJob | JobRow, wall: float, now: float) -> None:
         """Queue a job; the times are those of both clocks."""
-        live = LiveJob(job.job_class, job.units_left, job.attempts, job.submitted)
+        live = LiveJob(job.job_class, job.units_left, job.attempts, job.submitted, now - max(wall - job.submitted, 0.0))
         self.jobs[job.id] = live
         if job.options is not None:
             self._set_options(live, options_of(job.options), wall, now)
@@ -103,12 +105,13 @@ class Memory:
         if live.start > now:
             self._hold_back(job.id, live)
         else:
-            self._schedule(job.id, live)
+            self._schedule(job.id, live, now)
 
     def adopt(self, row: LeaseRow, job: JobRow, began: float, deadline: float, wall: float, now: float) -> None:
         """Add a lease that was granted before memory was loaded."""
         assert self.scheduler is not None
-        live = LiveJob(job.job_class, job.units_left, job.attempts, job.submitted, started=True)
+        came = now - max(wall - job.submitted, 0.0)
+        live = LiveJob(job.job_class, job.units_left, job.attempts, job.submitted, came, started=True)
         self.jobs[job.id] = live
         self._set_options(live, options_of(job.options), wall, now)
         server_class = self.servers[row.server].row.server_class
@@ -148,14 +151,16 @@ class Memory:
         if job.start < inf:
             self.agenda.add(job.start, id)
 
-    def _schedule(self, id: int, job: LiveJob) -> None:
+    def _schedule(self, id: int, job: LiveJob, now: float, ahead: bool = False) -> None:
         """Hand a job to the scheduler; a policy by classes knows no eligible servers, so a job with some waits on."""
         assert self.scheduler is not None
         if job.options.servers is not None and self.scheduler.policy is not None:
             job.start = inf
             self._hold_back(id, job)
             return
-        self.scheduler.submit(job.job_class, job=id, **self._known(job.options, ("features", "servers", "weight")))
+        own = self._known(job.options, ("features", "servers", "weight"))
+        waited = (now - job.came) if now - job.came > NEW else 0.0
+        self.scheduler.submit(job.job_class, job=id, avoid=job.avoid, waited=waited, ahead=ahead, **own)
         self.waiting += 1
 
     def _known(self, options: JobOptions, names: Sequence[str]) -> dict[str, Any]:
@@ -175,7 +180,7 @@ class Memory:
                 self._end_job(id, "expired", wall, changes, error="the deadline has passed")
             elif job.held and job.start <= now:
                 job.held = False
-                self._schedule(id, job)
+                self._schedule(id, job, now, ahead=job.attempts > 0)
 
     @property
     def unserved(self) -> dict[tuple[str, ...], int]:
@@ -231,7 +236,8 @@ class Memory:
             id = server.row.id
             if self.servers.get(id) is server:
                 server.poll = poll
-                self._idle.setdefault(server.row.server_class, {})[id] = None
+                if server.row.held is None:
+                    self._idle.setdefault(server.row.server_class, {})[id] = None
 
     def withdraw(self, poll: Poll) -> None:
         """Let no server wait in a call any more."""
@@ -243,7 +249,15 @@ class Memory:
         """Let a server wait for work no more."""
         if server.poll is not None:
             server.poll = None
-            del self._idle[server.row.server_class][server.row.id]
+            self._idle.get(server.row.server_class, {}).pop(server.row.id, None)
+
+    def set_held(self, server: LiveServer, held: str | None) -> None:
+        """Let an operator hold a server, which then gets no job, or release it."""
+        server.row = server.row._replace(held=held)
+        if server.poll is not None and held is None:
+            self._idle.setdefault(server.row.server_class, {})[server.row.id] = None
+        elif held is not None:
+            self._idle.get(server.row.server_class, {}).pop(server.row.id, None)
 
     def idle(self) -> dict[str, list[int]]:
         """Return the servers that wait for work, by class."""
@@ -301,21 +315,69 @@ class Memory:
         self._end_job(lease.row.job, "done", wall, changes, result=result, reward=reward)
         return "done"
 
-    def fail(self, lease: LiveLease, state: str, error: str, wall: float, changes: Changes) -> JobState:
-        """End a lease as "failed" or "expired"; return the new state of the job."""
+    def fail(self, lease: LiveLease, state: str, error: str, wall: float, now: float, changes: Changes) -> JobState:
+        """End a lease as "failed" or "expired"; return the new state of the job, which waits for a while before a retry."""
         assert self.scheduler is not None
-        job = self.jobs[lease.row.job]
+        id, server, job = lease.row.job, lease.row.server, self.jobs[lease.row.job]
+        self.scheduler.report(id, failed=True, done=True)
         self._end_lease(lease, job, LeaseEnd(lease.row.id, state, wall, detail=error), changes)
+        self._log(lease, changes, failed=1)
         job.attempts += 1
+        job.failed_on |= {server}
         self.counters[state] += 1
-        if job.attempts < (job.options.max_attempts or self.max_attempts):
-            self.scheduler.give_back(lease.row.job)
-            self._queue_again(lease.row.job, job, error, changes)
-            return "queued"
-        self.scheduler.cancel(lease.row.job)
-        self.dead += 1
-        self._end_job(lease.row.job, "dead", wall, changes, error=error)
-        return "dead"
+        if self.retries.gives_up(job, self.untried(job)):
+            self.dead += 1
+            self._end_job(id, "dead", wall, changes, error=error)
+            return "dead"
+        retries = self.retries.of_class(self.classes["job", job.job_class])
+        job.avoid, job.avoid_until = server, now + retries.longest
+        job.lease, job.start = None, now + retries.pause(job.attempts)
+        self._enqueue(id, job)
+        changes.queued.append(RequeuedJob(id, job.units_left, job.attempts, error))
+        if job.start > now:
+            self._hold_back(id, job)
+        else:
+            self._schedule(id, job, now, ahead=True)
+        return "queued"
+
+    def usable(self, job: LiveJob) -> Iterator[LiveServer]:
+        """Yield the servers that are there, not held or paused, and may serve a job."""
+        assert self.scheduler is not None
+        paused, eligible = self.scheduler.paused, job.options.servers
+        for id, server in self.servers.items():
+            name = server.row.server_class
+            if server.state == "away" or server.row.held is not None or (eligible is not None and name not in eligible):
+                continue
+            if (name, id) not in paused and (name, None) not in paused:
+                yield server
+
+    def untried(self, job: LiveJob) -> bool:
+        """Tell whether a job has failed on one server, or on servers of one class, and another could serve it."""
+        tried = {self.servers[id].row.server_class for id in job.failed_on if id in self.servers}
+        others = [one.row.server_class for one in self.usable(job) if one.row.id not in job.failed_on]
+        return any(name not in tried for name in others) or (len(job.failed_on) < 2 and bool(others))
+
+    def refuse_repeats(self, tasks: Sequence[Assignment], now: float, pause: float) -> list[Assignment]:
+        """Return assignments without those to the server that has just failed the job, if another can serve it.
+
+        Such a job waits for a `pause`, in which others may take the server.
+        """
+        assert self.scheduler is not None
+        kept = []
+        for task in tasks:
+            id, server = cast(tuple[int, int], (task.job, task.server))
+            job = self.jobs[id]
+            others = (
+                job.avoid == server and job.avoid_until > now and any(one.row.id != server for one in self.usable(job))
+            )
+            if not others:
+                kept.append(task)
+                continue
+            self.scheduler.cancel(id)
+            self.waiting -= 1
+            job.start = now + pause
+            self._hold_back(id, job)
+        return kept
 
     def return_unused(self, lease: LiveLease, wall: float, changes: Changes) -> None:
         """Return the job of a lease that reached no worker to its queue; this is not an attempt."""
@@ -386,14 +448,17 @@ class Memory:
         changes.leases.append(end)
         self.meters.leases_ended[job.job_class, end.state] += 1
 
-    def _log(self, lease: LiveLease, changes: Changes, *, value: float | None, duration: float | None) -> None:
+    def _log(
+        self, lease: LiveLease, changes: Changes, *, value: float | None = None, duration: float | None = None,
+        failed: int = 0,
+    ) -> None:  # fmt: skip
         """Append to the log what the scheduler was told about a lease that ends."""
         assert self.scheduler is not None
         row, features = lease.row, self.jobs[lease.row.job].options.features
         changes.observations.append(
             ObservationRow(
                 seq=self.ids.next_seq(), lease=row.id, revision=0, job_class_id=row.job_class_id,
-                server_class_id=row.server_class_id, value=value, duration=duration,
+                server_class_id=row.server_class_id, value=value, duration=duration, failed=failed,
                 epoch=self.scheduler.epoch(lease.server_class), features=None if features is None else to_text(features),
             )
         )  # fmt: skip

@@ -17,6 +17,7 @@ from bilinq.live.service import configuration as config
 from bilinq.live.service.entities import LiveServer
 from bilinq.live.service.memory import Ids, Memory
 from bilinq.live.service.replay import first_roster, in_order, replay, roster_at
+from bilinq.live.service.retries import retries
 from bilinq.live.settings import LOOK_AHEAD
 from bilinq.live.store import class_tables, job_tables
 from bilinq.live.store.admin_tables import all_keys
@@ -125,7 +126,7 @@ def load_memory(
     Every active lease gets a full lease time from now: changes of the wall clock do not matter.
     """
     settings = structs.replace(given, **class_tables.stored_settings(tx))
-    memory = Memory(ids, load_scheduler(tx, settings), settings.max_attempts)
+    memory = Memory(ids, load_scheduler(tx, settings), retries(settings))
     every = class_tables.all_classes(tx)
     memory.classes = {(row.kind, row.name): row for row in in_order(every)}
     memory.keys = {row.prefix: row for row in all_keys(tx)}
@@ -133,6 +134,8 @@ def load_memory(
         memory.enrol(LiveServer(server, server.seen))
     for waiting in job_tables.queued_jobs(tx):
         memory.add(waiting, wall, now)
+    for id, failed in job_tables.failed_servers(tx, [id for id, job in memory.jobs.items() if job.attempts]):
+        memory.jobs[id].failed_on |= {failed}
     memory.dead = job_tables.count_dead_jobs(tx)
     for lease in job_tables.active_leases(tx):
         job = job_tables.get_job(tx, lease.job)
@@ -191,6 +194,7 @@ def _restored(kept: class_tables.Checkpoint, settings: ServiceSettings) -> Sched
     if (low, high) != (settings.reward.low, settings.reward.high):
         wanted = f"{settings.reward.low:g} to {settings.reward.high:g}"
         raise BadState(f"it must be for rewards from {wanted}; got {low:g} to {high:g}")
+    scheduler.longest_pause = settings.pause_longest / config.time_unit(settings)
     if scheduler.policy is None:  # a policy has the present settings already
         scheduler.update_settings(**config.scheduler_settings(settings))
     return scheduler

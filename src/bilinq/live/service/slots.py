@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING
 
 from bilinq.errors import Unavailable
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("bilinq.live")
 
 GAP = 0.005  # least seconds between two slots: requests that arrive meanwhile share a slot, a commit and a response
+REPEAT = 0.05  # most seconds for which a job lets others take the server that has just failed it
 SHARE = 3.0
 """Slots that run early leave at least this many times the CPU time that they use to everything else. It is CPU time, not
 elapsed time, in which other processes may have run."""
@@ -33,6 +34,7 @@ class Slots:
 
     def __init__(self, replica: Replica) -> None:
         self._replica, self._unserved = replica, False
+        self._paused: set[tuple[str, Hashable]] = set()
 
     def hurry(self) -> None:
         """Run the next slot early, if it can bring a job and a server together."""
@@ -87,6 +89,8 @@ class Slots:
         asked = time.monotonic()
         tasks = memory.scheduler.assign(idle, elapsed)
         solver = time.monotonic() - asked
+        if memory.counters["failed"] or memory.counters["expired"]:
+            tasks = memory.refuse_repeats(tasks, began, min(self._replica.settings.slot, REPEAT))
         if tasks:
             polls = memory.polls_of(tasks)
             rows = memory.grant(tasks, time.time(), began, self._replica.settings.lease)
@@ -110,13 +114,24 @@ class Slots:
         """End what is over: leases, waits for a start, and waits that were too long."""
         changes, wall = Changes(), time.time()
         for lease in list(memory.expired(now)):
-            memory.fail(lease, "expired", "the lease expired", wall, changes)
+            memory.fail(lease, "expired", "the lease expired", wall, now, changes)
         if memory.agenda:
             memory.release(now, wall, self._replica.settings.late == "drop", changes)
         if memory.bound:
             self._report_unserved(memory)
+        if self._paused or memory.counters["failed"] or memory.counters["expired"]:
+            self._report_paused(memory)
         if changes:
             self._replica.spawn(_saved(self._replica.save(changes)))
+
+    def _report_paused(self, memory: Memory) -> None:
+        """Log each change of which servers are paused."""
+        paused = set() if memory.scheduler is None else set(memory.scheduler.paused)
+        for server_class, server in paused - self._paused:
+            log.warning("%s is paused: it fails more often than others", _called(server_class, server))
+        for server_class, server in self._paused - paused:
+            log.info("%s is no longer paused", _called(server_class, server))
+        self._paused = paused
 
     def _report_unserved(self, memory: Memory) -> None:
         """Log once that jobs wait for servers that are not there."""
@@ -147,6 +162,10 @@ class Slots:
                 poll.deliver(_message(memory, lease, payloads[row.job]))
         if changes:
             await _saved(self._replica.save(changes))
+
+
+def _called(server_class: str, server: Hashable) -> str:
+    return f"server class {server_class}" if server is None else f"server s{server} of class {server_class}"
 
 
 def _message(memory: Memory, lease: LiveLease, payload: str) -> Lease:

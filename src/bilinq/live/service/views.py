@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 LEASES = ("finished", "failed", "expired", "revoked")
 JOBS = ("done", "dead", "cancelled", "expired")
 SERVERS = ("idle", "busy", "away")
+HELD = ("paused", "draining", "quarantined")
 NONE = Histogram(WAITS)  # waits of a class that has had no lease yet
 
 Labelled = tuple[dict[str, str], float]
@@ -126,6 +127,23 @@ def _add_servers(page: Page, memory: Memory) -> None:
     samples = [({"server_class": name, "state": state}, found[name, state]) for name, state in places]
     about = "Servers by class and state; those away neither wait for work nor have any."
     page.gauge("bilinq_servers", about, samples)
+    kept = [(name, how) for name in _names(memory, "server") for how in HELD]
+    held = _held(memory)
+    about = "Servers that get no job: paused after failures, or draining or quarantined by an operator."
+    page.gauge("bilinq_servers_held", about, [({"server_class": c, "held": how}, held[c, how]) for c, how in kept])
+
+
+def _held(memory: Memory) -> Counter[tuple[str, str]]:
+    """Count the servers that get no job, by class and reason."""
+    paused = {} if memory.scheduler is None else memory.scheduler.paused
+    found: Counter[tuple[str, str]] = Counter()
+    for id, server in memory.servers.items():
+        name = server.row.server_class
+        if server.row.held is not None:
+            found[name, server.row.held] += 1
+        elif (name, id) in paused or (name, None) in paused:
+            found[name, "paused"] += 1
+    return found
 
 
 def _add_settings(page: Page, replica: Replica, memory: Memory) -> None:
@@ -137,7 +155,7 @@ def _add_settings(page: Page, replica: Replica, memory: Memory) -> None:
 
 
 def _add_learner(page: Page, health: Health, saved: float) -> None:
-    page.gauge("bilinq_learner_observations", "Rewards that were learnt from, ever.", health.observations)
+    page.gauge("bilinq_learner_observations", "Rewards and failures that were learnt from, ever.", health.observations)
     page.gauge("bilinq_learner_noise", "Standard deviation of rewards as estimated, in the user's units.", health.noise)
     page.gauge("bilinq_learner_condition", "Condition number of the design matrix.", health.condition)
     extremes = [({"which": "smallest"}, health.smallest), ({"which": "largest"}, health.largest)]

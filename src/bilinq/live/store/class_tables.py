@@ -25,10 +25,12 @@ class ClassRow(NamedTuple):
     backlog: int | None = None
     current: bool = True
     since: int = 0
+    retry_first: float | None = None
+    retry_longest: float | None = None
 
 
 class ServerRow(NamedTuple):
-    """A server; `owner` is the prefix of the key that registered it."""
+    """A server; `owner` is the prefix of the key that registered it, `held` is "draining", "quarantined" or None."""
 
     id: int
     server_class: str
@@ -36,6 +38,7 @@ class ServerRow(NamedTuple):
     owner: str
     registered: float
     seen: float
+    held: str | None = None
 
 
 class Checkpoint(NamedTuple):
@@ -72,7 +75,8 @@ def put_class(tx: Transaction, row: ClassRow) -> None:
     stored = row._asdict() | {"features": msgspec.json.encode(row.features).decode(), "current": int(row.current)}
     sql = f"""INSERT INTO class ({CLASS_COLUMNS}) VALUES (:{", :".join(ClassRow._fields)})
         ON CONFLICT (id) DO UPDATE SET features = excluded.features, weight = excluded.weight,
-        holding_cost = excluded.holding_cost, backlog = excluded.backlog, current = excluded.current"""
+        holding_cost = excluded.holding_cost, backlog = excluded.backlog, current = excluded.current,
+        retry_first = excluded.retry_first, retry_longest = excluded.retry_longest"""
     tx.run(sql, **stored)
 
 
@@ -91,7 +95,7 @@ def put_server(tx: Transaction, row: ServerRow) -> None:
     """Store a server; it replaces the row with its id."""
     sql = f"""INSERT INTO server ({SERVER_COLUMNS}) VALUES (:{", :".join(ServerRow._fields)})
         ON CONFLICT (id) DO UPDATE SET class = excluded.class, name = excluded.name, owner = excluded.owner,
-        registered = excluded.registered, seen = excluded.seen"""
+        registered = excluded.registered, seen = excluded.seen, held = excluded.held"""
     tx.run(sql, **row._asdict())
 
 

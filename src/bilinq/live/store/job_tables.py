@@ -279,6 +279,12 @@ def grant_leases(tx: Transaction, rows: Sequence[LeaseRow], stored: Container[in
     return dict(tx.among("SELECT id, payload FROM job WHERE id {among}", [row.job for row in waiting]))
 
 
+def failed_servers(tx: Transaction, jobs: Sequence[int]) -> list[tuple[int, int]]:
+    """Return jobs with the servers on which a lease of theirs failed or expired."""
+    sql = "SELECT DISTINCT job, server FROM lease WHERE state IN ('failed', 'expired') AND job {among}"
+    return [(job, server) for job, server in tx.among(sql, jobs)] if jobs else []
+
+
 def get_lease(tx: Transaction, id: int) -> LeaseRow | None:
     """Return a lease, or None."""
     found = tx.rows(f"SELECT {LEASE_COLUMNS} FROM lease WHERE id = :id", id=id)

@@ -111,7 +111,16 @@ OPTIONS_OF_JOBS = Migration(
 )
 """Jobs may have features, servers, a weight, a deadline and more of their own; most have none, and store nothing."""
 
-MIGRATIONS: tuple[Migration, ...] = (FIRST, NO_INDEX_OF_ACTIVE, LOG_OF_OBSERVATIONS, OPTIONS_OF_JOBS)
+PAUSES = Migration(
+    both=(
+        "ALTER TABLE class ADD COLUMN retry_first DOUBLE PRECISION",
+        "ALTER TABLE class ADD COLUMN retry_longest DOUBLE PRECISION",
+        "ALTER TABLE server ADD COLUMN held TEXT",
+    )
+)
+"""Pauses before retries by job class, and servers that an operator holds."""
+
+MIGRATIONS: tuple[Migration, ...] = (FIRST, NO_INDEX_OF_ACTIVE, LOG_OF_OBSERVATIONS, OPTIONS_OF_JOBS, PAUSES)
 """Step i upgrades version i to version i + 1. A released step never changes; a change is a further step."""
 
 

@@ -12,6 +12,7 @@ Wait = Annotated[float, Meta(ge=0.0, le=60.0)]
 Positive = Annotated[float, Meta(ge=1e-6, le=1e9)]
 """In a range in which the product of a few of them neither overflows nor becomes zero."""
 Features = Annotated[list[Annotated[float, Meta(ge=-1e6, le=1e6)]], Meta(max_length=64)]
+Pause = Annotated[float, Meta(ge=0.0, le=86_400.0)]
 Cost = Annotated[float, Meta(ge=0.0, le=1e9)]
 JobState = Literal["queued", "leased", "done", "dead", "cancelled", "expired"]
 Scope = Literal["submit", "work", "read", "admin"]
@@ -124,7 +125,8 @@ class ServerInfo(Struct, frozen=True):
     """A registered server.
 
     It is `idle` while it waits for work, `busy` while it has a lease, and `away` otherwise.
-    `seen` is when it last sent a request.
+    `seen` is when it last sent a request. While it is `held` it gets no job, for the `reason` given: `paused` because it
+    fails more often than others, `draining` or `quarantined` because an operator said so.
     """
 
     id: str
@@ -132,6 +134,8 @@ class ServerInfo(Struct, frozen=True):
     name: str | None
     state: Literal["idle", "busy", "away"]
     seen: float
+    held: Literal["paused", "draining", "quarantined"] | None = None
+    reason: str | None = None
 
 
 class LeasedJob(Struct, frozen=True):
@@ -229,13 +233,18 @@ class Worked(Struct, frozen=True):
 
 
 class JobClassInfo(Struct, forbid_unknown_fields=True, frozen=True):
-    """A job class; at most `backlog` of its jobs may wait. Policies other than the default need features."""
+    """A job class; at most `backlog` of its jobs may wait. Policies other than the default need features.
+
+    `retry_first` and `retry_longest` are pauses before retries, in place of the service's.
+    """
 
     name: Name
     features: Features = []
     weight: Positive = 1.0
     holding_cost: Cost = 1.0
-    backlog: Annotated[int, Meta(ge=1)] | None = None
+    backlog: Annotated[int, Meta(ge=1, le=1_000_000_000)] | None = None
+    retry_first: Pause | None = None
+    retry_longest: Pause | None = None
 
 
 class JobClassValues(Struct, forbid_unknown_fields=True, frozen=True):
@@ -245,7 +254,9 @@ class JobClassValues(Struct, forbid_unknown_fields=True, frozen=True):
     name: Name | None = None
     weight: Positive = 1.0
     holding_cost: Cost = 1.0
-    backlog: Annotated[int, Meta(ge=1)] | None = None
+    backlog: Annotated[int, Meta(ge=1, le=1_000_000_000)] | None = None
+    retry_first: Pause | None = None
+    retry_longest: Pause | None = None
 
 
 class ServerClassInfo(Struct, forbid_unknown_fields=True, frozen=True):
