@@ -1,7 +1,7 @@
 """The audit after a crash test: what was acknowledged against the contents of the database. Faults are sentences."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -111,13 +111,19 @@ def _rewards(said: Said, found: Found) -> Iterator[str]:
     for reward in found.rewards:
         log[reward.lease].append(reward)
     for lease in found.leases:
-        values = [row.value for row in log.pop(lease.id, ()) if row.value is not None]
+        values = _final([row for row in log.pop(lease.id, ()) if row.value is not None])
         due = lease.state == "finished" and lease.reward is not None
         if values != ([lease.reward] if due else []):
             yield f"l{lease.id} is {lease.state} with reward {lease.reward}; the log has {values}"
         if due and said.tried.get(f"l{lease.id}") != lease.reward:
             yield f"l{lease.id} has reward {lease.reward} which nobody gave"
     yield from (f"the log has a reward for l{id}, which does not exist" for id in log)
+
+
+def _final(rows: Sequence[ObservationRow]) -> list[float | None]:
+    """Return the last of several rewards if each corrects the one before; otherwise all."""
+    values = [row.value for row in rows]
+    return values[-1:] if [row.before for row in rows] == [None, *values][: len(rows)] else values
 
 
 def queue_faults(state: State, found: Found) -> list[str]:

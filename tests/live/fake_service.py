@@ -2,7 +2,9 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine, Sequence
-from typing import Any, cast
+from typing import Any, Literal, cast
+
+from msgspec import structs
 
 from bilinq.errors import BadInput, Busy, Conflict, NoKey, NotFound, Stale
 from bilinq.live.http.app import make_app
@@ -111,6 +113,16 @@ class FakeService:
 
     async def servers(self, who: Identity) -> list[m.ServerInfo]:
         return list(self.all_servers.values())
+
+    async def hold(self, who: Identity, id: str, held: Literal["draining", "quarantined"] | None) -> m.ServerInfo:
+        if id not in self.all_servers:
+            raise NotFound(f"there is no server {id!r}")
+        self.all_servers[id] = structs.replace(self.all_servers[id], held=held)
+        return self.all_servers[id]
+
+    async def reward(self, who: Identity, id: str, new: m.NewReward) -> m.Rewarded:
+        self.calls.append(("reward", (id, new.reward, new.key)))
+        return m.Rewarded((await self.job(who, id)).id, new.reward)
 
     async def unregister(self, who: Identity, id: str) -> None:
         if self.all_servers.pop(id, None) is None:

@@ -105,6 +105,12 @@ def test_the_rest_of_the_api(client: Client, live: Faulty) -> None:
         ref.id
     ]
     assert live.service.calls[-1] == ("jobs", ("queued", "short", None, 3, "order 1", "t"))
+    assert client.reward(ref.id, 0.5, key="k").reward == 0.5
+    assert live.service.calls[-1] == ("reward", (ref.id, 0.5, "k"))
+    held_one = client.register("gpu").id
+    for call, held in ((client.drain, "draining"), (client.quarantine, "quarantined"), (client.release, None)):
+        assert call(held_one).held == held
+    client.unregister(held_one)
     assert client.cancel(ref.id).state == "cancelled"
     assert client.put_job_class(JobClassInfo("a/b c", [1.0, 0.5])).name == "a/b c"
     client.put_server_class(ServerClassInfo("cpu", [1.0, 0.5]))

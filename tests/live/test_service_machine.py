@@ -62,6 +62,7 @@ class ServiceMachine(RuleBasedStateMachine):
         self.finished: dict[str, dict[str, Any]] = {}
         self.over: set[str] = set()
         self.rewards = 0
+        self.earned: dict[str, float | None] = {}
         self.key = ""
         self.start()
 
@@ -164,6 +165,24 @@ class ServiceMachine(RuleBasedStateMachine):
         assert (answer.status, answer.json) == (200, {"job": id, "state": job["state"], "repeated": False})
         self.finished[lease] = body
         self.rewards += reward is not None
+        self.earned[id] = reward
+
+    @precondition(lambda self: self.earned)
+    @rule(data=st.data(), reward=st.sampled_from([0.0, 0.25, 1.0]))
+    def reward_later(self, data: st.DataObject, reward: float) -> None:
+        """The first reward of the last service counts, another corrects it, and the same again changes nothing."""
+        id = data.draw(st.sampled_from(sorted(self.earned)))
+        before = self.earned[id]
+        answer = self.ask("POST", f"/v1/jobs/{id}/reward", {"reward": reward})
+        repeated, corrected = before == reward, before not in (None, reward)
+        assert (answer.status, answer.json["repeated"], answer.json["corrected"]) == (200, repeated, corrected)
+        self.rewards += before is None
+        self.earned[id] = reward
+        assert self.ask("POST", f"/v1/jobs/{id}/reward", {"reward": reward}).json["repeated"]
+        if self.jobs[id]["state"] == "done":
+            assert self.ask("GET", f"/v1/jobs/{id}").json["reward"] == reward
+        awaited = sum(self.earned.get(one) is None for one, job in self.jobs.items() if job["state"] == "done")
+        assert self.ask("GET", "/v1/state").json["awaited"] == awaited
 
     @precondition(lambda self: self.finished)
     @rule(data=st.data())

@@ -122,6 +122,14 @@ class ApiCalls(ABC):
         return self._get("/v1/jobs", m.JobPage, query)
 
     @ApiCall
+    def reward(self, id: str, reward: float, *, key: str | None = None) -> Steps[m.Rewarded]:
+        """Reward a job that was finished, at any time later; another reward corrects the first.
+
+        The same reward again changes nothing, and so does one with a `key` that was used before.
+        """
+        return self._post(f"/v1/jobs/{_part('id', id)}/reward", m.NewReward(reward, key), m.Rewarded)
+
+    @ApiCall
     def cancel(self, id: str) -> Steps[m.Job]:
         """Cancel a job that has not ended and return it; a job that is already cancelled is no error."""
         try:

@@ -57,6 +57,7 @@ _PREDICTED = w.ClassPrediction(
 )
 
 BODIES: dict[Any, Any] = {
+    m.NewReward: m.NewReward(0.8, "thumb 12"), m.Rewarded: m.Rewarded("j123", 0.8),
     m.Submit: m.Submit([m.NewJob("short", _PAYLOAD, "order 77"), m.NewJob("short")]),
     m.Submitted: m.Submitted([m.JobRef("j123", "queued"), m.JobRef("j124", "queued")]),
     m.Job: _JOB,
@@ -148,7 +149,7 @@ IN_EVENTS = (w.Layout, w.Sample, w.StateView, w.Leases)
 _LEASE_ID = {"lease": "$response.body#/lease"}
 _FENCE = {"fence": "$response.body#/fence"}
 LINKS: dict[str, dict[str, tuple[dict[str, str], dict[str, Any] | None]]] = {
-    "submit": {name: ({"id": "$response.body#/jobs/0/id"}, None) for name in ("get_job", "cancel_job")},
+    "submit": {name: ({"id": "$response.body#/jobs/0/id"}, None) for name in ("get_job", "cancel_job", "reward_job")},
     "register": {name: ({"id": "$response.body#/id"}, None) for name in ("lease", "unregister")},
     "lease": {
         "finish": (_LEASE_ID, _FENCE | {"reward": 0.8, "done": True}),

@@ -91,6 +91,11 @@ class Meters:
             self.rewards[job_class] += 1
             self.reward_sum[job_class] += reward
 
+    def late(self, job_class: str, change: float, *, first: bool) -> None:
+        """Count a reward that came later, or the change of one."""
+        self.rewards[job_class] += first
+        self.reward_sum[job_class] += change
+
     def slot(self, seconds: float, solver: float, leases: int) -> None:
         """Count a slot in which the scheduler was called, with the seconds that the scheduler took."""
         self.slots.add(seconds)

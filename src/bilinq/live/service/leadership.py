@@ -15,7 +15,7 @@ from msgspec import structs
 from bilinq.errors import Unavailable
 from bilinq.live.service.configuration import SchedulerClasses, new_scheduler
 from bilinq.live.store.class_tables import remove_servers
-from bilinq.live.store.job_tables import purge_jobs
+from bilinq.live.store.job_tables import count_awaited, purge_jobs
 from bilinq.scheduler.classes import JobClass, ServerClass
 
 if TYPE_CHECKING:
@@ -96,6 +96,8 @@ async def delete_expired(replica: Replica, now: float) -> None:
         delete = partial(purge_jobs, before=now - replica.settings.retention, limit=DELETE_LIMIT)
         while await replica.write(delete) == DELETE_LIMIT:
             pass
+        memory = replica.memory
+        memory.awaited = await replica.write(count_awaited)
 
 
 async def _delete_servers(replica: Replica, before: float) -> None:

@@ -87,6 +87,7 @@ class Memory:
         self.waits: dict[str, deque[float]] = {}
         self.counters: Counter[str] = Counter()
         self.reward_total = 0.0
+        self.awaited = 0
         self.dead = 0
         self.meters = Meters()
         self._deadlines: list[tuple[float, int]] = []
@@ -312,8 +313,17 @@ class Memory:
         if not over:
             self._queue_again(lease.row.job, job, None, changes)
             return "queued"
+        self.awaited += reward is None
         self._end_job(lease.row.job, "done", wall, changes, result=result, reward=reward)
         return "done"
+
+    def count_late(self, job_class: str, value: float, before: float | None, *, done: bool) -> None:
+        """Count a reward that came after the end of a job, or another than the one `before`."""
+        change = value - (before or 0.0)
+        self.reward_total += change
+        self.meters.late(job_class, change, first=before is None)
+        self.counters["rewards" if before is None else "corrections"] += 1
+        self.awaited -= before is None and done
 
     def fail(self, lease: LiveLease, state: str, error: str, wall: float, now: float, changes: Changes) -> JobState:
         """End a lease as "failed" or "expired"; return the new state of the job, which waits for a while before a retry."""

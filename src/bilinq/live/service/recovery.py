@@ -136,7 +136,7 @@ def load_memory(
         memory.add(waiting, wall, now)
     for id, failed in job_tables.failed_servers(tx, [id for id, job in memory.jobs.items() if job.attempts]):
         memory.jobs[id].failed_on |= {failed}
-    memory.dead = job_tables.count_dead_jobs(tx)
+    memory.dead, memory.awaited = job_tables.count_dead_jobs(tx), job_tables.count_awaited(tx)
     for lease in job_tables.active_leases(tx):
         job = job_tables.get_job(tx, lease.job)
         assert job is not None

@@ -44,7 +44,10 @@ def state(replica: Replica) -> State:
     ]
     jobs = [_job_class(memory, row.name, row.weight) for row in memory.classes.values() if row.kind == "job"]
     unserved = sum(memory.unserved.values())
-    return State(now=time.time(), job_classes=jobs, server_classes=servers, unserved=unserved, **_common(replica))
+    return State(
+        now=time.time(), job_classes=jobs, server_classes=servers, unserved=unserved, awaited=memory.awaited,
+        **_common(replica),
+    )  # fmt: skip
 
 
 def state_view(replica: Replica, rate: list[list[float]]) -> StateView:
@@ -117,6 +120,7 @@ def _add_queues(page: Page, memory: Memory) -> None:
     page.gauge("bilinq_jobs_queued", "Jobs that wait.", _by_class(names, memory.queued))
     page.gauge("bilinq_jobs_leased", "Jobs that are being served.", _by_class(names, memory.leased))
     page.gauge("bilinq_jobs_dead", "Jobs that failed too often and can be retried.", memory.dead)
+    page.gauge("bilinq_rewards_awaited", "Jobs that are done and have no reward so far.", memory.awaited)
     about = "Jobs that wait for server classes without a registered server."
     page.gauge("bilinq_jobs_unserved", about, sum(memory.unserved.values()))
 

@@ -67,6 +67,11 @@ def all_classes(tx: Transaction) -> list[ClassRow]:
     return [_class(row) for row in tx.rows(f"SELECT {CLASS_COLUMNS} FROM class ORDER BY id")]
 
 
+def class_name(tx: Transaction, id: int) -> str:
+    """Return the name of a class, also of one that is no longer current."""
+    return str(tx.rows("SELECT name FROM class WHERE id = :id", id=id)[0][0])
+
+
 def put_class(tx: Transaction, row: ClassRow) -> None:
     """Store a class in place of the row with its id; another row of its kind and name is no longer current."""
     if row.current:

@@ -120,7 +120,7 @@ class ObservationRow(NamedTuple):
 
     Revision 0 is the end of the lease: a reward, a duration in seconds, or both, or that it `failed`. A reward that comes
     later is revision 1, and each further one corrects the one `before`. `epoch` is the scheduler's when the reward was first
-    given, and `features` (JSON) are those of the job.
+    given, `features` (JSON) are those of the job, and `key` is that of a later reward.
     """
 
     seq: int
@@ -134,6 +134,15 @@ class ObservationRow(NamedTuple):
     before: float | None = None
     epoch: int = 0
     features: str | None = None
+    key: str | None = None
+
+
+class LateReward(NamedTuple):
+    """A reward that came after the end of a lease."""
+
+    job: int
+    lease: int
+    reward: float
 
 
 class JobStart(NamedTuple):
@@ -187,6 +196,13 @@ add_observations = Bulk(
     ObservationRow,
 )
 """Append observations to the log; a second one of the same lease and revision is an error."""
+
+reward_jobs = Bulk(
+    "UPDATE job SET reward = :reward {rows} WHERE {key} AND job.state = 'done'", LateReward, "job.id = :job"
+)
+"""Set rewards of jobs that are done."""
+reward_leases = Bulk("UPDATE lease SET reward = :reward {rows} WHERE {key}", LateReward, "lease.id = :lease")
+"""Set rewards of leases that have ended."""
 
 STATES = {state: f"state = '{state}'" for state in ("queued", "leased", "done", "dead", "cancelled", "expired")}
 """Conditions on the state, written out so that partial indexes can be used."""
@@ -309,6 +325,19 @@ def observations_since(tx: Transaction, seq: int) -> list[ObservationRow]:
     """Return the observations after `seq`, in order."""
     found = tx.rows(f"SELECT {OBSERVATION_COLUMNS} FROM observation WHERE seq > :seq ORDER BY seq", seq=seq)
     return list(map(ObservationRow._make, found))
+
+
+def observations_of(tx: Transaction, lease: int) -> list[ObservationRow]:
+    """Return what was observed of a lease, in order."""
+    found = tx.rows(
+        f"SELECT {OBSERVATION_COLUMNS} FROM observation WHERE lease = :lease ORDER BY revision", lease=lease
+    )
+    return list(map(ObservationRow._make, found))
+
+
+def count_awaited(tx: Transaction) -> int:
+    """Return the number of jobs that are done and have no reward."""
+    return int(tx.rows("SELECT count(*) FROM job WHERE state = 'done' AND reward IS NULL")[0][0])
 
 
 def count_rewards(tx: Transaction) -> int:

@@ -120,7 +120,17 @@ PAUSES = Migration(
 )
 """Pauses before retries by job class, and servers that an operator holds."""
 
-MIGRATIONS: tuple[Migration, ...] = (FIRST, NO_INDEX_OF_ACTIVE, LOG_OF_OBSERVATIONS, OPTIONS_OF_JOBS, PAUSES)
+LATE_REWARDS = Migration(
+    both=(
+        "ALTER TABLE observation ADD COLUMN key TEXT",
+        "CREATE INDEX job_awaited ON job (id) WHERE state = 'done' AND reward IS NULL",
+    )
+)
+"""Rewards that come later may have a key, and the jobs that await one are counted."""
+
+MIGRATIONS: tuple[Migration, ...] = (
+    FIRST, NO_INDEX_OF_ACTIVE, LOG_OF_OBSERVATIONS, OPTIONS_OF_JOBS, PAUSES, LATE_REWARDS,
+)  # fmt: skip
 """Step i upgrades version i to version i + 1. A released step never changes; a change is a further step."""
 
 

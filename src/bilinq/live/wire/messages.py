@@ -114,6 +114,22 @@ class JobPage(Struct, frozen=True):
     after: str | None
 
 
+class NewReward(Struct, forbid_unknown_fields=True, frozen=True):
+    """The reward of a job that was served before. The same `key` counts once, also after other rewards."""
+
+    reward: float
+    key: Key | None = None
+
+
+class Rewarded(Struct, frozen=True):
+    """The reward of a job. `repeated`: it was counted before; `corrected`: it replaces an earlier one."""
+
+    job: str
+    reward: float
+    repeated: bool = False
+    corrected: bool = False
+
+
 class NewServer(Struct, forbid_unknown_fields=True, frozen=True):
     """A server that will ask for work. Registering the same name again returns the same server."""
 
@@ -336,7 +352,7 @@ class State(Struct, frozen=True):
     """The current state of the service. Rows of matrices are job classes, columns server classes.
 
     `expected` is the allocation of the last slot, `mean` and `width` are the learnt rewards and their standard errors.
-    `unserved` counts waiting jobs whose server classes have no registered server.
+    `unserved` counts waiting jobs whose server classes have no registered server, and `awaited` jobs done without a reward.
     """
 
     now: float
@@ -351,6 +367,7 @@ class State(Struct, frozen=True):
     counters: dict[str, int]
     reward_total: float
     unserved: int = 0
+    awaited: int = 0
 
 
 class Retried(Struct, frozen=True):
