@@ -38,6 +38,8 @@ class Engine(ABC):
 
     roster: Roster
     expected: Array
+    learns: bool = True
+    """Whether what it observes changes its decisions."""
     own: int = 0
     """Length of the features of single jobs; 0 until one has some."""
     by_job: bool = False
@@ -133,6 +135,10 @@ class Engine(ABC):
     def explain(self, job: Job, entry: Entry, out: Array, now: float) -> Decision:
         """Return what a decision about a waiting job would rest on now."""
         raise self.refusal("explain")
+
+    def sound(self) -> bool:
+        """Tell whether the numbers behind its decisions are finite; quick, for every slot."""
+        return bool(np.isfinite(self.expected).all())
 
     @abstractmethod
     def state(self) -> dict[str, Any]:

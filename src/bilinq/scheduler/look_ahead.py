@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from math import exp, inf, log
+from math import exp, inf, isfinite, log
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -445,6 +445,12 @@ class LookAhead(Engine):
         model = self.learnt.value
         values = 1.0 / np.linalg.eigvalsh(model.long.inverse)
         return Health(model.seen, unit * model.noise**0.5, float(values.min()), float(values.max()))
+
+    def sound(self) -> bool:
+        learnt = self.learnt
+        numbers = (learnt.value.noise, learnt.time.noise, learnt.mean_time, float(learnt.smear.sum()))
+        models = (learnt.value.long.theta, learnt.time.long.theta, learnt.value.mean, learnt.time.mean)
+        return all(map(isfinite, numbers)) and all(bool(np.isfinite(one).all()) for one in models)
 
     def state(self) -> dict[str, Any]:
         pending = [

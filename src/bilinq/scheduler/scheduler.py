@@ -28,6 +28,7 @@ from bilinq.scheduler.classes import (
 from bilinq.scheduler.engine import Engine, Service
 from bilinq.scheduler.explain import Explanation, explanation
 from bilinq.scheduler.failures import Pauses
+from bilinq.scheduler.first_come import FirstComeEngine
 from bilinq.scheduler.ledger import Archive, Entry, Job, Ledger, Served, job_features, waiting_entry
 from bilinq.scheduler.look_ahead import LookAhead
 from bilinq.scheduler.slots import SlotEngine
@@ -155,6 +156,19 @@ class Scheduler:
         self._expired: list[Job] = []
         self._fresh: list[tuple[Job, Entry]] = []
         roster.warn_unserved()
+
+    @classmethod
+    def first_come(
+        cls, job_classes: Sequence[JobClass], server_classes: Sequence[ServerClass], *,
+        reward: RewardRange | tuple[float, float] = (-1.0, 1.0), longest_pause: float | None = None,
+    ) -> Self:  # fmt: skip
+        """Return a scheduler that serves jobs in the order of their arrival, and learns nothing.
+
+        It takes the same calls, and can stand in for one whose learner has failed.
+        """
+        self = cls(job_classes, server_classes, reward=reward, longest_pause=longest_pause, keep=0)
+        self._engine = FirstComeEngine(self._roster)
+        return self
 
     @property
     def _roster(self) -> Roster:
@@ -518,7 +532,12 @@ class Scheduler:
     @property
     def learns(self) -> bool:
         """Whether rewards change its decisions."""
-        return self.policy is None or self.policy.learns
+        return self._engine.learns
+
+    @property
+    def sound(self) -> bool:
+        """Whether the numbers behind its decisions are finite."""
+        return self._engine.sound()
 
     @property
     def by_job(self) -> bool:

@@ -139,6 +139,7 @@ class SlotEngine(Engine):
 
     def __init__(self, roster: Roster, seed: int) -> None:
         self.roster, self.slot = roster, 0
+        self.learns = self.policy.learns
         self.by_job = self.policy.rows == "job"
         self.rows: QueueRows = JobRows() if self.by_job else ClassRows(len(roster.jobs))
         self._draws = Draws(seed)

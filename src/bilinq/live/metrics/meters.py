@@ -46,7 +46,8 @@ class Meters:
 
     `units` are the services that submitted jobs need, `serving` the seconds of finished leases. `granted` is by job class
     and server class, `leases_ended` and `jobs_ended` by job class and final state, `answers` by method, path and status.
-    `saved` is when the learnt state was last saved or loaded, `recoveries` how often memory was loaded again.
+    `saved` is when the learnt state was last saved or loaded, `recoveries` how often memory was loaded again, and
+    `fallbacks` how often the scheduler failed in a slot.
     """
 
     def __init__(self) -> None:
@@ -61,7 +62,7 @@ class Meters:
         self.waits: dict[str, Histogram] = {}
         self.slots, self.solver = Histogram(SECONDS), Histogram(SECONDS)
         self.saved: float | None = None
-        self.recoveries = 0
+        self.recoveries = self.fallbacks = 0
         self.answers: Counter[tuple[str, str, int]] = Counter()
         self._recent_waits: deque[float] = deque(maxlen=KEPT)
 

@@ -66,7 +66,8 @@ class Memory:
     """Jobs, servers and leases by id. `scheduler` is None until there are classes of both kinds.
 
     `queued` counts the jobs of each class that wait, and `waiting` those of them that may start now. `bound` counts the
-    waiting jobs that only some server classes may serve, by these, and `registered` the servers of each class.
+    waiting jobs that only some server classes may serve, by these, and `registered` the servers of each class. While a
+    scheduler stands in for one that has failed, `missed` has what it was not told; otherwise it is None.
     """
 
     def __init__(self, ids: Ids, scheduler: Scheduler | None, retries: Retries) -> None:
@@ -88,6 +89,7 @@ class Memory:
         self.counters: Counter[str] = Counter()
         self.reward_total = 0.0
         self.awaited = 0
+        self.missed: list[ObservationRow] | None = None
         self.dead = 0
         self.meters = Meters()
         self._deadlines: list[tuple[float, int]] = []
@@ -163,6 +165,23 @@ class Memory:
         waited = (now - job.came) if now - job.came > NEW else 0.0
         self.scheduler.submit(job.job_class, job=id, avoid=job.avoid, waited=waited, ahead=ahead, **own)
         self.waiting += 1
+
+    def replace_scheduler(self, scheduler: Scheduler, now: float) -> None:
+        """Give all jobs to another scheduler, which has none, and use it from now on, unless it raises."""
+        before, self.scheduler = self.scheduler, scheduler
+        try:
+            for id, job in self.jobs.items():
+                if job.lease is not None:
+                    lease = self.leases[job.lease]
+                    known = self._known(job.options, ("features",))
+                    scheduler.place(job.job_class, lease.server_class, id, server=lease.row.server, **known)
+                elif not job.held:
+                    self._schedule(id, job, now)
+        except BaseException:
+            self.scheduler = before
+            raise
+        finally:
+            self.waiting = sum(job.lease is None and not job.held for job in self.jobs.values())
 
     def _known(self, options: JobOptions, names: Sequence[str]) -> dict[str, Any]:
         """Return the options that the scheduler can use: all, or none for a policy by classes."""
@@ -465,13 +484,20 @@ class Memory:
         """Append to the log what the scheduler was told about a lease that ends."""
         assert self.scheduler is not None
         row, features = lease.row, self.jobs[lease.row.job].options.features
-        changes.observations.append(
+        self.observe(
+            changes,
             ObservationRow(
                 seq=self.ids.next_seq(), lease=row.id, revision=0, job_class_id=row.job_class_id,
                 server_class_id=row.server_class_id, value=value, duration=duration, failed=failed,
                 epoch=self.scheduler.epoch(lease.server_class), features=None if features is None else to_text(features),
             )
         )  # fmt: skip
+
+    def observe(self, changes: Changes, row: ObservationRow) -> None:
+        """Append an observation to the log."""
+        changes.observations.append(row)
+        if self.missed is not None:
+            self.missed.append(row)
 
     def _end_job(
         self, id: int, state: str, wall: float, changes: Changes, result: str | None = None,

@@ -82,7 +82,7 @@ class Recovery:
     async def checkpoint(self, memory: Memory) -> None:
         """Save what was learnt, with the place in the log up to which it goes."""
         replica = self._replica
-        if memory.scheduler is None or not memory.scheduler.learns:
+        if memory.scheduler is None or not memory.scheduler.learns or not memory.scheduler.sound:
             return
         state, seq, now = memory.scheduler.snapshot(jobs=False), memory.ids.last_seq, time.time()
         await replica.write(lambda tx: class_tables.save_checkpoint(tx, seq, now, state, sha256(state).hexdigest()))

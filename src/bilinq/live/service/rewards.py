@@ -93,7 +93,7 @@ def _count(memory: Memory, past: Past, value: float, key: str | None, changes: C
         job_class_id=lease.job_class_id, server_class_id=lease.server_class_id, value=value, before=before, epoch=epoch,
         features=None if features is None else to_text(features), key=key,
     )  # fmt: skip
-    changes.observations.append(row)
+    memory.observe(changes, row)
     changes.late.append(tables.LateReward(job.id, lease.id, value))
     memory.count_late(job.job_class, value, before, done=job.state == "done")
     return row

@@ -10,6 +10,7 @@ from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING
 
 from bilinq.errors import Unavailable
+from bilinq.live.service.fallback import Fallback
 from bilinq.live.service.outbox import Changes, Payloads, from_text
 from bilinq.live.wire.messages import Lease, LeasedJob
 
@@ -34,6 +35,7 @@ class Slots:
 
     def __init__(self, replica: Replica) -> None:
         self._replica, self._unserved = replica, False
+        self._fallback = Fallback(replica)
         self._paused: set[tuple[str, Hashable]] = set()
 
     def hurry(self) -> None:
@@ -87,7 +89,7 @@ class Slots:
             return
         elapsed = self._elapsed(memory.scheduler, began)
         asked = time.monotonic()
-        tasks = memory.scheduler.assign(idle, elapsed)
+        tasks = self._fallback.decide(memory, idle, elapsed, began)
         solver = time.monotonic() - asked
         if memory.counters["failed"] or memory.counters["expired"]:
             tasks = memory.refuse_repeats(tasks, began, min(self._replica.settings.slot, REPEAT))

@@ -111,6 +111,8 @@ def _add_role(page: Page, replica: Replica) -> None:
     page.gauge("bilinq_epoch", "How many leaders there were until this process led.", replica.store.epoch)
     about = "How often the database was unavailable and memory was loaded again."
     page.counter("bilinq_recoveries_total", about, replica.meters.recoveries)
+    about = "Slots in which the scheduler failed and jobs were served first come, first served."
+    page.counter("bilinq_slot_fallbacks_total", about, replica.meters.fallbacks)
     about = "Allocations that could not be certified as optimal; each was feasible and used."
     page.counter("bilinq_uncertified_allocations_total", about, tally.uncertified)
 

@@ -327,6 +327,11 @@ def observations_since(tx: Transaction, seq: int) -> list[ObservationRow]:
     return list(map(ObservationRow._make, found))
 
 
+def last_observation(tx: Transaction) -> int:
+    """Return the place of the newest observation in the log, zero if there is none."""
+    return int(tx.rows("SELECT coalesce(max(seq), 0) FROM observation")[0][0])
+
+
 def observations_of(tx: Transaction, lease: int) -> list[ObservationRow]:
     """Return what was observed of a lease, in order."""
     found = tx.rows(
