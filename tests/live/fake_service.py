@@ -120,6 +120,14 @@ class FakeService:
         self.all_servers[id] = structs.replace(self.all_servers[id], held=held)
         return self.all_servers[id]
 
+    async def decision(self, who: Identity, id: str) -> m.DecisionInfo:
+        job = await self.job(who, id)
+        return m.DecisionInfo(job.id, job.job_class, None, None, None, None, [], "values as estimated")
+
+    async def decisions(self, who: Identity, after: str | None, limit: int) -> str:
+        self.calls.append(("decisions", (after, limit)))
+        return ""
+
     async def reward(self, who: Identity, id: str, new: m.NewReward) -> m.Rewarded:
         self.calls.append(("reward", (id, new.reward, new.key)))
         return m.Rewarded((await self.job(who, id)).id, new.reward)

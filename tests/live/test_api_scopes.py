@@ -34,6 +34,8 @@ WANTED = {
     "GET /v1/dead": {"read"},
     "POST /v1/dead/{id}/retry": set(),
     "POST /v1/jobs/{id}/reward": {"submit", "work"},
+    "GET /v1/jobs/{id}/decision": {"submit", "read"},
+    "GET /v1/decisions": {"read"},
     "POST /v1/servers/{id}/drain": set(),
     "POST /v1/servers/{id}/quarantine": set(),
     "POST /v1/servers/{id}/release": set(),

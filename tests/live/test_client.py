@@ -105,6 +105,7 @@ def test_the_rest_of_the_api(client: Client, live: Faulty) -> None:
         ref.id
     ]
     assert live.service.calls[-1] == ("jobs", ("queued", "short", None, 3, "order 1", "t"))
+    assert client.decision(ref.id).job == ref.id
     assert client.reward(ref.id, 0.5, key="k").reward == 0.5
     assert ("reward", (ref.id, 0.5, "k")) in live.service.calls
     held_one = client.register("gpu").id

@@ -122,6 +122,11 @@ class ApiCalls(ABC):
         return self._get("/v1/jobs", m.JobPage, query)
 
     @ApiCall
+    def decision(self, id: str) -> Steps[m.DecisionInfo]:
+        """Return why a job was given to its server; for a job that waits, what a decision would rest on now."""
+        return self._get(f"/v1/jobs/{_part('id', id)}/decision", m.DecisionInfo)
+
+    @ApiCall
     def reward(self, id: str, reward: float, *, key: str | None = None) -> Steps[m.Rewarded]:
         """Reward a job that was finished, at any time later; another reward corrects the first.
 

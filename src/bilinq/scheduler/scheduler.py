@@ -26,7 +26,7 @@ from bilinq.scheduler.classes import (
     ServerClass,
 )  # fmt: skip
 from bilinq.scheduler.engine import Engine, Service
-from bilinq.scheduler.explain import Explanation, explanation
+from bilinq.scheduler.explain import Decision, Explanation, explanation
 from bilinq.scheduler.failures import Pauses
 from bilinq.scheduler.first_come import FirstComeEngine
 from bilinq.scheduler.ledger import Archive, Entry, Job, Ledger, Served, job_features, waiting_entry
@@ -443,6 +443,10 @@ class Scheduler:
         if decision is None:
             raise BadInput(f"job must have been assigned by this scheduler since it was created; got {short(job)}")
         return explanation(job, entry.job_class, entry.out, decision, self._range.low, self._range.unit)
+
+    def decision(self, job: Job) -> Decision | None:
+        """Return the numbers behind the assignment of a job that is at a server, as they are; None if there are none."""
+        return self._jobs.out(job).decision
 
     def _end_service(self, entry: Entry) -> None:
         assert entry.out is not None

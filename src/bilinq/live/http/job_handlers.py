@@ -5,8 +5,9 @@ from typing import Literal
 
 from bilinq.live.http.routing import Request, route
 from bilinq.live.wire import messages as m
-from bilinq.live.wire.queries import DeadQuery, JobsQuery, NoQuery, WaitQuery, given
+from bilinq.live.wire.queries import DeadQuery, DecisionsQuery, JobsQuery, NoQuery, WaitQuery, given
 
+JSON_LINES = "application/x-ndjson"
 SUBMIT, WORK, ADMIN, READ, SUBMIT_OR_READ = ("submit",), ("work",), ("admin",), ("read",), ("submit", "read")
 
 
@@ -90,6 +91,12 @@ JOB_ROUTES = (
           "Return a job with its history", "jobs", SUBMIT_OR_READ, response=m.Job),
     route("DELETE", "/v1/jobs/{id}", "cancel_job", lambda r: r.service.cancel(r.who, r.path["id"]),
           "Cancel a job that has not ended", "jobs", SUBMIT, response=m.Job, also=(409,)),
+    route("GET", "/v1/jobs/{id}/decision", "get_decision", lambda r: r.service.decision(r.who, r.path["id"]),
+          "Explain why a job was given to its server", "jobs", SUBMIT_OR_READ, response=m.DecisionInfo),
+    route("GET", "/v1/decisions", "export_decisions",
+          lambda r: r.service.decisions(r.who, given(r.query.after), r.query.limit),
+          "Export rewarded decisions as JSON lines, oldest first", "jobs", READ,
+          query=DecisionsQuery, response=str, content_type=JSON_LINES),
     route("POST", "/v1/jobs/{id}/reward", "reward_job", lambda r: r.service.reward(r.who, r.path["id"], r.body),
           "Reward a job that was finished, or correct its reward", "jobs", ("submit", "work"),
           body=m.NewReward, response=m.Rewarded, also=(409,)),

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from bilinq.live.metrics import Meters
 from bilinq.live.service.agenda import Agenda
+from bilinq.live.service.decision_record import record
 from bilinq.live.service.entities import LiveJob, LiveLease, LiveServer, Poll
 from bilinq.live.service.options import PLAIN, JobOptions, options_of
 from bilinq.live.service.outbox import to_text
@@ -292,13 +293,17 @@ class Memory:
         return len(self._idle.get(server_class, ()))
 
     def grant(self, tasks: Iterable[Assignment], wall: float, now: float, seconds: float) -> list[LeaseRow]:
-        """Lease the jobs that the scheduler chose; return the leases to write."""
-        rows = []
+        """Lease the jobs that the scheduler chose; return the leases to write, with the reasons."""
+        assert self.scheduler is not None
+        columns = {one.name: k for k, one in enumerate(self.scheduler.server_classes)}
+        ids, rows = [self.classes["server", name].id for name in columns], []
         for task in tasks:
             job, job_class, server_class, server = cast(tuple[int, str, str, int], task)
+            decision = self.scheduler.decision(job)
             row = LeaseRow(
                 id=next(self.ids.lease), job=job, server=server, job_class_id=self.classes["job", job_class].id,
                 server_class_id=self.classes["server", server_class].id, granted=wall, deadline=wall + seconds,
+                decision=None if decision is None else record(decision, ids, columns[server_class]),
             )  # fmt: skip
             self._hold(LiveLease(row, now, now + seconds, job_class, server_class))
             self._dequeue(self.jobs[job])

@@ -10,10 +10,10 @@ from bilinq.errors import Unavailable
 from bilinq.live.keys import identify
 from bilinq.live.service import views
 from bilinq.live.service.administration import Administration
+from bilinq.live.service.decisions import Decisions
 from bilinq.live.service.leadership import Leadership
 from bilinq.live.service.recovery import Recovery
 from bilinq.live.service.replica import Replica
-from bilinq.live.service.rewards import LateRewards
 from bilinq.live.service.slots import Slots
 from bilinq.live.service.workers import Workers
 from bilinq.live.store.admin_tables import all_keys
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 FRESH = 5.0  # seconds after which a process that does not lead reads the keys again
 
 
-class Service(LateRewards, Workers, Administration):
+class Service(Decisions, Workers, Administration):
     """A durable scheduler. It starts and stops the store that it is given."""
 
     healthy = True
@@ -38,7 +38,7 @@ class Service(LateRewards, Workers, Administration):
         self.replica = Replica(settings, store)
         self.slots, self.meters = Slots(self.replica), self.replica.meters
         self._leadership = Leadership(self.replica, self.slots, Recovery(self.replica))
-        for part in (LateRewards, Workers, Administration):
+        for part in (Decisions, Workers, Administration):
             part.__init__(self, self.replica, self.slots)
         self._kept: dict[str, KeyRow] | None = None
         self._read = float("-inf")

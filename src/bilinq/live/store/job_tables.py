@@ -81,7 +81,10 @@ class JobEnd(NamedTuple):
 
 
 class LeaseRow(NamedTuple):
-    """A lease; `state` is active, finished, failed, expired or revoked. Its id is also its fence."""
+    """A lease; `state` is active, finished, failed, expired or revoked. Its id is also its fence.
+
+    `decision` is the record of why it was granted, None if there is none.
+    """
 
     id: int
     job: int
@@ -95,6 +98,7 @@ class LeaseRow(NamedTuple):
     reward: float | None = None
     digest: str | None = None
     detail: str | None = None
+    decision: str | None = None
 
 
 class LeaseEnd(NamedTuple):
@@ -343,6 +347,28 @@ def observations_of(tx: Transaction, lease: int) -> list[ObservationRow]:
 def count_awaited(tx: Transaction) -> int:
     """Return the number of jobs that are done and have no reward."""
     return int(tx.rows("SELECT count(*) FROM job WHERE state = 'done' AND reward IS NULL")[0][0])
+
+
+class RewardedLease(NamedTuple):
+    """A lease that was finished with a reward and has a decision record, with the class and options of its job."""
+
+    id: int
+    job: int
+    job_class: str
+    server_class_id: int
+    granted: float
+    reward: float
+    decision: str
+    options: str | None
+
+
+def rewarded_leases(tx: Transaction, namespace: str | None, after: int, limit: int) -> list[RewardedLease]:
+    """Return up to `limit` rewarded leases with a decision record after one, oldest first, of a namespace or of all."""
+    own = "" if namespace is None else "AND job.namespace = :namespace"
+    sql = f"""SELECT lease.id, lease.job, job.class, server_class_id, granted, lease.reward, decision, options
+        FROM lease JOIN job ON job.id = lease.job WHERE lease.id > :after AND lease.state = 'finished'
+        AND lease.reward IS NOT NULL AND decision IS NOT NULL {own} ORDER BY lease.id LIMIT :limit"""
+    return list(map(RewardedLease._make, tx.rows(sql, namespace=namespace, after=after, limit=limit)))
 
 
 def count_rewards(tx: Transaction) -> int:

@@ -128,8 +128,11 @@ LATE_REWARDS = Migration(
 )
 """Rewards that come later may have a key, and the jobs that await one are counted."""
 
+DECISIONS = Migration(["ALTER TABLE lease ADD COLUMN decision TEXT"])
+"""Why each lease was granted, in at most 300 bytes."""
+
 MIGRATIONS: tuple[Migration, ...] = (
-    FIRST, NO_INDEX_OF_ACTIVE, LOG_OF_OBSERVATIONS, OPTIONS_OF_JOBS, PAUSES, LATE_REWARDS,
+    FIRST, NO_INDEX_OF_ACTIVE, LOG_OF_OBSERVATIONS, OPTIONS_OF_JOBS, PAUSES, LATE_REWARDS, DECISIONS,
 )  # fmt: skip
 """Step i upgrades version i to version i + 1. A released step never changes; a change is a further step."""
 

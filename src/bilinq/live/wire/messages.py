@@ -114,6 +114,38 @@ class JobPage(Struct, frozen=True):
     after: str | None
 
 
+class DecisionOption(Struct, frozen=True):
+    """A server class that could serve a job: expected reward, its standard error, expected seconds, price and score.
+
+    `price` is what the service costs beyond the cheapest option, in units of reward: waiting, the server's time, and what
+    other jobs would pay. `score` is value less price. `probability` is the estimated chance of the choice over the draws.
+    """
+
+    server_class: str
+    value: float
+    uncertainty: float
+    duration: float
+    price: float
+    score: float
+    probability: float
+
+
+class DecisionInfo(Struct, frozen=True):
+    """Why a job was given to a server class: its options, best score first.
+
+    `lease` and `chosen` are null for a job that waits; then the numbers are those of now. `explored` is the kind of draw.
+    """
+
+    job: str
+    job_class: str = field(name="class")
+    lease: str | None
+    at: float | None
+    chosen: str | None
+    probability: float | None
+    options: list[DecisionOption]
+    explored: str
+
+
 class NewReward(Struct, forbid_unknown_fields=True, frozen=True):
     """The reward of a job that was served before. The same `key` counts once, also after other rewards."""
 

@@ -80,6 +80,13 @@ class JobsQuery(Struct, forbid_unknown_fields=True, frozen=True):
     limit: Limit = 100
 
 
+class DecisionsQuery(Struct, forbid_unknown_fields=True, frozen=True):
+    """Which decisions to export; `after` is the lease of the last line."""
+
+    after: After | UnsetType = UNSET
+    limit: Annotated[int, Meta(ge=1, le=10_000)] = 1000
+
+
 class DeadQuery(Struct, forbid_unknown_fields=True, frozen=True):
     """Which dead jobs to list; `after` is that of the last page."""
 
