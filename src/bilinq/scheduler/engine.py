@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -31,6 +32,13 @@ class Service(NamedTuple):
     duration: float | None
     started: float | None
     weight: float = 1.0
+
+
+class Pool(NamedTuple):
+    """A part of the jobs: a factor of their weights, and the server classes that have servers for them; None: all."""
+
+    weight: float = 1.0
+    servers: tuple[str, ...] | None = None
 
 
 class Engine(ABC):
@@ -79,8 +87,17 @@ class Engine(ABC):
         """Return how many jobs of each class wait."""
 
     @abstractmethod
-    def decide(self, idle: Array, out: Array, now: float, elapsed: float) -> list[tuple[Job, int, Decision | None]]:
-        """Learn what was observed; return jobs, which wait no longer, with the columns (J,) of `idle` that serve them."""
+    def decide(
+        self, idle: Array, out: Array, now: float, elapsed: float, pools: Collection[str] | None = None
+    ) -> list[tuple[Job, int, Decision | None]]:
+        """Learn what was observed; return jobs, which wait no longer, with the columns (J,) of `idle` that serve them.
+
+        With `pools` only jobs that belong to one of them are considered.
+        """
+
+    @abstractmethod
+    def set_pool(self, name: str, pool: Pool, waiting: Iterable[tuple[Job, Entry]]) -> None:
+        """Change the weight and the server classes of a pool; `waiting` are its jobs that wait."""
 
     @abstractmethod
     def observe(self, service: Service) -> None:

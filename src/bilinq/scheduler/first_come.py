@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bilinq.arrays import Array
 from bilinq.learning import Health
-from bilinq.scheduler.engine import Engine, Service, counts
+from bilinq.scheduler.engine import Engine, Pool, Service, counts
 from bilinq.scheduler.ledger import Entry, Job
 
 if TYPE_CHECKING:
@@ -49,11 +50,15 @@ class FirstComeEngine(Engine):
         number = Counter(entry.job_class for entry in self._waiting.values())
         return {name: number[name] for name in self.roster.jobs}
 
-    def decide(self, idle: Array, out: Array, now: float, elapsed: float) -> list[tuple[Job, int, Decision | None]]:
+    def decide(
+        self, idle: Array, out: Array, now: float, elapsed: float, pools: Collection[str] | None = None
+    ) -> list[tuple[Job, int, Decision | None]]:
         left, found = idle.copy(), list[tuple[Job, int, "Decision | None"]]()
         for job, entry in list(self._waiting.items()):
             if not left.any():
                 break
+            if pools is not None and entry.pool is not None and entry.pool not in pools:
+                continue
             column = next((k for k in np.flatnonzero(left).tolist() if self._may_serve(k, entry)), None)
             if column is not None:
                 left[column] -= 1.0
@@ -66,6 +71,9 @@ class FirstComeEngine(Engine):
         roster = self.roster
         allowed = roster.eligible is None or bool(roster.eligible[0, roster.row(entry.job_class), column])
         return allowed and (entry.servers is None or roster.server_classes[column].name in entry.servers)
+
+    def set_pool(self, name: str, pool: Pool, waiting: Iterable[tuple[Job, Entry]]) -> None:
+        pass  # weights do not count here, and the servers that ask may serve the pool
 
     def observe(self, service: Service) -> None:
         pass

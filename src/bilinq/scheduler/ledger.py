@@ -39,6 +39,8 @@ class Entry:
         Why it was assigned there.
     avoid : optional
         A server that serves it only if no other one of the same class is idle.
+    pool : str, optional
+        The pool that it belongs to, whose servers may serve it; None: every server.
     """
 
     job_class: str
@@ -55,6 +57,7 @@ class Entry:
     server: Hashable = None
     decision: Decision | None = None
     avoid: Hashable = None
+    pool: str | None = None
 
     @property
     def plain(self) -> bool:
@@ -74,6 +77,7 @@ def waiting_entry(
     deadline: float | None,
     duration: Mapping[str, float] | None,
     avoid: Hashable = None,
+    pool: str | None = None,
 ) -> Entry:
     """Return the entry of a job that is submitted now, after checks of what the caller said of it."""
     return Entry(
@@ -81,6 +85,7 @@ def waiting_entry(
         servers=_server_names(servers), weight=None if weight is None else scalar("weight", weight, positive),
         duration=_durations(duration), deadline=inf if deadline is None else now + scalar("deadline", deadline, positive),
         avoid=avoid,
+        pool=pool,
     )  # fmt: skip
 
 

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from math import exp, inf, isfinite, log
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from bilinq.arrays import Array, IntArray
+from bilinq.arrays import Array, BoolArray, IntArray
 from bilinq.assignment.matching import solve
 from bilinq.errors import BadInput
 from bilinq.learning import Health, PairModel
 from bilinq.learning.pair_model import CAUTIOUS
 from bilinq.scheduler.board import Board
 from bilinq.scheduler.classes import LookAheadSettings, Roster
-from bilinq.scheduler.engine import Engine, Service, counts
+from bilinq.scheduler.engine import Engine, Pool, Service, counts
 from bilinq.scheduler.explain import Decision
 from bilinq.scheduler.ledger import Entry, Job
 from bilinq.scheduler.snapshot import Draws, decode, encode
@@ -74,7 +74,9 @@ class LookAhead(Engine):
         self.roster, self._settings = roster, settings
         self._draws = Draws(seed)
         I, J, d = len(roster.jobs), len(roster.servers), len(roster.job_classes[0].features)
-        self.board = Board(I, J, d)
+        self.board = Board(J, d)
+        self._pools: dict[str | None, Pool] = {None: Pool()}
+        self._pool_number: dict[str | None, int] = {None: 0}
         self._pending: list[Service] = []
         self._arrived, self._decided = 0, 0.0
         self._deadlines: dict[Job, float] = {}
@@ -126,19 +128,38 @@ class LookAhead(Engine):
         self._make_room(entry.features)
         roster, features = self.roster, self._features(entry.job_class, entry.features, self.own)
         kind, J = roster.row(entry.job_class), len(roster.servers)
-        eligible = np.ones(J, np.bool_) if roster.eligible is None else roster.eligible[0, kind]
-        if entry.servers is not None:
-            eligible = eligible & np.array([name in entry.servers for name in roster.servers])
         known = np.full(J, np.nan)
         for name, value in (entry.duration or {}).items():
             if name in roster.servers:
                 known[roster.column(name)] = value
-        weight = roster.job_classes[kind].weight if entry.weight is None else entry.weight
+        eligible, weight = self._claim(entry)
         self.board.add(job, kind=kind, features=features, eligible=eligible, known=known, weight=weight,
-                       serial=entry.serial, draw=self._draw(entry.serial, J), since=entry.since, plain=entry.plain,
-                       first=first)  # fmt: skip
+                       pool=self._number(entry.pool), serial=entry.serial, draw=self._draw(entry.serial, J),
+                       since=entry.since, plain=entry.plain, first=first)  # fmt: skip
         if entry.deadline < inf:
             self._deadlines[job] = entry.deadline
+
+    def _claim(self, entry: Entry) -> tuple[BoolArray, float]:
+        """Return which server classes may serve a job (J,), and its weight."""
+        roster, kind, pool = (
+            self.roster,
+            self.roster.row(entry.job_class),
+            self._pools.get(entry.pool, self._pools[None]),
+        )
+        eligible = np.ones(len(roster.servers), np.bool_) if roster.eligible is None else roster.eligible[0, kind]
+        for some in (entry.servers, pool.servers):
+            if some is not None:
+                eligible = eligible & np.array([name in some for name in roster.servers])
+        return eligible, pool.weight * (roster.job_classes[kind].weight if entry.weight is None else entry.weight)
+
+    def _number(self, pool: str | None) -> int:
+        return self._pool_number.setdefault(pool, len(self._pool_number))
+
+    def set_pool(self, name: str, pool: Pool, waiting: Iterable[tuple[Job, Entry]]) -> None:
+        self._pools[name] = pool
+        for job, entry in waiting:
+            row = self.board.row(job)
+            self.board.eligible[row], self.board.weight[row] = self._claim(entry)
 
     def _draw(self, serial: int, J: int) -> Array:
         if self._settings.exploration == "thompson":
@@ -162,13 +183,15 @@ class LookAhead(Engine):
 
     # Decisions
 
-    def decide(self, idle: Array, out: Array, now: float, elapsed: float) -> list[tuple[Job, int, Decision | None]]:
+    def decide(
+        self, idle: Array, out: Array, now: float, elapsed: float, pools: Collection[str] | None = None
+    ) -> list[tuple[Job, int, Decision | None]]:
         self._learn(now)
         self._follow(idle + out, now)
         found: list[tuple[Job, int, Decision | None]] = []
         pairs: list[tuple[int, int]] = []
         if len(self.board) and idle.any():
-            for row, column, decision in self._match(idle, now):
+            for row, column, decision in self._match(idle, now, pools):
                 job = self.board.first_of_class(row)
                 pairs.append((int(self.board.kind[row]), column))
                 self.board.remove(job)
@@ -187,9 +210,9 @@ class LookAhead(Engine):
         self._arrived = 0
         learnt.present = np.maximum(present, learnt.present * exp(-elapsed / (ABSENT * learnt.mean_time)))
 
-    def _match(self, idle: Array, now: float) -> Iterable[tuple[int, int, Decision]]:
+    def _match(self, idle: Array, now: float, pools: Collection[str] | None) -> Iterable[tuple[int, int, Decision]]:
         """Yield rows that start now with their columns, batch by batch, the most urgent jobs first."""
-        rows, eta = self._window(idle, now), self._price()
+        rows, eta = self._window(idle, now, pools), self._price()
         idle, ahead, gap, crowding = idle.copy(), np.zeros(idle.size), self._gap(), self._crowding()
         for first in range(0, rows.size, BATCH):
             some = rows[first : first + BATCH]
@@ -226,9 +249,11 @@ class LookAhead(Engine):
               board.known, board.draw, board.eligible, board.weight, board.since, *made)  # fmt: skip
         return made
 
-    def _window(self, idle: Array, now: float) -> IntArray:
+    def _window(self, idle: Array, now: float, pools: Collection[str] | None = None) -> IntArray:
         """Return the rows to look at, most urgent first: all, or of many the most urgent for each idle server class."""
         board, rows = self.board, self.board.rows
+        if pools is not None:
+            rows = rows[np.isin(board.pool[rows], [0, *map(self._number, pools)])]
         urgency = board.weight[rows] * (self.learnt.mean_time + now - board.since[rows])
         rows = rows[np.lexsort((board.rank[rows], -urgency))]
         if rows.size <= WINDOW:
@@ -381,7 +406,7 @@ class LookAhead(Engine):
         learnt.crowd, learnt.present = (
             np.array([0.0 if k is None else some[k] for k in columns]) for some in (learnt.crowd, learnt.present)
         )
-        self.roster, self.board = roster, self.board.rebuilt(len(rows), len(columns))
+        self.roster, self.board = roster, self.board.rebuilt(len(columns))
         self._deadlines = {}
         for job, entry in waiting:
             self._put(job, entry, first=False)

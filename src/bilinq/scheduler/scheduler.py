@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import deque
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -25,7 +25,7 @@ from bilinq.scheduler.classes import (
     Roster,
     ServerClass,
 )  # fmt: skip
-from bilinq.scheduler.engine import Engine, Service
+from bilinq.scheduler.engine import Engine, Pool, Service
 from bilinq.scheduler.explain import Decision, Explanation, explanation
 from bilinq.scheduler.failures import Pauses
 from bilinq.scheduler.first_come import FirstComeEngine
@@ -153,6 +153,7 @@ class Scheduler:
         else:
             self._engine = SlotEngine(roster, self._seed)
         self._out = np.zeros(len(roster.servers))
+        self._pools: dict[str, Pool] = {}
         self._expired: list[Job] = []
         self._fresh: list[tuple[Job, Entry]] = []
         roster.warn_unserved()
@@ -190,6 +191,7 @@ class Scheduler:
         avoid: Hashable = None,
         waited: float = 0.0,
         ahead: bool = False,
+        pool: str | None = None,
     ) -> Job:
         """Queue a job and return its name: `job` if given, else the next number.
 
@@ -216,11 +218,13 @@ class Scheduler:
             Slots that it has waited before, elsewhere or until it was taken back.
         ahead : bool
             Whether it waits ahead of the others of its class, as one that comes back does.
+        pool : str, optional
+            The pool that it belongs to; see `assign_pools`.
         """
         self._roster.row(job_class)
         name = self._next if job is None else job
         entry = waiting_entry(job_class, units, self._serial + 1, self._now, features=features, servers=servers,
-                              weight=weight, deadline=deadline, duration=duration, avoid=avoid)  # fmt: skip
+                              weight=weight, deadline=deadline, duration=duration, avoid=avoid, pool=pool)  # fmt: skip
         self._engine.check(entry)
         self._jobs.add(name, entry)
         if waited > 0.0 or ahead:
@@ -258,18 +262,67 @@ class Scheduler:
             Slots since the last call, where calls are not at equal intervals; zero for a second call at the same time,
             unless there is a `policy`.
         """
+        time = self._begin(elapsed)
+        return self._decide(self._idle(idle), self._out, time, None)
+
+    def assign_pools(
+        self, groups: Sequence[tuple[Collection[str], Mapping[str, int | Sequence[Hashable]]]], elapsed: float = 1.0
+    ) -> list[Assignment]:
+        """Do the same where not every server may serve every job.
+
+        A job with a pool is served only by servers of a group with that pool, and one without by all.
+
+        Parameters
+        ----------
+        groups : sequence of (pools, idle)
+            Idle servers with equal rights, and the pools whose jobs they may serve. Groups choose one after the other, and
+            take turns to be the first.
+        elapsed : float
+        """
+        time, tasks = self._begin(elapsed), list[Assignment]()
+        all_idle = [(pools, self._idle(idle)) for pools, idle in groups]
+        capacity = np.array([[float(len(some)) for some in servers] for _, servers in all_idle])
+        expected = None
+        for turn in range(len(all_idle)):
+            k = (self._slot + turn) % len(all_idle)  # none is always the first to choose
+            pools, servers = all_idle[k]
+            others = capacity.sum(axis=0) - capacity[k]  # they are there, though not for these jobs
+            tasks += self._decide(servers, self._out + others, time, pools)
+            expected = self._engine.expected if expected is None else expected + self._engine.expected
+        if expected is not None:
+            self._engine.expected = expected
+        return tasks
+
+    def set_pool(self, name: str, weight: float = 1.0, servers: Sequence[str] | None = None) -> None:
+        """Change a pool: a factor of the weights of its jobs, and the server classes that have servers for it; None: all.
+
+        With a policy, pools take turns within each job class in proportion to their weights.
+        """
+        pool = Pool(scalar("weight", weight, positive), None if servers is None else tuple(servers))
+        if pool != self._pools.get(name, Pool()):
+            waiting = [(job, entry) for job, entry in self._jobs.items() if entry.pool == name and entry.out is None]
+            self._engine.set_pool(name, pool, waiting)
+            self._pools[name] = pool
+
+    def _begin(self, elapsed: float) -> float:
+        """Begin a slot: move the clock and drop the jobs whose deadline has passed; return the time that has passed."""
         check = positive if isinstance(self._engine, SlotEngine) else non_negative
         time = elapsed if type(elapsed) is float and 0.0 < elapsed < inf else scalar("elapsed", elapsed, check)
         self._move(time)
-        servers = self._idle(idle)
         self._slot += 1
         if isinstance(self._engine, LookAhead):
             for job in self._engine.expired(self._now):
                 self._drop(job)
                 self._expired.append(job)
+        return time
+
+    def _decide(
+        self, servers: list[Sequence[Hashable]], out: Array, elapsed: float, pools: Collection[str] | None
+    ) -> list[Assignment]:
+        """Let the engine choose jobs of some pools for idle servers, column by column; `out` are the other servers (J,)."""
         capacity = np.array([float(len(some)) for some in servers])
         tasks, free = [], [deque(some) for some in servers]
-        for job, column, decision in self._engine.decide(capacity, self._out, self._now, time):
+        for job, column, decision in self._engine.decide(capacity, out, self._now, elapsed, pools):
             entry, name = self._jobs.get(job), self.server_classes[column].name
             entry.out, entry.started, entry.decision = name, self._now, decision
             entry.server = _take(free[column], entry.avoid)
@@ -356,14 +409,15 @@ class Scheduler:
 
     def place(
         self, job_class: str, server_class: str, job: Job, units: int = 1, *, features: ArrayLike | None = None,
-        server: Hashable = None,
+        server: Hashable = None, pool: str | None = None,
     ) -> None:  # fmt: skip
         """Add a job that is at a server already, for example after a restart."""
         self._roster.row(job_class)
         column = self._roster.column(server_class)
         self._serial += 1
         entry = Entry(job_class=job_class, units=count("units", units), serial=self._serial, since=self._now,
-                      started=self._now, features=job_features(features), out=server_class, server=server)  # fmt: skip
+                      started=self._now, features=job_features(features), out=server_class, server=server,
+                      pool=pool)  # fmt: skip
         self._engine.check(entry)
         self._jobs.add(job, entry)
         self._engine.place(job, entry)
@@ -640,6 +694,7 @@ class Scheduler:
             "job_classes": [[one.name, one.features, one.weight, one.servers] for one in self.job_classes],
             "server_classes": [[one.name, one.features] for one in self.server_classes],
             "pauses": self._pauses.state(), "engine": self._engine.state(),
+            "pools": {name: [pool.weight, pool.servers] for name, pool in self._pools.items()},
         }  # fmt: skip
         waiting = self._engine.order() if jobs else []
         out = [job for job, entry in self._jobs.items() if entry.out is not None]
@@ -679,6 +734,8 @@ class Scheduler:
         self._serial, self._now, self._failure = count("serial", kept["serial"], 0), float(kept["now"]), kept["failure"]
         self._pauses.load(kept["pauses"])
         self._engine.load(kept["engine"])
+        for pool, (weight, servers) in kept.get("pools", {}).items():
+            self.set_pool(pool, weight, servers)
         for name, *values in kept["jobs"]:
             entry = from_record(Entry, values)
             self._jobs.add(name, entry)
