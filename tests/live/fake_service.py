@@ -35,6 +35,7 @@ class FakeService:
         self.withdrawn = 0
         self.calls: list[tuple[str, Any]] = []
         self.meters = Meters()
+        self.rates: dict[str, float] = {}
 
     def add_key(self, *scopes: str, namespace: str = "default") -> str:
         key = make_key()
@@ -50,7 +51,19 @@ class FakeService:
     async def identify_here(self, key: str) -> Identity:
         return self.identify(key)
 
-    async def metrics(self) -> str:
+    def view(self, who: Identity) -> frozenset[str] | None:
+        return None
+
+    def rate_of(self, namespace: str) -> float | None:
+        return self.rates.get(namespace)
+
+    async def namespaces(self, who: Identity) -> m.Namespaces:
+        return m.Namespaces([])
+
+    async def put_namespace(self, who: Identity, one: m.NamespaceInfo) -> None:
+        self.calls.append(("put_namespace", one))
+
+    async def metrics(self, who: Identity) -> str:
         return "bilinq_ready 1\n"
 
     def drain(self) -> None:
@@ -186,7 +199,7 @@ class FakeService:
         outcomes = [m.LeaseOutcome(end.lease, refused="there is no such lease") for end in body.finish]
         return m.Worked(outcomes, await self.lease(who, body.lease, body.wait) if body.lease else [])
 
-    async def state(self) -> m.State:
+    async def state(self, who: Identity) -> m.State:
         return m.State(
             now=NOW, slot=1, V=50.0, knobs=SETTINGS, job_classes=[], server_classes=[], expected=[], mean=[], width=[],
             counters={}, reward_total=0.0,
@@ -244,21 +257,23 @@ class FakeWatch:
         self.asked: list[tuple[str | None, int | None]] = []
         self.part = b"event: layout\ndata: {}\n\n"
 
-    def history(self, after: str | None, limit: int | None) -> w.History:
+    def history(self, view: frozenset[str] | None, after: str | None, limit: int | None) -> w.History:
         self.asked.append((after, limit))
         layout = w.Layout(
             version=1, job_classes=[], server_classes=[], target_wait=None, reward_low=0.0, reward_high=1.0
         )
         return w.History(layout, [], 1.0)
 
-    def leases(self, limit: int) -> w.Leases:
+    def leases(self, view: frozenset[str] | None, limit: int) -> w.Leases:
         return w.Leases([])
 
-    async def events(self, after: str | None, limit: int | None) -> AsyncGenerator[bytes, None]:
+    async def events(
+        self, view: frozenset[str] | None, after: str | None, limit: int | None
+    ) -> AsyncGenerator[bytes, None]:
         self.asked.append((after, limit))
         yield self.part
 
-    async def preview(self, update: m.SettingsUpdate) -> w.Prediction:
+    async def preview(self, view: frozenset[str] | None, update: m.SettingsUpdate) -> w.Prediction:
         return w.Prediction(V_now=None, V_then=None, job_classes=[], reward_now=None, reward_then=None, note="nothing")
 
     async def until_drained(self, work: Coroutine[Any, Any, None]) -> None:

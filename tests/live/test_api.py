@@ -18,7 +18,7 @@ class Api:
 
     def __init__(self, **settings: Any) -> None:
         self.app, self.service = make_fake(**settings)
-        self.key = self.service.add_key("admin")
+        self.key = self.service.add_key("fleet")
 
     def __call__(self, method: str, url: str, body: Any = None, **named: Any) -> Answer:
         return ask(self.app, method, url, body, **({"key": self.key} | named))
@@ -115,7 +115,8 @@ def test_keys_are_created_shown_once_and_revoked(api: Api) -> None:
     assert made.status == 201
     key, prefix = made.json["key"], made.json["info"]["prefix"]
     me = api("GET", "/v1/me", key=key)
-    assert me.json == {"prefix": prefix, "namespace": "team", "scopes": ["read"]}
+    own = {"prefix": prefix, "namespace": "team", "scopes": ["read"]}
+    assert me.json == own | {"namespaces": ["team"], "whole": True}
     assert key not in api("GET", "/v1/keys").body.decode()
     assert api("DELETE", f"/v1/keys/{prefix}").status == 200
     refused(api("GET", "/v1/me", key=key), 401, "no-key", "revoked")

@@ -73,7 +73,7 @@ class ServiceMachine(RuleBasedStateMachine):
             while not self.service.ready:  # PostgreSQL needs some time to notice that the previous leader is gone
                 await asyncio.sleep(0.01)
             if not self.key:
-                made = await self.service.create_key(LOCAL, NewKey(["submit", "work", "read", "admin"]))
+                made = await self.service.create_key(LOCAL, NewKey(["fleet"]))
                 self.key = made.key
 
         self.runner.run(begin())

@@ -124,9 +124,11 @@ def test_a_job_end_to_end(database_url: str) -> None:
         lambda tx: get_job(tx, 2),
         lambda tx: leases_of_job(tx, 2),
     )
-    assert before == [QueuedJob(id, "short", 2, 0, 100.0 + id) for id in (1, 2, 3)]
+    assert before == [
+        QueuedJob(id, "short", "default", 2, 0, 100.0 + id, size) for id, size in ((1, 2), (2, 3), (3, 2))
+    ]
     assert payloads == {2: "[2]", 3: "{}"}
-    assert waiting == [QueuedJob(1, "short", 2, 0, 101.0)]
+    assert waiting == [QueuedJob(1, "short", "default", 2, 0, 101.0, 2)]
     assert active == [lease(4, 3), lease(5, 2)]
     ending = {"state": "finished", "ended": 300.0, "reward": 0.1 + 0.2, "digest": "d"}
     assert after == lease(5, 2, deadline=999.0, **ending)

@@ -11,7 +11,10 @@ from bilinq.policies.baselines import FirstCome
 from bilinq.policies.policy import Policy
 from bilinq.scheduler import JobClass, Scheduler, ServerClass
 
-JOBS, SERVERS = [JobClass("i", [1.0, 0.0]), JobClass("j", [0.0, 1.0])], [ServerClass("x", [1.0]), ServerClass("y", [0.5])]
+JOBS, SERVERS = (
+    [JobClass("i", [1.0, 0.0]), JobClass("j", [0.0, 1.0])],
+    [ServerClass("x", [1.0]), ServerClass("y", [0.5])],
+)
 Group = tuple[frozenset[str], dict[str, list[int]]]
 
 

@@ -255,6 +255,18 @@ class ApiCalls(ABC):
         return self._put(f"/v1/server-classes/{_part('name', server_class.name)}", server_class)
 
     @ApiCall
+    def namespaces(self) -> Steps[list[m.NamespaceState]]:
+        """Return the namespaces that the key sees: weights, limits, and how many jobs wait and run."""
+        return (yield from self._get("/v1/namespaces", m.Namespaces)).namespaces
+
+    @ApiCall
+    def put_namespace(self, namespace: m.NamespaceInfo) -> Steps[m.NamespaceInfo]:
+        """Change weight and limits of a namespace and return them; the key needs scope fleet."""
+        values = m.NamespaceValues(**{name: getattr(namespace, name) for name in m.NamespaceValues.__struct_fields__})
+        path = f"/v1/namespaces/{_part('name', namespace.name)}"
+        return self._send(ApiRequest("PUT", path, _reader(m.NamespaceInfo), msgspec.json.encode(values)))
+
+    @ApiCall
     def settings(self) -> Steps[m.SettingsInfo]:
         """Return the settings that can change while the service runs."""
         return self._get(SETTINGS_PATH, m.SettingsInfo)

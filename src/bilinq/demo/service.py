@@ -51,8 +51,8 @@ def _open(tx: Transaction, settings: ServiceSettings, fleet: Fleet) -> Opened:
             revoke_key(tx, LOCAL, known.prefix, now)
     left = [JobEnd(row.id, "cancelled", now, row.units_left, row.attempts) for row in queued_jobs(tx)]
     end_jobs(tx, left)  # their waits of hours or days would dominate all figures
-    scopes: tuple[Scope, ...] = ("admin", "work", "submit", "read")
-    keys = {scope: create_key(tx, LOCAL, NewKey([scope], KEY + scope), now).key for scope in scopes}
+    scopes: dict[str, Scope] = {"admin": "fleet", "work": "work", "submit": "submit", "read": "read"}
+    keys = {name: create_key(tx, LOCAL, NewKey([scope], KEY + name), now).key for name, scope in scopes.items()}
     return Opened(fleet.about, fleet.servers, count_rewards(tx), **keys)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args,
 from msgspec import Meta, Struct, structs, to_builtins
 
 from bilinq.errors import BadInput
-from bilinq.live.wire.messages import JobClassInfo, Positive, ServerClassInfo
+from bilinq.live.wire.messages import JobClassInfo, NamespaceInfo, Positive, ServerClassInfo
 from bilinq.live.wire.queries import convert
 
 if TYPE_CHECKING:
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 PREFIX = "BILINQ_"
 TARGET_WAIT = 2.0  # seconds of waiting to aim at where neither `target_wait` nor `V` is given
 DEFAULT_POLICY = LOOK_AHEAD = "look-ahead"
-STRUCTURED = ("reward", "job_class", "server_class")  # settings of several values, which are tables in a file
+STRUCTURED = ("reward", "job_class", "server_class", "namespace")
+"""Settings of several values, which are tables in a file."""
 
 Address = Annotated[str, Meta(pattern=r"^https?://[^/?#]+/?$")]
 Bounded = Annotated[float, Meta(ge=-1e9, le=1e9)]
@@ -109,6 +110,9 @@ class ServiceSettings(Struct, forbid_unknown_fields=True, frozen=True, kw_only=T
     server_class: Annotated[
         tuple[ServerClassInfo, ...], _about("Server classes to start with; [[server_class]] in a file.")
     ] = ()
+    namespace: Annotated[
+        tuple[NamespaceInfo, ...], _about("Weights and limits of namespaces; [[namespace]] in a file.")
+    ] = ()
 
     def __post_init__(self) -> None:
         if self.V is not None and self.target_wait is not None:
@@ -125,6 +129,7 @@ class ServiceSettings(Struct, forbid_unknown_fields=True, frozen=True, kw_only=T
             raise BadInput(f"policy must be one of {', '.join(live_policies())}; got {_shown(self.policy)}")
         _check_classes("job_class", self.job_class)
         _check_classes("server_class", self.server_class)
+        _check_names("namespace", [one.name for one in self.namespace])
 
 
 class LivePolicy(NamedTuple):
@@ -265,14 +270,18 @@ def _merge(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 
 def _check_classes(name: str, classes: Iterable[JobClassInfo | ServerClassInfo]) -> None:
     """Raise unless names differ and features have one length."""
-    known: dict[str, int] = {}
-    for item in classes:
-        if item.name in known:
-            raise BadInput(f"{name}: names must differ; got {item.name!r} twice")
-        known[item.name] = len(item.features)
+    classes = list(classes)
+    _check_names(name, [item.name for item in classes])
+    known = {item.name: len(item.features) for item in classes}
     if len(set(known.values())) > 1:
         sizes = ", ".join(f"{size} in {key!r}" for key, size in known.items())
         raise BadInput(f"{name}: features must have one length; got {sizes}")
+
+
+def _check_names(name: str, names: list[str]) -> None:
+    for one in names:
+        if names.count(one) > 1:
+            raise BadInput(f"{name}: names must differ; got {one!r} twice")
 
 
 def _finite(value: Any) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import structs
 
-from bilinq.live.keys import Identity, create_key, key_info, revoke_key, rotate_key
+from bilinq.live.keys import Identity, administers, create_key, key_info, revoke_key, rotate_key
 from bilinq.live.service import configuration as config
 from bilinq.live.service.outbox import to_text
 from bilinq.live.store.admin_tables import add_audit, all_keys, list_audit
@@ -87,8 +87,8 @@ class Administration:
         return await self._change_keys(lambda tx: create_key(tx, who, new, time.time()))
 
     async def keys(self, who: Identity) -> m.Keys:
-        """Return what is stored of all keys."""
-        return m.Keys([key_info(row) for row in self._replica.memory.keys.values()])
+        """Return what is stored of the keys that the caller administers."""
+        return m.Keys([key_info(row) for row in self._replica.memory.keys.values() if administers(who, row)])
 
     async def revoke_key(self, who: Identity, prefix: str) -> m.KeyInfo:
         """Revoke a key at once; one that was revoked before stays as it is."""
@@ -105,8 +105,8 @@ class Administration:
         return result
 
     async def audit(self, who: Identity, limit: int) -> m.Audit:
-        """Return admin actions, newest first."""
-        found = await self._replica.store.read(lambda tx: list_audit(tx, limit))
+        """Return admin actions that concern the caller's namespaces, newest first."""
+        found = await self._replica.store.read(lambda tx: list_audit(tx, limit, who.reach))
         return m.Audit([m.AuditEntry(row.at, row.who, row.what, row.detail) for row in found])
 
     async def _set_classes(

@@ -13,6 +13,7 @@ from bilinq.live.service.memory import Ids, Memory
 from bilinq.live.settings import LivePolicy, live_policies
 from bilinq.live.store.admin_tables import get_meta, largest_ids, put_meta
 from bilinq.live.store.class_tables import ClassRow, current_classes, put_class, store_settings
+from bilinq.live.store.namespace_tables import put_namespace
 from bilinq.live.wire.messages import JobClassInfo, ServerClassInfo, SettingsInfo, SettingsUpdate
 from bilinq.live.wire.queries import BadField
 from bilinq.scheduler.classes import JobClass, RewardRange, ServerClass
@@ -120,6 +121,7 @@ def configure(tx: Transaction, settings: ServiceSettings, address: str | None) -
     classes = {"job": settings.job_class, "server": settings.server_class}
     given: dict[str, Any] = {kind: {one.name: structs.asdict(one) for one in some} for kind, some in classes.items()}
     given["knobs"] = {name: getattr(settings, name) for name in ADJUSTABLE}
+    given["namespace"] = {one.name: structs.asdict(one) for one in settings.namespace}
     stored = json.dumps(given)
     before, now = json.loads(get_meta(tx, "settings") or "{}"), json.loads(stored)
     known = {(row.kind, row.name): row for row in current_classes(tx)}
@@ -134,6 +136,9 @@ def configure(tx: Transaction, settings: ServiceSettings, address: str | None) -
     check_features([*new.values(), *(row for key, row in known.items() if key not in new)], settings)
     for row in new.values():
         put_class(tx, row)
+    for one in settings.namespace:
+        if before.get("namespace", {}).get(one.name) != now["namespace"][one.name]:
+            put_namespace(tx, one)
     if before and before["knobs"] != given["knobs"]:
         store_settings(tx, given["knobs"])
     put_meta(tx, "settings", stored)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from bilinq.live.service.options import PLAIN, JobOptions
 
 if TYPE_CHECKING:
+    from bilinq.live.service.tenants import Books
     from bilinq.live.store.class_tables import ServerRow
     from bilinq.live.store.job_tables import LeaseEnd, LeaseRow
     from bilinq.live.wire.messages import Lease
@@ -69,7 +70,8 @@ class LiveJob:
 
     `held` tells that it is not in the scheduler yet: before the time `start` it must not start. `deadline` is when it leaves
     unless it is leased. Both are by the monotonic clock. `failed_on` are servers that have failed it; `avoid` is the last of
-    them, which does not serve it before `avoid_until` if another can.
+    them, which does not serve it before `avoid_until` if another can. `books` are those of its
+    namespace, and `size` the bytes of its payload.
     """
 
     job_class: str
@@ -77,6 +79,8 @@ class LiveJob:
     attempts: int
     submitted: float
     came: float
+    books: Books
+    size: int = 0
     started: bool = False
     lease: int | None = None
     options: JobOptions = PLAIN
@@ -90,12 +94,17 @@ class LiveJob:
 
 @dataclass(slots=True)
 class LiveServer:
-    """A server, its lease, and the call in which it waits for one."""
+    """A server, its lease, and the call in which it waits for one.
+
+    It belongs to the namespace of its key, and serves the jobs of the namespaces in `serves`; None: of all.
+    """
 
     row: ServerRow
     seen: float
     lease: int | None = None
     poll: Poll | None = None
+    namespace: str = "default"
+    serves: frozenset[str] | None = None
 
     @property
     def state(self) -> Literal["idle", "busy", "away"]:

@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from bilinq.errors import BadState, Unavailable
+from bilinq.live.service import tenants
 from bilinq.live.service.configuration import scheduler_classes
 from bilinq.live.service.recovery import Pauses, load_scheduler
 from bilinq.live.service.replay import observation
@@ -38,7 +39,7 @@ class Fallback:
         """Return what the scheduler decides, or what is left without it; nothing that was acknowledged is touched."""
         assert memory.scheduler is not None
         try:
-            tasks = memory.scheduler.assign(idle, elapsed)
+            tasks = tenants.assign(memory, idle, elapsed)
             if not memory.scheduler.sound:
                 raise BadState("what was learnt must be finite")
             return tasks
@@ -50,7 +51,7 @@ class Fallback:
             memory.missed = []
             memory.replace_scheduler(_stand_in(memory, self._replica.settings), now)
             self._replica.spawn(self._recover(memory))
-            return memory.scheduler.assign(idle, elapsed)
+            return tenants.assign(memory, idle, elapsed)
 
     async def _recover(self, memory: Memory) -> None:
         """Make the scheduler again until that succeeds, or memory is loaded again anyway."""

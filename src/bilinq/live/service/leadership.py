@@ -97,7 +97,7 @@ async def delete_expired(replica: Replica, now: float) -> None:
         while await replica.write(delete) == DELETE_LIMIT:
             pass
         memory = replica.memory
-        memory.awaited = await replica.write(count_awaited)
+        memory.set_awaited(await replica.write(count_awaited))
 
 
 async def _delete_servers(replica: Replica, before: float) -> None:

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from math import inf
 from typing import TYPE_CHECKING, Any, cast
 
+from bilinq.live.keys import covers
 from bilinq.live.metrics import Meters
 from bilinq.live.service.agenda import Agenda
 from bilinq.live.service.decision_record import record
 from bilinq.live.service.entities import LiveJob, LiveLease, LiveServer, Poll
 from bilinq.live.service.options import PLAIN, JobOptions, options_of
 from bilinq.live.service.outbox import to_text
+from bilinq.live.service.tenants import NO_LIMITS, RECENT, SHOWN, Books
 from bilinq.live.store.job_tables import JobEnd, JobRow, LeaseEnd, LeaseRow, ObservationRow, QueuedJob, RequeuedJob
 
 if TYPE_CHECKING:
@@ -26,12 +28,10 @@ if TYPE_CHECKING:
     from bilinq.live.service.retries import Retries
     from bilinq.live.store.admin_tables import KeyRow, LargestIds
     from bilinq.live.store.class_tables import ClassRow
-    from bilinq.live.wire.messages import JobState
+    from bilinq.live.wire.messages import JobState, NamespaceInfo
     from bilinq.scheduler.scheduler import Assignment, Scheduler
 
-RECENT = 2000  # waiting times kept of each class
 SPARE = 1000  # deadlines of ended leases that may stay in the heap
-SHOWN = 100  # leases kept for the dashboard
 SHORTEST = 1e-3  # seconds that a service takes at least
 NEW = 0.1  # seconds after which a job that is given to the scheduler has waited before
 
@@ -69,6 +69,9 @@ class Memory:
     `queued` counts the jobs of each class that wait, and `waiting` those of them that may start now. `bound` counts the
     waiting jobs that only some server classes may serve, by these, and `registered` the servers of each class. While a
     scheduler stands in for one that has failed, `missed` has what it was not told; otherwise it is None.
+
+    `tenants` has the books of each namespace, `limits` their settings, and `rights` how many servers serve which namespaces.
+    `pooled` is the scheduler that knows all of this, None after a change.
     """
 
     def __init__(self, ids: Ids, scheduler: Scheduler | None, retries: Retries) -> None:
@@ -78,6 +81,10 @@ class Memory:
         self.jobs: dict[int, LiveJob] = {}
         self.servers: dict[int, LiveServer] = {}
         self.leases: dict[int, LiveLease] = {}
+        self.tenants: dict[str, Books] = {}
+        self.limits: dict[str, NamespaceInfo] = {}
+        self.rights: Counter[frozenset[str] | None] = Counter()
+        self.pooled: Scheduler | None = None
         self.queued: Counter[str] = Counter()
         self.waiting = 0
         self.bound: Counter[tuple[str, ...]] = Counter()
@@ -99,9 +106,30 @@ class Memory:
         self._named: dict[tuple[str, str], int] = {}
         self._called: dict[str, LiveServer] = {}
 
+    def books(self, namespace: str) -> Books:
+        """Return the books of a namespace."""
+        found = self.tenants.get(namespace)
+        if found is None:
+            limits = self.limits.get(namespace, NO_LIMITS)
+            found = self.tenants[namespace] = Books(namespace, self.meters.of(namespace), limits)
+            self.pooled = None
+        return found
+
+    def set_limits(self, one: NamespaceInfo) -> None:
+        """Change the settings of a namespace."""
+        self.limits[one.name] = self.books(one.name).limits = one
+        self.pooled = None
+
+    def count_in(self, meters: Meters) -> None:
+        """Use meters that were there before this memory was loaded."""
+        self.meters = meters
+        for namespace, books in self.tenants.items():
+            books.meters = meters.of(namespace)
+
     def add(self, job: QueuedJob | JobRow, wall: float, now: float) -> None:
         """Queue a job; the times are those of both clocks."""
-        live = LiveJob(job.job_class, job.units_left, job.attempts, job.submitted, now - max(wall - job.submitted, 0.0))
+        came, books = now - max(wall - job.submitted, 0.0), self.books(job.namespace)
+        live = LiveJob(job.job_class, job.units_left, job.attempts, job.submitted, came, books, job.size)
         self.jobs[job.id] = live
         if job.options is not None:
             self._set_options(live, options_of(job.options), wall, now)
@@ -114,13 +142,18 @@ class Memory:
     def adopt(self, row: LeaseRow, job: JobRow, began: float, deadline: float, wall: float, now: float) -> None:
         """Add a lease that was granted before memory was loaded."""
         assert self.scheduler is not None
-        came = now - max(wall - job.submitted, 0.0)
-        live = LiveJob(job.job_class, job.units_left, job.attempts, job.submitted, came, started=True)
+        came, books = now - max(wall - job.submitted, 0.0), self.books(job.namespace)
+        live = LiveJob(job.job_class, job.units_left, job.attempts, job.submitted, came, books, job.size, started=True)
         self.jobs[job.id] = live
         self._set_options(live, options_of(job.options), wall, now)
         server_class = self.servers[row.server].row.server_class
         self.scheduler.place(
-            job.job_class, server_class, job.id, server=row.server, **self._known(live.options, ("features",))
+            job.job_class,
+            server_class,
+            job.id,
+            server=row.server,
+            pool=job.namespace,
+            **self._known(live.options, ("features",)),
         )
         self.leased[job.job_class] += 1
         self._hold(LiveLease(row, began, deadline, job.job_class, server_class))
@@ -135,6 +168,7 @@ class Memory:
     def _enqueue(self, id: int, job: LiveJob) -> None:
         """Count a job that waits, and note when it leaves."""
         self.queued[job.job_class] += 1
+        job.books.queue(job)
         if job.options.servers is not None:
             self.bound[tuple(job.options.servers)] += 1
         if job.deadline < inf:
@@ -143,6 +177,7 @@ class Memory:
     def _dequeue(self, job: LiveJob) -> None:
         """Count a job less that waits."""
         self.queued[job.job_class] -= 1
+        job.books.unqueue(job)
         if not job.held:
             self.waiting -= 1
         job.held = False
@@ -164,7 +199,9 @@ class Memory:
             return
         own = self._known(job.options, ("features", "servers", "weight"))
         waited = (now - job.came) if now - job.came > NEW else 0.0
-        self.scheduler.submit(job.job_class, job=id, avoid=job.avoid, waited=waited, ahead=ahead, **own)
+        self.scheduler.submit(
+            job.job_class, job=id, avoid=job.avoid, waited=waited, ahead=ahead, pool=job.books.name, **own
+        )
         self.waiting += 1
 
     def replace_scheduler(self, scheduler: Scheduler, now: float) -> None:
@@ -174,7 +211,7 @@ class Memory:
             for id, job in self.jobs.items():
                 if job.lease is not None:
                     lease = self.leases[job.lease]
-                    known = self._known(job.options, ("features",))
+                    known = self._known(job.options, ("features",)) | {"pool": job.books.name}
                     scheduler.place(job.job_class, lease.server_class, id, server=lease.row.server, **known)
                 elif not job.held:
                     self._schedule(id, job, now)
@@ -203,15 +240,6 @@ class Memory:
                 job.held = False
                 self._schedule(id, job, now, ahead=job.attempts > 0)
 
-    @property
-    def unserved(self) -> dict[tuple[str, ...], int]:
-        """Waiting jobs whose server classes have no registered server, by these classes."""
-        return {
-            names: many
-            for names, many in self.bound.items()
-            if many and not any(self.registered[name] for name in names)
-        }
-
     def _leave_queue(self, id: int, job: LiveJob) -> None:
         """Take a job that waits out of its queue."""
         assert self.scheduler is not None
@@ -222,16 +250,22 @@ class Memory:
     def enrol(self, server: LiveServer) -> None:
         """Add a server, in place of one with the same id."""
         before = self.servers.get(server.row.id)
-        if before is not None:
+        if before is None:
+            self.rights[server.serves] += 1
+        else:
             self.registered[before.row.server_class] -= 1
         self.registered[server.row.server_class] += 1
+        self.pooled = None
         self.servers[server.row.id] = self._called[f"s{server.row.id}"] = server
         if server.row.name is not None:
             self._named[server.row.owner, server.row.name] = server.row.id
 
     def dismiss(self, id: int) -> None:
         """Remove a server."""
-        row = self.servers.pop(id).row
+        server = self.servers.pop(id)
+        row = server.row
+        self.rights -= Counter([server.serves])
+        self.pooled = None
         self.registered[row.server_class] -= 1
         del self._called[f"s{id}"]
         if row.name is not None:
@@ -307,6 +341,9 @@ class Memory:
             )  # fmt: skip
             self._hold(LiveLease(row, now, now + seconds, job_class, server_class))
             self._dequeue(self.jobs[job])
+            books = self.jobs[job].books
+            books.counters["leased"] += 1
+            books.meters.granted[job_class, server_class] += 1
             self.leased[job_class] += 1
             self.meters.granted[job_class, server_class] += 1
             self._note_wait(self.jobs[job], wall)
@@ -334,20 +371,29 @@ class Memory:
             self.counters["rewards"] += 1
         self.counters["finished"] += 1
         self.meters.finish(job.job_class, seconds, reward)
+        job.books.finish(job.job_class, seconds, reward)
         if not over:
             self._queue_again(lease.row.job, job, None, changes)
             return "queued"
         self.awaited += reward is None
+        job.books.awaited += reward is None
         self._end_job(lease.row.job, "done", wall, changes, result=result, reward=reward)
         return "done"
 
-    def count_late(self, job_class: str, value: float, before: float | None, *, done: bool) -> None:
+    def count_late(self, job: JobRow, value: float, before: float | None) -> None:
         """Count a reward that came after the end of a job, or another than the one `before`."""
-        change = value - (before or 0.0)
-        self.reward_total += change
-        self.meters.late(job_class, change, first=before is None)
-        self.counters["rewards" if before is None else "corrections"] += 1
-        self.awaited -= before is None and done
+        change, first = value - (before or 0.0), before is None
+        for counts in (self, self.books(job.namespace)):
+            counts.reward_total += change
+            counts.meters.late(job.job_class, change, first=first)
+            counts.counters["rewards" if first else "corrections"] += 1
+            counts.awaited -= first and job.state == "done"
+
+    def set_awaited(self, number: Mapping[str, int]) -> None:
+        """Set how many jobs of each namespace are done and have no reward."""
+        for namespace in {*number, *self.tenants}:
+            self.books(namespace).awaited = number.get(namespace, 0)
+        self.awaited = sum(number.values())
 
     def fail(self, lease: LiveLease, state: str, error: str, wall: float, now: float, changes: Changes) -> JobState:
         """End a lease as "failed" or "expired"; return the new state of the job, which waits for a while before a retry."""
@@ -359,6 +405,7 @@ class Memory:
         job.attempts += 1
         job.failed_on |= {server}
         self.counters[state] += 1
+        job.books.counters[state] += 1
         if self.retries.gives_up(job, self.untried(job)):
             self.dead += 1
             self._end_job(id, "dead", wall, changes, error=error)
@@ -381,6 +428,8 @@ class Memory:
         for id, server in self.servers.items():
             name = server.row.server_class
             if server.state == "away" or server.row.held is not None or (eligible is not None and name not in eligible):
+                continue
+            if not covers(server.serves, {job.books.name}):
                 continue
             if (name, id) not in paused and (name, None) not in paused:
                 yield server
@@ -463,6 +512,7 @@ class Memory:
         self._note_deadline(lease)
         self.busy[lease.server_class] += 1
         self.recent.append(lease)
+        self.jobs[lease.row.job].books.hold(lease)
 
     def _note_deadline(self, lease: LiveLease) -> None:
         """Add a deadline to the heap, which is built again once more than half of it is of leases that ended."""
@@ -481,6 +531,7 @@ class Memory:
         lease.end = end
         changes.leases.append(end)
         self.meters.leases_ended[job.job_class, end.state] += 1
+        job.books.release(job.job_class, end.state)
 
     def _log(
         self, lease: LiveLease, changes: Changes, *, value: float | None = None, duration: float | None = None,
@@ -511,6 +562,7 @@ class Memory:
         job = self.jobs.pop(id)
         self.counters[state] += 1
         self.meters.jobs_ended[job.job_class, state] += 1
+        job.books.end(job.job_class, state)
         changes.ended.append(
             JobEnd(
                 id=id, state=state, ended=wall, units_left=job.units_left, attempts=job.attempts, result=result,
@@ -530,3 +582,4 @@ class Memory:
             waited = max(wall - job.submitted, 0.0)
             self.waits.setdefault(job.job_class, deque(maxlen=RECENT)).append(waited)
             self.meters.wait(job.job_class, waited)
+            job.books.wait(job.job_class, waited)

@@ -18,9 +18,11 @@ from bilinq.live.service.entities import LiveServer
 from bilinq.live.service.memory import Ids, Memory
 from bilinq.live.service.replay import first_roster, in_order, replay, roster_at
 from bilinq.live.service.retries import retries
+from bilinq.live.service.tenants import server_rights
 from bilinq.live.settings import LOOK_AHEAD
 from bilinq.live.store import class_tables, job_tables
 from bilinq.live.store.admin_tables import all_keys
+from bilinq.live.store.namespace_tables import all_namespaces
 from bilinq.scheduler.scheduler import Scheduler
 from bilinq.scheduler.snapshot import policy_of, unseal
 
@@ -130,13 +132,17 @@ def load_memory(
     every = class_tables.all_classes(tx)
     memory.classes = {(row.kind, row.name): row for row in in_order(every)}
     memory.keys = {row.prefix: row for row in all_keys(tx)}
+    memory.limits = all_namespaces(tx)
     for server in class_tables.all_servers(tx):
-        memory.enrol(LiveServer(server, server.seen))
+        memory.enrol(LiveServer(server, server.seen, **server_rights(memory.keys, server.owner)))
     for waiting in job_tables.queued_jobs(tx):
         memory.add(waiting, wall, now)
     for id, failed in job_tables.failed_servers(tx, [id for id, job in memory.jobs.items() if job.attempts]):
         memory.jobs[id].failed_on |= {failed}
-    memory.dead, memory.awaited = job_tables.count_dead_jobs(tx), job_tables.count_awaited(tx)
+    for namespace, number in job_tables.count_dead_jobs(tx).items():
+        memory.books(namespace).dead = number
+        memory.dead += number
+    memory.set_awaited(job_tables.count_awaited(tx))
     for lease in job_tables.active_leases(tx):
         job = job_tables.get_job(tx, lease.job)
         assert job is not None

@@ -95,5 +95,5 @@ def _count(memory: Memory, past: Past, value: float, key: str | None, changes: C
     )  # fmt: skip
     memory.observe(changes, row)
     changes.late.append(tables.LateReward(job.id, lease.id, value))
-    memory.count_late(job.job_class, value, before, done=job.state == "done")
+    memory.count_late(job, value, before)
     return row

@@ -10,6 +10,7 @@ from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING
 
 from bilinq.errors import Unavailable
+from bilinq.live.service import tenants
 from bilinq.live.service.fallback import Fallback
 from bilinq.live.service.outbox import Changes, Payloads, from_text
 from bilinq.live.wire.messages import Lease, LeasedJob
@@ -137,7 +138,7 @@ class Slots:
 
     def _report_unserved(self, memory: Memory) -> None:
         """Log once that jobs wait for servers that are not there."""
-        unserved = memory.unserved
+        unserved = tenants.unserved(memory, None)
         if unserved and not self._unserved:
             names = "; ".join(", ".join(some) for some in unserved)
             log.warning("%d jobs wait for server classes without a server: %s", sum(unserved.values()), names)

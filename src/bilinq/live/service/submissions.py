@@ -13,6 +13,7 @@ from msgspec import structs
 
 from bilinq.errors import Busy, Conflict, NotFound, Unavailable
 from bilinq.live.service.memory import Memory, number
+from bilinq.live.service.namespaces import check_limits
 from bilinq.live.service.options import check_job, is_plain, new_options, options_of
 from bilinq.live.service.outbox import Changes, Payloads, digest, from_text, to_text
 from bilinq.live.store import job_tables as tables
@@ -107,10 +108,14 @@ class Submissions:
     def _queue(self, rows: Sequence[tables.JobRow], then: Callable[[], None] | None = None) -> Payloads:
         """Queue jobs and store them; await the returned future until they are on disk."""
         memory, wall, now = self._replica.memory, time.time(), time.monotonic()
+        books = memory.books(rows[0].namespace)
+        check_limits(books, rows)
         for row in rows:
             memory.add(row, wall, now)
             memory.meters.submit(row.job_class, row.units)
+            books.meters.submit(row.job_class, row.units)
         memory.counters["submitted"] += len(rows)
+        books.counters["submitted"] += len(rows)
         if not _awaits_slot(memory.scheduler):
             self._slots.hurry()
         tags = [tables.TagRow(tag, row.id) for row in rows if row.options for tag in options_of(row.options).tags]
@@ -125,22 +130,21 @@ class Submissions:
         self, who: Identity, state: str | None, job_class: str | None, after: str | None, limit: int,
         key: str | None = None, tag: str | None = None,
     ) -> JobPage:  # fmt: skip
-        """Return the matching jobs of a namespace, newest first; an admin sees those of all namespaces."""
+        """Return the matching jobs of the caller's namespaces, newest first."""
         before = None if after is None else number("j", after)
         if key is not None:
             page = await self._with_key(who, key, state, job_class, before, limit)
             return page if tag is None else JobPage([job for job in page.jobs if tag in job.tags], page.after)
-        namespace = None if who.may("admin") else who.namespace
-        read = self._replica.store.read
-        found = await read(lambda tx: tables.list_jobs(tx, namespace, state, job_class, before, limit, tag))
+        read, reach = self._replica.store.read, who.reach
+        found = await read(lambda tx: tables.list_jobs(tx, reach, state, job_class, before, limit, tag))
         return _page(found, limit)
 
     async def _with_key(
         self, who: Identity, key: str, state: str | None, job_class: str | None, before: int | None, limit: int
     ) -> JobPage:
         """Return the matching jobs that were submitted with a key: at most one of each namespace."""
-        every = {row.namespace for row in self._replica.memory.keys.values()}
-        spaces = sorted(every) if who.may("admin") else [who.namespace]
+        every = {row.namespace for row in self._replica.memory.keys.values()} | self._replica.memory.tenants.keys()
+        spaces = sorted(every if who.reach is None else who.reach)
         found = await self._replica.store.read(lambda tx: tables.jobs_with_key(tx, key, spaces))
         fitting = [row for row in found if state in (None, row.state) and job_class in (None, row.job_class)]
         rows = [row for row in fitting if before is None or row.id < before][:limit]
@@ -171,7 +175,7 @@ class Submissions:
             if row.state != "dead":
                 raise Conflict(f"job {id} must be dead to be retried; it is {row.state}")
             tables.requeue_jobs(tx, [tables.RequeuedJob(row.id, row.units_left, 0)])
-            add_audit(tx, time.time(), who.prefix, "retry", id)
+            add_audit(tx, time.time(), who.prefix, "retry", id, row.namespace)
             if row.options is None:
                 return row
             timeless = structs.replace(options_of(row.options), deadline=None, not_before=None).text
@@ -183,6 +187,7 @@ class Submissions:
         if memory is self._replica.memory and row.id not in memory.jobs:
             memory.add(row._replace(attempts=0, submitted=time.time()), time.time(), time.monotonic())
             memory.dead -= 1
+            memory.books(row.namespace).dead -= 1
             self._slots.hurry()
         return Retried(id, "queued")
 
@@ -231,7 +236,7 @@ class Submissions:
         """Return a job that `who` may see, with its leases."""
         found = number("j", id)
         row = None if found is None else tables.get_job(tx, found)
-        if row is None or (row.namespace != who.namespace and not who.may("admin")):
+        if row is None or not who.sees(row.namespace):
             raise NotFound(f"there is no job {id!r}")
         return row, tables.leases_of_job(tx, row.id)
 

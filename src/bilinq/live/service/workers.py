@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from bilinq.errors import BadInput, NotAllowed, NotFound, Refused, Stale, Unavailable
+from bilinq.live.keys import covers
 from bilinq.live.service.configuration import time_unit
 from bilinq.live.service.entities import LiveLease, LiveServer, Poll
 from bilinq.live.service.memory import number
@@ -51,7 +52,7 @@ class Workers:
             id=id, server_class=new.server_class, name=new.name, owner=who.prefix, registered=now, seen=now,
             held=None if same is None else same.row.held,
         )  # fmt: skip
-        memory.enrol(server := LiveServer(row, now))
+        memory.enrol(server := LiveServer(row, now, namespace=who.namespace, serves=who.reach))
 
         def store(tx: Transaction) -> None:
             changes.write(tx)
@@ -61,9 +62,12 @@ class Workers:
         return self._info(server)
 
     async def servers(self, who: Identity) -> list[m.ServerInfo]:
-        """Return the servers that the caller's key registered; with scope read or admin, all servers."""
+        """Return the servers that the caller's key registered; with scope read, all that belong to its namespaces."""
         sees_all, known = who.may("read"), self._replica.memory.servers.values()
-        return [self._info(server) for server in known if sees_all or server.row.owner == who.prefix]
+        return [
+            self._info(server) for server in known
+            if server.row.owner == who.prefix or (sees_all and who.sees(server.namespace))
+        ]  # fmt: skip
 
     async def hold(self, who: Identity, id: str, held: Held | None) -> m.ServerInfo:
         """Hold a server, which finishes its job and then gets none, or release it; then a pause after failures ends too."""
@@ -75,7 +79,7 @@ class Workers:
 
         def store(tx: Transaction) -> None:
             put_server(tx, row)
-            add_audit(tx, time.time(), who.prefix, what, id)
+            add_audit(tx, time.time(), who.prefix, what, id, server.namespace)
 
         await self._replica.write(store)
         self._slots.hurry()
@@ -235,9 +239,9 @@ class Workers:
             id = number("l", end.lease)
             row = None if id is None else get_lease(tx, id)
             foreign = row is not None and row.server in known and not _may_use(who, known[row.server])
-            if row is None or row.id != end.fence or foreign:
+            job = None if row is None or foreign else get_job(tx, row.job)
+            if row is None or row.id != end.fence or foreign or (job is not None and not who.sees(job.namespace)):
                 return m.LeaseOutcome(end.lease, refused=f"there is no lease {end.lease} with fence {end.fence}")
-            job = get_job(tx, row.job)
             same = (
                 row.digest == _digest(end)
                 if row.state == "finished"
@@ -258,11 +262,14 @@ class Workers:
         found = memory.leases.get(id)
         if found is None:
             return None
-        if not _may_use(who, memory.servers[found.row.server]):
+        server = memory.servers[found.row.server]
+        if not who.sees(server.namespace):
+            raise NotFound(f"there is no lease {lease!r}")
+        if not _may_use(who, server):
             raise NotAllowed(f"lease {lease} belongs to a server of another key")
         if fence != id:
             raise Stale(f"fence must be that of lease {lease}; got {fence}")
-        memory.servers[found.row.server].seen = time.time()
+        server.seen = time.time()
         return found
 
     def _servers(self, who: Identity, ids: Sequence[str]) -> list[LiveServer]:
@@ -270,7 +277,7 @@ class Workers:
 
     def _server(self, who: Identity, id: str) -> LiveServer:
         server = self._replica.memory.server_called(id)
-        if server is None:
+        if server is None or not who.sees(server.namespace):
             raise NotFound(f"there is no server {id!r}; register it first")
         if not _may_use(who, server):
             raise NotAllowed(f"server {id} was registered by another key")
@@ -287,7 +294,8 @@ class Workers:
 
 
 def _may_use(who: Identity, server: LiveServer) -> bool:
-    return server.row.owner == who.prefix or who.may("admin")
+    """Tell whether `who` may act for a server: with its key, or as an admin of all namespaces that it serves."""
+    return server.row.owner == who.prefix or (who.may("admin") and covers(who.reach, server.serves))
 
 
 def _digest(end: m.WorkFinish) -> str:

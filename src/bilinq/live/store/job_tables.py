@@ -1,6 +1,6 @@
 """The tables `job`, `job_tag`, `lease` and `observation`: jobs, the work on them, and what is learnt from that work."""
 
-from collections.abc import Container, Sequence
+from collections.abc import Collection, Container, Sequence
 from typing import NamedTuple
 
 from bilinq.live.store.admin_tables import keep_ids
@@ -31,6 +31,11 @@ class JobRow(NamedTuple):
     error: str | None = None
     options: str | None = None
 
+    @property
+    def size(self) -> int:
+        """Bytes of the payload."""
+        return len(self.payload) if self.payload.isascii() else len(self.payload.encode())
+
 
 class TagRow(NamedTuple):
     """A tag of a job."""
@@ -48,13 +53,15 @@ class KnownJob(NamedTuple):
 
 
 class QueuedJob(NamedTuple):
-    """The part of a queued job that the scheduler needs."""
+    """The part of a queued job that the scheduler needs; `size` are the bytes of its payload."""
 
     id: int
     job_class: str
+    namespace: str
     units_left: int
     attempts: int
     submitted: float
+    size: int
     options: str | None = None
 
 
@@ -210,6 +217,7 @@ reward_leases = Bulk("UPDATE lease SET reward = :reward {rows} WHERE {key}", Lat
 
 STATES = {state: f"state = '{state}'" for state in ("queued", "leased", "done", "dead", "cancelled", "expired")}
 """Conditions on the state, written out so that partial indexes can be used."""
+SIZE = {"sqlite": "length(CAST(payload AS BLOB))", "postgresql": "octet_length(payload)"}  # bytes of a payload
 LARGEST_ID = 2**62  # larger than any id
 EXPIRED = """SELECT id FROM job WHERE state IN ('done', 'cancelled', 'expired') AND ended < :before
     ORDER BY ended, id LIMIT :limit"""
@@ -222,13 +230,13 @@ def get_job(tx: Transaction, id: int) -> JobRow | None:
 
 
 def list_jobs(
-    tx: Transaction, namespace: str | None, state: str | None, job_class: str | None, before_id: int | None, limit: int,
-    tag: str | None = None,
+    tx: Transaction, namespaces: Collection[str] | None, state: str | None, job_class: str | None, before_id: int | None,
+    limit: int, tag: str | None = None,
 ) -> list[JobRow]:  # fmt: skip
     """Return up to `limit` jobs, newest first, older than `before_id`, that match every argument that is not None."""
     tests = ["id < :before_id"]
-    if namespace is not None:
-        tests.append("namespace = :namespace")
+    if namespaces is not None:
+        tests.append("namespace {among}")
     if state is not None:
         tests.append(STATES[state])
     if job_class is not None:
@@ -237,7 +245,8 @@ def list_jobs(
         tests.append("id IN (SELECT job FROM job_tag WHERE tag = :tag AND job < :before_id)")
     sql = f"SELECT {JOB_COLUMNS} FROM job WHERE {' AND '.join(tests)} ORDER BY id DESC LIMIT :limit"
     before = LARGEST_ID if before_id is None else before_id
-    found = tx.rows(sql, namespace=namespace, job_class=job_class, before_id=before, limit=limit, tag=tag)
+    given = {"job_class": job_class, "before_id": before, "limit": limit, "tag": tag}
+    found = tx.rows(sql, **given) if namespaces is None else tx.among(sql, sorted(namespaces), **given)
     return list(map(JobRow._make, found))
 
 
@@ -257,14 +266,18 @@ def known_jobs(tx: Transaction, namespace: str, keys: Sequence[str]) -> dict[str
 
 def queued_jobs(tx: Transaction) -> list[QueuedJob]:
     """Return all queued jobs, oldest first."""
-    names: dict[str, str] = {}  # one string for each class, not one for each job
-    sql = "SELECT id, class, units_left, attempts, submitted, options FROM job WHERE state = 'queued' ORDER BY id"
-    return [QueuedJob(id, names.setdefault(name, name), *rest) for id, name, *rest in tx.rows(sql)]
+    names: dict[str, str] = {}  # one string for each class and namespace, not one for each job
+    sql = f"""SELECT id, class, namespace, units_left, attempts, submitted, {SIZE[tx.dialect]}, options FROM job
+        WHERE state = 'queued' ORDER BY id"""
+    return [
+        QueuedJob(id, names.setdefault(name, name), names.setdefault(space, space), *rest)
+        for id, name, space, *rest in tx.rows(sql)
+    ]
 
 
-def count_dead_jobs(tx: Transaction) -> int:
-    """Return the number of dead jobs."""
-    return int(tx.rows("SELECT count(*) FROM job WHERE state = 'dead'")[0][0])
+def count_dead_jobs(tx: Transaction) -> dict[str, int]:
+    """Return the number of dead jobs of each namespace that has some."""
+    return dict(tx.rows("SELECT namespace, count(*) FROM job WHERE state = 'dead' GROUP BY namespace"))
 
 
 def purge_jobs(tx: Transaction, before: float, limit: int) -> int:
@@ -344,9 +357,11 @@ def observations_of(tx: Transaction, lease: int) -> list[ObservationRow]:
     return list(map(ObservationRow._make, found))
 
 
-def count_awaited(tx: Transaction) -> int:
-    """Return the number of jobs that are done and have no reward."""
-    return int(tx.rows("SELECT count(*) FROM job WHERE state = 'done' AND reward IS NULL")[0][0])
+def count_awaited(tx: Transaction) -> dict[str, int]:
+    """Return the number of jobs of each namespace that are done and have no reward."""
+    return dict(
+        tx.rows("SELECT namespace, count(*) FROM job WHERE state = 'done' AND reward IS NULL GROUP BY namespace")
+    )
 
 
 class RewardedLease(NamedTuple):

@@ -131,8 +131,21 @@ LATE_REWARDS = Migration(
 DECISIONS = Migration(["ALTER TABLE lease ADD COLUMN decision TEXT"])
 """Why each lease was granted, in at most 300 bytes."""
 
+TENANTS = Migration(
+    both=(
+        "ALTER TABLE api_key ADD COLUMN namespaces TEXT NOT NULL DEFAULT '[]'",
+        "UPDATE api_key SET scopes = replace(scopes, '\"admin\"', '\"fleet\"')",
+        "ALTER TABLE audit ADD COLUMN namespace TEXT",
+        "CREATE INDEX audit_namespace ON audit (namespace, id)",
+        """CREATE TABLE namespace (
+            name TEXT PRIMARY KEY, weight DOUBLE PRECISION NOT NULL, rate DOUBLE PRECISION, backlog BIGINT,
+            payload_bytes BIGINT, running BIGINT)""",
+    ),
+)
+"""Namespaces are boundaries. Keys with scope admin could do everything everywhere; scope fleet keeps that."""
+
 MIGRATIONS: tuple[Migration, ...] = (
-    FIRST, NO_INDEX_OF_ACTIVE, LOG_OF_OBSERVATIONS, OPTIONS_OF_JOBS, PAUSES, LATE_REWARDS, DECISIONS,
+    FIRST, NO_INDEX_OF_ACTIVE, LOG_OF_OBSERVATIONS, OPTIONS_OF_JOBS, PAUSES, LATE_REWARDS, DECISIONS, TENANTS,
 )  # fmt: skip
 """Step i upgrades version i to version i + 1. A released step never changes; a change is a further step."""
 
