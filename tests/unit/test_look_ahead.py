@@ -951,3 +951,16 @@ def test_a_job_avoids_a_server_if_another_of_its_class_is_idle() -> None:
     one.submit("chat", servers=["p"], avoid="p1")
     [task] = one.assign({"p": ["p1"]})
     assert task.server == "p1"
+
+
+def test_a_class_may_be_dropped_while_a_duration_is_to_be_measured() -> None:
+    scheduler = Scheduler(
+        [JobClass("a", [1.0]), JobClass("b", [1.0])], [ServerClass("x", [1.0]), ServerClass("y", [1.0])]
+    )
+    scheduler.submit("a")
+    [task] = scheduler.assign({"x": 1})
+    scheduler.report(task.job, 0.5)
+    scheduler.drop_job_class("a")
+    scheduler.drop_server_class("x")
+    scheduler.submit("b", job="next")
+    assert [task.job for task in scheduler.assign({"y": 1})] == ["next"]

@@ -406,6 +406,9 @@ class LookAhead(Engine):
         learnt.crowd, learnt.present = (
             np.array([0.0 if k is None else some[k] for k in columns]) for some in (learnt.crowd, learnt.present)
         )
+        self._pending = [
+            one for one in self._pending if one.job_class in roster.jobs and one.server_class in roster.servers
+        ]
         self.roster, self.board = roster, self.board.rebuilt(len(columns))
         self._deadlines = {}
         for job, entry in waiting:
