@@ -19,6 +19,7 @@ from bilinq.live.store.job_tables import count_awaited, purge_jobs
 from bilinq.scheduler.classes import JobClass, ServerClass
 
 if TYPE_CHECKING:
+    from bilinq.live.service.inbox import Inbox
     from bilinq.live.service.recovery import Recovery
     from bilinq.live.service.replica import Replica
     from bilinq.live.service.slots import Slots
@@ -33,8 +34,8 @@ DELETE_LIMIT = 5000  # jobs deleted with one commit
 class Leadership:
     """Starts and stops the service: one process leads, the others follow until it is gone."""
 
-    def __init__(self, replica: Replica, slots: Slots, recovery: Recovery) -> None:
-        self._replica, self._slots, self._recovery = replica, slots, recovery
+    def __init__(self, replica: Replica, slots: Slots, recovery: Recovery, inbox: Inbox) -> None:
+        self._replica, self._slots, self._recovery, self._inbox = replica, slots, recovery, inbox
 
     async def start(self, address: str | None = None) -> None:
         """Lead if no other process does, else follow; `address` is where other processes reach this one."""
@@ -72,6 +73,8 @@ class Leadership:
             self._repeat("deletion of expired rows", DELETE_EVERY, lambda: delete_expired(replica, time.time()))
         )
         replica.spawn(self._recovery.watch_connection())
+        if replica.store.shared:
+            replica.spawn(self._inbox.run())
         await self._recovery.load()
         self._replica.following = False
 

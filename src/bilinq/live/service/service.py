@@ -11,6 +11,7 @@ from bilinq.live.keys import LOCAL, identify
 from bilinq.live.service import views
 from bilinq.live.service.administration import Administration
 from bilinq.live.service.decisions import Decisions
+from bilinq.live.service.inbox import Inbox
 from bilinq.live.service.leadership import Leadership
 from bilinq.live.service.namespaces import NamespaceSettings
 from bilinq.live.service.recovery import Recovery
@@ -40,7 +41,7 @@ class Service(Decisions, Workers, Administration, NamespaceSettings):
     def __init__(self, settings: ServiceSettings, store: Store) -> None:
         self.replica = Replica(settings, store)
         self.slots, self.meters = Slots(self.replica), self.replica.meters
-        self._leadership = Leadership(self.replica, self.slots, Recovery(self.replica))
+        self._leadership = Leadership(self.replica, self.slots, Recovery(self.replica), Inbox(self.replica, self))
         for part in (Decisions, Workers, Administration, NamespaceSettings):
             part.__init__(self, self.replica, self.slots)
         self._kept: dict[str, KeyRow] | None = None

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from bilinq.errors import BadInput
+from bilinq.live.store import inbox_tables
 from bilinq.live.store.admin_tables import get_meta, put_meta
 from bilinq.live.store.transaction import Transaction
 
@@ -144,8 +145,12 @@ TENANTS = Migration(
 )
 """Namespaces are boundaries. Keys with scope admin could do everything everywhere; scope fleet keeps that."""
 
+ENQUEUE_BY_SQL = Migration(postgresql=(inbox_tables.TABLE, inbox_tables.FUNCTION, inbox_tables.REVOKE))
+"""On PostgreSQL jobs can be enqueued in a transaction of the application."""
+
 MIGRATIONS: tuple[Migration, ...] = (
     FIRST, NO_INDEX_OF_ACTIVE, LOG_OF_OBSERVATIONS, OPTIONS_OF_JOBS, PAUSES, LATE_REWARDS, DECISIONS, TENANTS,
+    ENQUEUE_BY_SQL,
 )  # fmt: skip
 """Step i upgrades version i to version i + 1. A released step never changes; a change is a further step."""
 
