@@ -165,7 +165,7 @@ class ApiCalls(ABC):
 
     @ApiCall
     def servers(self) -> Steps[list[m.ServerInfo]]:
-        """Return the servers registered by this key, or, if it has scope read or admin, all servers."""
+        """Return the servers registered by this key, or, if it has scope read, all servers of its namespaces."""
         return self._get("/v1/servers", list[m.ServerInfo])
 
     @ApiCall

@@ -62,7 +62,7 @@ WORK_ROUTES = (
           "Register a server; the same name returns the same server", "work", WORK,
           body=m.NewServer, response=m.ServerInfo, status=201, also=(404, 409)),
     route("GET", "/v1/servers", "list_servers", lambda r: r.service.servers(r.who),
-          "List the servers of the key; with scope read or admin, all servers", "work", ("read", "work"),
+          "List the servers of the key; with scope read, all of its namespaces", "work", ("read", "work"),
           response=list[m.ServerInfo]),
     *(route("POST", f"/v1/servers/{{id}}/{name}", f"{name}_server", partial(hold, held=held), about, "admin", ADMIN,
             response=m.ServerInfo) for name, held, about in HOLDS),
