@@ -31,6 +31,8 @@ CROSSED: dict[str, tuple[str, Any, int]] = {
     "GET /v1/jobs/{id}": ("/v1/jobs/{queued}", None, 404),
     "DELETE /v1/jobs/{id}": ("/v1/jobs/{queued}", None, 404),
     "POST /v1/jobs/{id}/reward": ("/v1/jobs/{done}/reward", {"reward": 0.0}, 404),
+    "GET /v1/jobs/{id}/decision": ("/v1/jobs/{leased}/decision", None, 404),
+    "GET /v1/decisions": ("/v1/decisions", None, 200),
     "GET /v1/dead": ("/v1/dead", None, 200),
     "POST /v1/dead/{id}/retry": ("/v1/dead/{dead}/retry", None, 404),
     "GET /v1/state": ("/v1/state", None, 200),

@@ -46,11 +46,11 @@ class Decisions(LateRewards):
     async def decisions(self, who: Identity, after: str | None, limit: int) -> str:
         """Return rewarded leases with their decisions as JSON lines, oldest first, which `bilinq.evaluate` reads."""
         since = 0 if after is None else number("l", after) or 0
-        space, reward = None if who.may("admin") else who.namespace, self._replica.settings.reward
+        reach, reward = who.reach, self._replica.settings.reward
 
         def find(tx: Transaction) -> list[dict[str, Any]]:
             names = _names(tx)
-            return [_line(row, names, reward) for row in tables.rewarded_leases(tx, space, since, limit)]
+            return [_line(row, names, reward) for row in tables.rewarded_leases(tx, reach, since, limit)]
 
         found = await self._replica.store.read(find)
         return b"".join(msgspec.json.encode(line) + b"\n" for line in found).decode()

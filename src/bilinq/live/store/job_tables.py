@@ -377,13 +377,15 @@ class RewardedLease(NamedTuple):
     options: str | None
 
 
-def rewarded_leases(tx: Transaction, namespace: str | None, after: int, limit: int) -> list[RewardedLease]:
-    """Return up to `limit` rewarded leases with a decision record after one, oldest first, of a namespace or of all."""
-    own = "" if namespace is None else "AND job.namespace = :namespace"
+def rewarded_leases(tx: Transaction, namespaces: Collection[str] | None, after: int, limit: int) -> list[RewardedLease]:
+    """Return up to `limit` rewarded leases with a decision record after one, oldest first, of some namespaces or of all."""
+    own = "" if namespaces is None else "AND job.namespace {among}"
     sql = f"""SELECT lease.id, lease.job, job.class, server_class_id, granted, lease.reward, decision, options
         FROM lease JOIN job ON job.id = lease.job WHERE lease.id > :after AND lease.state = 'finished'
         AND lease.reward IS NOT NULL AND decision IS NOT NULL {own} ORDER BY lease.id LIMIT :limit"""
-    return list(map(RewardedLease._make, tx.rows(sql, namespace=namespace, after=after, limit=limit)))
+    given = {"after": after, "limit": limit}
+    found = tx.rows(sql, **given) if namespaces is None else tx.among(sql, sorted(namespaces), **given)
+    return list(map(RewardedLease._make, found))
 
 
 def count_rewards(tx: Transaction) -> int:
