@@ -52,7 +52,8 @@ class Result:
 def crash_test(folder: Path, database: str, kills: int, seed: int, outage: Outage | None = None) -> Result:
     """Kill a service on `database` so many times under load, let it end all jobs, and audit; `outage` happens in between."""
     settings = ServiceSettings(
-        database=database, port=_free_port(), slot=0.02, lease=10.0, max_attempts=5, work_conserving=True, rate=0.0, seed=1,
+        database=database, port=_free_port(), slot=0.02, lease=10.0, max_attempts=5, retry_first=0.05,
+        work_conserving=True, rate=0.0, seed=1,
         checkpoint_every=0.3, job_class=tuple(map(JobClassInfo, JOBS, FEATURES)),
         server_class=tuple(map(ServerClassInfo, SERVERS, FEATURES)),
     )  # fmt: skip

@@ -10,10 +10,11 @@ from msgspec import structs
 
 from bilinq.live.service.configuration import new_scheduler, scheduler_classes
 from bilinq.live.service.outbox import from_text
+from bilinq.live.service.replay import first_roster, replay, roster_at
 from bilinq.live.settings import ServiceSettings
 from bilinq.live.store import Transaction
-from bilinq.live.store.class_tables import ClassRow, current_classes, stored_settings
-from bilinq.live.store.job_tables import LEASE_COLUMNS, JobRow, LeaseRow, RewardRow, list_jobs, rewards_since
+from bilinq.live.store.class_tables import all_classes, stored_settings
+from bilinq.live.store.job_tables import LEASE_COLUMNS, JobRow, LeaseRow, ObservationRow, list_jobs, observations_since
 from bilinq.live.wire.messages import State
 
 LOST = ("failed", "expired")
@@ -26,13 +27,13 @@ class Found:
 
     jobs: list[JobRow]
     leases: list[LeaseRow]
-    rewards: list[RewardRow]
+    rewards: list[ObservationRow]
 
 
 def read(tx: Transaction) -> Found:
     """Return all rows."""
     leases = [LeaseRow._make(row) for row in tx.rows(f"SELECT {LEASE_COLUMNS} FROM lease ORDER BY id")]
-    return Found(list_jobs(tx, None, None, None, None, 10**9), leases, rewards_since(tx, 0))
+    return Found(list_jobs(tx, None, None, None, None, 10**9), leases, observations_since(tx, 0))
 
 
 def faults(said: Said, found: Found, *, max_attempts: int, drained: bool = True) -> list[str]:
@@ -84,7 +85,8 @@ def _lives(found: Found, max_attempts: int, drained: bool) -> Iterator[str]:
     for lease in found.leases:
         leases[lease.job].append(lease)
     for row in found.jobs:
-        states = Counter(lease.state for lease in leases.pop(row.id, ()))
+        leases_of = leases.pop(row.id, [])
+        states = Counter(lease.state for lease in leases_of)
         wanted = 1 if row.state == "leased" else 0
         if states["active"] != wanted:
             yield f"j{row.id} is {row.state} with {states['active']} active leases"
@@ -92,7 +94,9 @@ def _lives(found: Found, max_attempts: int, drained: bool) -> Iterator[str]:
             yield f"j{row.id} has {states['finished']} finished leases for {row.units - row.units_left} units"
         if sum(states[lost] for lost in LOST) != row.attempts:
             yield f"j{row.id} has {row.attempts} attempts and {dict(states)}"
-        if (row.state == "dead") != (row.attempts >= max_attempts):
+        tried = {lease.server for lease in leases_of if lease.state in LOST}
+        dead = row.attempts >= max_attempts and (len(tried) > 1 or row.attempts >= 2 * max_attempts)
+        if (dead and row.state != "dead") or (row.state == "dead" and row.attempts < max_attempts):
             yield f"j{row.id} is {row.state} after {row.attempts} attempts"
         if row.state == "done" and not states["finished"]:
             yield f"j{row.id} is done and nobody finished it"
@@ -103,17 +107,23 @@ def _lives(found: Found, max_attempts: int, drained: bool) -> Iterator[str]:
 
 def _rewards(said: Said, found: Found) -> Iterator[str]:
     """Each finished lease with a reward has exactly one row in the log, with its value, and the log nothing else."""
-    log: dict[int, list[RewardRow]] = defaultdict(list)
+    log: dict[int, list[ObservationRow]] = defaultdict(list)
     for reward in found.rewards:
         log[reward.lease].append(reward)
     for lease in found.leases:
-        values = [row.value for row in log.pop(lease.id, ())]
+        values = _final([row for row in log.pop(lease.id, ()) if row.value is not None])
         due = lease.state == "finished" and lease.reward is not None
         if values != ([lease.reward] if due else []):
             yield f"l{lease.id} is {lease.state} with reward {lease.reward}; the log has {values}"
         if due and said.tried.get(f"l{lease.id}") != lease.reward:
             yield f"l{lease.id} has reward {lease.reward} which nobody gave"
     yield from (f"the log has a reward for l{id}, which does not exist" for id in log)
+
+
+def _final(rows: Sequence[ObservationRow]) -> list[float | None]:
+    """Return the last of several rewards if each corrects the one before; otherwise all."""
+    values = [row.value for row in rows]
+    return values[-1:] if [row.before for row in rows] == [None, *values][: len(rows)] else values
 
 
 def queue_faults(state: State, found: Found) -> list[str]:
@@ -128,21 +138,16 @@ def queue_faults(state: State, found: Found) -> list[str]:
 
 def learnt_faults(state: State, settings: ServiceSettings, tx: Transaction) -> list[str]:
     """Return where the service has learnt something else than a new scheduler learns from the log."""
-    rows, log = current_classes(tx), rewards_since(tx, 0)
+    rows, log = all_classes(tx), observations_since(tx, 0)
     current = structs.replace(settings, **stored_settings(tx))
-    scheduler = new_scheduler(scheduler_classes(rows, current), current)
-    scheduler.observe(_replay(rows, log))
+    start = new_scheduler(scheduler_classes(roster_at(rows, first_roster(rows)), current), current)
+    scheduler = replay(start, rows, log, current)
     scheduler.assign({})
     wanted = scheduler.beliefs()
     assert wanted is not None
     pairs = (("mean", state.mean, wanted.mean), ("width", state.width, wanted.width))
     return [
-        f"{name} is {told}; a replay of {len(log)} rewards gives {right.tolist()}"
+        f"{name} is {told}; a replay of {len(log)} observations gives {right.tolist()}"
         for name, told, right in pairs
         if not np.allclose(told, right, rtol=1e-7, atol=1e-9)
     ]
-
-
-def _replay(rows: Sequence[ClassRow], log: Sequence[RewardRow]) -> Iterator[tuple[str, str, float]]:
-    names = {row.id: row.name for row in rows}
-    return ((names[row.job_class_id], names[row.server_class_id], row.value) for row in log)

@@ -172,6 +172,15 @@ class Load:
         reward, done = self._reward(chance, lease), True if chance.random() < 0.1 else None
         told = client.finish(lease.lease, lease.fence, reward, done=done, result={"by": lease.lease})
         self.said.finished[lease.lease] = told.job
+        if told.state == "done" and chance.random() < 0.2:
+            self._reward_later(client, chance, lease)
+
+    def _reward_later(self, client: Client, chance: random.Random, lease: Lease) -> None:
+        """Reward a job after its end, or correct its reward, twice with the same number."""
+        reward = chance.random()
+        for _ in range(2):
+            client.reward(lease.job.id, reward)
+        self.said.tried[lease.lease] = reward
 
     def _reward(self, chance: random.Random, lease: Lease) -> float | None:
         reward = None if chance.random() < 0.1 else chance.random()

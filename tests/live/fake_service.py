@@ -2,7 +2,9 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine, Sequence
-from typing import Any, cast
+from typing import Any, Literal, cast
+
+from msgspec import structs
 
 from bilinq.errors import BadInput, Busy, Conflict, NoKey, NotFound, Stale
 from bilinq.live.http.app import make_app
@@ -33,6 +35,7 @@ class FakeService:
         self.withdrawn = 0
         self.calls: list[tuple[str, Any]] = []
         self.meters = Meters()
+        self.rates: dict[str, float] = {}
 
     def add_key(self, *scopes: str, namespace: str = "default") -> str:
         key = make_key()
@@ -48,7 +51,19 @@ class FakeService:
     async def identify_here(self, key: str) -> Identity:
         return self.identify(key)
 
-    async def metrics(self) -> str:
+    def view(self, who: Identity) -> frozenset[str] | None:
+        return None
+
+    def rate_of(self, namespace: str) -> float | None:
+        return self.rates.get(namespace)
+
+    async def namespaces(self, who: Identity) -> m.Namespaces:
+        return m.Namespaces([])
+
+    async def put_namespace(self, who: Identity, one: m.NamespaceInfo) -> None:
+        self.calls.append(("put_namespace", one))
+
+    async def metrics(self, who: Identity) -> str:
         return "bilinq_ready 1\n"
 
     def drain(self) -> None:
@@ -88,8 +103,9 @@ class FakeService:
         after: str | None,
         limit: int,
         key: str | None = None,
+        tag: str | None = None,
     ) -> m.JobPage:
-        self.calls.append(("jobs", (state, job_class, after, limit, key)))
+        self.calls.append(("jobs", (state, job_class, after, limit, key, tag)))
         return m.JobPage([job for job in self.all_jobs.values() if job.namespace == who.namespace][:limit], None)
 
     async def cancel(self, who: Identity, id: str) -> m.Job:
@@ -110,6 +126,24 @@ class FakeService:
 
     async def servers(self, who: Identity) -> list[m.ServerInfo]:
         return list(self.all_servers.values())
+
+    async def hold(self, who: Identity, id: str, held: Literal["draining", "quarantined"] | None) -> m.ServerInfo:
+        if id not in self.all_servers:
+            raise NotFound(f"there is no server {id!r}")
+        self.all_servers[id] = structs.replace(self.all_servers[id], held=held)
+        return self.all_servers[id]
+
+    async def decision(self, who: Identity, id: str) -> m.DecisionInfo:
+        job = await self.job(who, id)
+        return m.DecisionInfo(job.id, job.job_class, None, None, None, None, [], "values as estimated")
+
+    async def decisions(self, who: Identity, after: str | None, limit: int) -> str:
+        self.calls.append(("decisions", (after, limit)))
+        return ""
+
+    async def reward(self, who: Identity, id: str, new: m.NewReward) -> m.Rewarded:
+        self.calls.append(("reward", (id, new.reward, new.key)))
+        return m.Rewarded((await self.job(who, id)).id, new.reward)
 
     async def unregister(self, who: Identity, id: str) -> None:
         if self.all_servers.pop(id, None) is None:
@@ -165,7 +199,7 @@ class FakeService:
         outcomes = [m.LeaseOutcome(end.lease, refused="there is no such lease") for end in body.finish]
         return m.Worked(outcomes, await self.lease(who, body.lease, body.wait) if body.lease else [])
 
-    async def state(self) -> m.State:
+    async def state(self, who: Identity) -> m.State:
         return m.State(
             now=NOW, slot=1, V=50.0, knobs=SETTINGS, job_classes=[], server_classes=[], expected=[], mean=[], width=[],
             counters={}, reward_total=0.0,
@@ -223,21 +257,23 @@ class FakeWatch:
         self.asked: list[tuple[str | None, int | None]] = []
         self.part = b"event: layout\ndata: {}\n\n"
 
-    def history(self, after: str | None, limit: int | None) -> w.History:
+    def history(self, view: frozenset[str] | None, after: str | None, limit: int | None) -> w.History:
         self.asked.append((after, limit))
         layout = w.Layout(
             version=1, job_classes=[], server_classes=[], target_wait=None, reward_low=0.0, reward_high=1.0
         )
         return w.History(layout, [], 1.0)
 
-    def leases(self, limit: int) -> w.Leases:
+    def leases(self, view: frozenset[str] | None, limit: int) -> w.Leases:
         return w.Leases([])
 
-    async def events(self, after: str | None, limit: int | None) -> AsyncGenerator[bytes, None]:
+    async def events(
+        self, view: frozenset[str] | None, after: str | None, limit: int | None
+    ) -> AsyncGenerator[bytes, None]:
         self.asked.append((after, limit))
         yield self.part
 
-    async def preview(self, update: m.SettingsUpdate) -> w.Prediction:
+    async def preview(self, view: frozenset[str] | None, update: m.SettingsUpdate) -> w.Prediction:
         return w.Prediction(V_now=None, V_then=None, job_classes=[], reward_now=None, reward_then=None, note="nothing")
 
     async def until_drained(self, work: Coroutine[Any, Any, None]) -> None:

@@ -36,7 +36,7 @@ class Faulty:
 
     def __init__(self, service: PlainService | None = None, **settings: Any) -> None:
         self.service = service or PlainService()
-        self.key = self.service.add_key("submit", "work", "read", "admin")
+        self.key = self.service.add_key("fleet")
         self.faults: list[Fault] = []
         self.requests: list[tuple[str, str]] = []
         self._app = make_app(cast(Any, self.service), cast(Any, FakeWatch()), ServiceSettings(**settings))

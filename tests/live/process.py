@@ -16,6 +16,8 @@ from bilinq.commands import app as cli
 
 CONFIG = """
 slot = 0.02
+retry_longest = 0.0
+pause_longest = 0.0
 work_conserving = true
 rate = 0
 [[job_class]]

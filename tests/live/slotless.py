@@ -20,7 +20,8 @@ CLASSES = {
 @asynccontextmanager
 async def serving(database: str, **options: Any) -> AsyncIterator[Service]:
     """A service whose slots run only when a test asks for one."""
-    chosen: dict[str, Any] = {"slot": 60.0, "work_conserving": True, "checkpoint_every": 3600.0, "seed": 1} | CLASSES
+    chosen: dict[str, Any] = {"slot": 60.0, "work_conserving": True, "checkpoint_every": 3600.0, "seed": 1}
+    chosen |= {"retry_first": 0.0, "retry_longest": 0.0, "pause_longest": 0.0} | CLASSES
     service = Service(ServiceSettings(database=database, **(chosen | options)), open_store(database))
     try:
         await service.start()

@@ -82,7 +82,8 @@ def main() -> None:
     from bilinq.live.run import run  # noqa: F401
     from bilinq.live.service.leadership import warm
 
-    warm()
+    warm(ServiceSettings())
+    warm(ServiceSettings(policy="sabr"))
     log_to()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for forks
     print("loaded", flush=True)

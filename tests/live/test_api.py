@@ -18,7 +18,7 @@ class Api:
 
     def __init__(self, **settings: Any) -> None:
         self.app, self.service = make_fake(**settings)
-        self.key = self.service.add_key("admin")
+        self.key = self.service.add_key("fleet")
 
     def __call__(self, method: str, url: str, body: Any = None, **named: Any) -> Answer:
         return ask(self.app, method, url, body, **({"key": self.key} | named))
@@ -85,15 +85,18 @@ def test_an_agent_works_for_several_servers(api: Api) -> None:
 
 
 def test_parameters_of_a_query_arrive(api: Api) -> None:
-    api("GET", "/v1/jobs?state=done&class=short%20one&key=order%201&after=j7&limit=3")
-    assert api.service.calls[-1] == ("jobs", ("done", "short one", "j7", 3, "order 1"))
+    api("GET", "/v1/jobs?state=done&class=short%20one&key=order%201&tag=night&after=j7&limit=3")
+    assert api.service.calls[-1] == ("jobs", ("done", "short one", "j7", 3, "order 1", "night"))
     api("GET", "/v1/jobs")
-    assert api.service.calls[1:] == [("jobs", (None, None, None, 100, None))]
+    assert api.service.calls[1:] == [("jobs", (None, None, None, 100, None, None))]
 
 
 def test_a_class_is_set_under_the_name_in_the_path(api: Api) -> None:
     answer = api("PUT", "/v1/job-classes/a%2Fb", {"features": [1.0], "weight": 2.0})
-    assert answer.json == {"name": "a/b", "features": [1.0], "weight": 2.0, "holding_cost": 1.0, "backlog": None}
+    assert answer.json == {
+        "name": "a/b", "features": [1.0], "weight": 2.0, "holding_cost": 1.0, "backlog": None, "retry_first": None,
+        "retry_longest": None,
+    }  # fmt: skip
     assert api.service.job_classes["a/b"].weight == 2.0
     assert api("PUT", "/v1/server-classes/cpu", {"name": "cpu", "features": [1.0]}).status == 200
     refused(api("PUT", "/v1/server-classes/cpu", {"name": "gpu", "features": [1.0]}), 409, "clash", "'cpu'", "'gpu'")
@@ -112,7 +115,8 @@ def test_keys_are_created_shown_once_and_revoked(api: Api) -> None:
     assert made.status == 201
     key, prefix = made.json["key"], made.json["info"]["prefix"]
     me = api("GET", "/v1/me", key=key)
-    assert me.json == {"prefix": prefix, "namespace": "team", "scopes": ["read"]}
+    own = {"prefix": prefix, "namespace": "team", "scopes": ["read"]}
+    assert me.json == own | {"namespaces": ["team"], "whole": True}
     assert key not in api("GET", "/v1/keys").body.decode()
     assert api("DELETE", f"/v1/keys/{prefix}").status == 200
     refused(api("GET", "/v1/me", key=key), 401, "no-key", "revoked")

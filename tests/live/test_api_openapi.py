@@ -106,7 +106,7 @@ def test_old_paths_of_the_settings_are_deprecated_and_do_the_same() -> None:
     for route in ROUTES:
         assert operation(route).get("deprecated", False) == ("/knobs" in route.path)
     app, service = make_fake()
-    key = service.add_key("admin")
+    key = service.add_key("fleet")
     for path, body in (("/v1/settings", None), ("/v1/settings/preview", {"V": 2.0})):
         method = "GET" if body is None else "POST"
         answers = [ask(app, method, place, body, key) for place in (path, path.replace("settings", "knobs"))]

@@ -21,7 +21,9 @@ class Endless(FakeWatch):
         self.error, self.after = error, after
         self.open = 0
 
-    async def events(self, after: str | None, limit: int | None) -> AsyncGenerator[bytes, None]:
+    async def events(
+        self, view: frozenset[str] | None, after: str | None, limit: int | None
+    ) -> AsyncGenerator[bytes, None]:
         self.open += 1
         try:
             for number in range(1_000_000):

@@ -21,7 +21,7 @@ from bilinq.live.service.recovery import load_scheduler
 from bilinq.live.settings import ServiceSettings
 from bilinq.live.store import Transaction
 from bilinq.live.store.admin_tables import RESTORE_GAP
-from bilinq.live.store.job_tables import insert_jobs, rewards_since
+from bilinq.live.store.job_tables import insert_jobs, observations_since
 from bilinq.live.store.schema import MIGRATIONS
 
 pytest_plugins = ("databases",)
@@ -96,7 +96,7 @@ def test_a_backup_under_load_has_all_that_was_acknowledged(tmp_path: Path) -> No
         wait_for(lambda: len(load.known) > len(before) + 20)  # the service continued meanwhile
     assert (tmp_path / "copy.db").stat().st_mode & 0o777 == 0o600
     bilinq("restore", tmp_path / "copy.db", "--database", second)
-    ids, seen, learnt, again = stored(second, _ids, lambda tx: rewards_since(tx, 0), _learnt, _learnt_from_all)
+    ids, seen, learnt, again = stored(second, _ids, lambda tx: observations_since(tx, 0), _learnt, _learnt_from_all)
     assert {number("j", id) for id in before} <= set(ids)
     assert len(seen) > 10
     np.testing.assert_allclose(learnt, again, rtol=1e-9)

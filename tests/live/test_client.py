@@ -61,10 +61,15 @@ def test_both_clients_have_every_call_with_the_same_arguments() -> None:
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
 def test_signatures_and_help_are_those_of_the_calls(kind: type[Client] | type[AsyncClient]) -> None:
     client = kind("http://127.0.0.1:9", "k")
-    assert list(inspect.signature(client.submit).parameters) == ["job_class", "payload", "key", "units"]
+    assert list(inspect.signature(client.submit).parameters) == [
+        "job_class", "payload", "key", "units", "features", "servers", "weight", "deadline", "not_before", "max_attempts",
+        "tags",
+    ]  # fmt: skip
     assert inspect.signature(kind.submit).return_annotation is JobRef
     text = pydoc.plain(pydoc.render_doc(kind))
-    assert "submit(self, job_class: str, payload: Any = None, *, key: str | None = None, units: int = 1)" in text
+    assert (
+        "submit(self, job_class: str, payload: Any = None, *, key: str | None = None, units: int = 1, features:" in text
+    )
     assert "Submit one job and return its id and state." in text
 
 
@@ -96,8 +101,17 @@ def test_old_names_of_types_still_work(old: str, new: type) -> None:
 
 def test_the_rest_of_the_api(client: Client, live: Faulty) -> None:
     ref = client.submit("short")
-    assert [job.id for job in client.jobs(state="queued", job_class="short", key="order 1", limit=3).jobs] == [ref.id]
-    assert live.service.calls[-1] == ("jobs", ("queued", "short", None, 3, "order 1"))
+    assert [job.id for job in client.jobs(state="queued", job_class="short", key="order 1", tag="t", limit=3).jobs] == [
+        ref.id
+    ]
+    assert live.service.calls[-1] == ("jobs", ("queued", "short", None, 3, "order 1", "t"))
+    assert client.decision(ref.id).job == ref.id
+    assert client.reward(ref.id, 0.5, key="k").reward == 0.5
+    assert ("reward", (ref.id, 0.5, "k")) in live.service.calls
+    held_one = client.register("gpu").id
+    for call, held in ((client.drain, "draining"), (client.quarantine, "quarantined"), (client.release, None)):
+        assert call(held_one).held == held
+    client.unregister(held_one)
     assert client.cancel(ref.id).state == "cancelled"
     assert client.put_job_class(JobClassInfo("a/b c", [1.0, 0.5])).name == "a/b c"
     client.put_server_class(ServerClassInfo("cpu", [1.0, 0.5]))

@@ -11,7 +11,7 @@ from crash_audit import Found, faults, queue_faults
 from crash_load import Said
 from databases import own_postgres
 
-from bilinq.live.store.job_tables import JobRow, LeaseRow, RewardRow
+from bilinq.live.store.job_tables import JobRow, LeaseRow, ObservationRow
 from bilinq.live.wire.messages import JobClassState, NewJob, SettingsInfo, State, Waits
 
 pytest_plugins = ["databases"]
@@ -52,7 +52,7 @@ SAID = Said(
 FOUND = Found(
     [job(1, "done", 0), job(2, "done", 0, 1), job(3, "cancelled", 1), job(4, "queued", 1)],
     [lease(1, 1, "finished", 0.5), lease(2, 2, "failed"), lease(3, 2, "finished"), lease(5, 3, "revoked")],
-    [RewardRow(1, 1, 1, 2, 0.5)],
+    [ObservationRow(1, 1, 0, 1, 2, 0.5)],
 )
 
 
@@ -88,13 +88,13 @@ def test_the_audit_finds_nothing_where_nothing_is_wrong() -> None:
         (lambda said, found: found.jobs.append(job(5, "dead", 1)), "j5 is dead after 0 attempts"),
         (lambda said, found: found.jobs.append(job(5, "done", 1)), "j5 is done and nobody finished it"),
         (
-            lambda said, found: found.rewards.append(RewardRow(2, 1, 1, 2, 0.5)),
+            lambda said, found: found.rewards.append(ObservationRow(2, 1, 0, 1, 2, 0.5)),
             "l1 is finished with reward 0.5; the log has [0.5, 0.5]",
         ),
         (lambda said, found: found.rewards.clear(), "l1 is finished with reward 0.5; the log has []"),
         (lambda said, found: said.tried.pop("l1"), "l1 has reward 0.5 which nobody gave"),
         (
-            lambda said, found: found.rewards.append(RewardRow(2, 8, 1, 2, 0.5)),
+            lambda said, found: found.rewards.append(ObservationRow(2, 8, 0, 1, 2, 0.5)),
             "the log has a reward for l8, which does not exist",
         ),
         (lambda said, found: said.errors.append("agent: it broke"), "agent: it broke"),

@@ -96,7 +96,7 @@ def test_who_may_only_read_can_change_nothing(browser: Browser, watched: Watched
     expect(page.get_by_role("button", name=re.compile("Retry|Apply"))).to_have_count(0)
     page.locator("[data-setting=target_wait]").fill("4")
     expect(page.locator("#settings .prediction")).to_contain_text("What the theory predicts")
-    expect(page.locator("#settings form .note")).to_contain_text("needs a key with scope admin")
+    expect(page.locator("#settings form .note")).to_contain_text("needs a key with scope fleet")
     assert trouble == []
     page.close()
 
@@ -108,7 +108,7 @@ def test_a_wrong_key_is_explained_and_a_right_one_is_kept_in_the_tab_only(browse
     for wrong, words in (
         ("bq_nothing", "look like"),
         (random_key(), "not known"),
-        (watched.keys["submit"], "needs read or admin"),
+        (watched.keys["submit"], "needs read, admin or fleet"),
     ):
         key.fill(wrong)
         key.press("Enter")
@@ -136,3 +136,19 @@ def test_a_key_that_is_revoked_closes_the_page(browser: Browser, watched: Watche
     watched.client.delete(f"/v1/keys/{made['info']['prefix']}")
     expect(page.locator("#sign-in").get_by_role("alert")).to_contain_text("no longer accepts this key")
     page.close()
+
+
+def test_a_tenant_sees_its_namespace_and_no_settings(browser: Browser, watched: Watched) -> None:
+    """Last, since another namespace hides what is shared from those who see one only."""
+    job = watched.submit("not for others")
+    made = watched.client.post("/v1/keys", json={"scopes": ["admin"], "namespace": "other"}).json()
+    page, trouble = opened(browser, f"{watched.process.address}/#key={made['key']}")
+    is_live(page)
+    expect(page.locator("#namespaces")).to_have_text("Namespaces: other")
+    expect(page.locator("#settings")).to_be_hidden()
+    expect(page.locator("#leases tbody tr")).to_have_count(0)
+    page.locator("#wanted").fill(job)
+    page.locator("#search button").click()
+    expect(page.locator("dialog")).to_contain_text("no job")
+    page.close()
+    assert len(trouble) <= 1  # the browser logs the answer 404

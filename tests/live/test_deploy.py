@@ -114,7 +114,7 @@ def test_most_metrics_are_used(samples: Samples) -> None:
     families = {re.sub(r"_(bucket|sum|count)$", "", name) for name in samples.labels}
     seen = {re.sub(r"_(bucket|sum|count)$", "", name) for name in queried}
     unseen = {"bilinq_build_info", "bilinq_epoch", "bilinq_jobs_leased", "bilinq_learner_eigenvalue", "bilinq_ready"}
-    unseen |= {"bilinq_reward_weight", "process_start_time_seconds"}
+    unseen |= {"bilinq_reward_weight", "bilinq_rewards_awaited", "process_start_time_seconds"}
     assert families - seen == unseen
 
 

@@ -234,7 +234,9 @@ def test_a_database_that_is_gone_for_a_while(template: Template, postgres: Postg
         service.submit()
         assert service.finish(service.lease()).json()["state"] == "done"
         url = postgres_url.partition("search_path%3D")[2]
-        assert postgres.run(f"SELECT count(*), count(DISTINCT lease), sum(value) FROM {url}.reward") == [(3, 3, 1.75)]
+        assert postgres.run(f"SELECT count(*), count(DISTINCT lease), sum(value) FROM {url}.observation") == [
+            (3, 3, 1.75)
+        ]
 
 
 def test_it_ends_in_order_while_its_database_is_gone(template: Template, postgres: Postgres, postgres_url: str) -> None:

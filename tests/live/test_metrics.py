@@ -100,7 +100,7 @@ def test_the_numbers_match_what_happened(tmp_path: Path) -> None:
         assert found("bilinq_slot_seconds_count") == found("bilinq_solver_seconds_count") == state.slot >= 5
         assert 0 < found("bilinq_solver_seconds_sum") < found("bilinq_slot_seconds_sum")
         assert found("bilinq_commit_operations_sum") >= found("bilinq_commit_seconds_count") > 10
-        assert found("bilinq_learner_observations") == 2
+        assert found("bilinq_learner_observations") == 4  # two rewards and two failures
         assert found("bilinq_learner_condition") > 1.0
         assert abs(found("bilinq_learner_saved_timestamp_seconds") - time.time()) < 60.0
         assert found("bilinq_target_wait_seconds") == 3.0

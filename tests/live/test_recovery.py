@@ -7,15 +7,17 @@ from typing import Any
 
 import pytest
 from databases import leading, stored
+from learnt import from_log, learnt
 from slotless import ready, run, serve_job, serving
 
 from bilinq.errors import Unavailable
 from bilinq.live.keys import LOCAL
+from bilinq.live.service import Service
 from bilinq.live.service.outbox import Changes
 from bilinq.live.store import Transaction
 from bilinq.live.store.class_tables import all_servers, newest_checkpoints
 from bilinq.live.store.job_tables import JobRow, active_leases, insert_jobs
-from bilinq.live.wire.messages import NewJob, NewServer, WorkFinish
+from bilinq.live.wire.messages import NewJob, NewServer, ServerClassInfo, WorkFinish
 from bilinq.scheduler.scheduler import Scheduler
 
 pytest_plugins = ["databases"]
@@ -42,22 +44,81 @@ def test_the_database_changes_in_the_order_of_memory(sqlite_url: str) -> None:
     run(work())
 
 
-def test_a_slot_that_fails_is_answered_and_recovered_from(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def works_again(service: Service) -> Scheduler:
+    """Return the scheduler once it is no stand-in any more."""
+    async with asyncio.timeout(20.0):
+        while service.replica.memory.missed is not None:
+            await asyncio.sleep(0.01)
+    assert service.replica.memory.scheduler is not None
+    return service.replica.memory.scheduler
+
+
+def spoil_assign(scheduler: Any, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(scheduler, "assign", lambda *_: 1 / 0)
+
+
+def spoil_numbers(scheduler: Any, patch: pytest.MonkeyPatch) -> None:
+    scheduler._engine.learnt.value.long.theta[:] = float("nan")
+
+
+@pytest.mark.parametrize("spoil", [spoil_assign, spoil_numbers])
+def test_a_slot_whose_scheduler_fails_serves_first_come_first_served_and_recovers(
+    spoil: Any, database_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is observed meanwhile is learnt, bit for bit as in the log; eligible servers, leases and counts stay."""
+
     async def work() -> None:
-        async with serving(sqlite_url) as service:
-            await service.submit(LOCAL, [NewJob("a")])
-            server = await service.register(LOCAL, NewServer("x"))
+        async with serving(database_url) as service:
+            await service.put_class(LOCAL, ServerClassInfo("y", [1.0, 0.2]))
+            for reward in (0.25, 0.75):
+                await serve_job(service, reward)
+            held = await service.register(LOCAL, NewServer("x", "held"))
+            await service.submit(LOCAL, [NewJob("a", features=[1.0])])
+            [before] = await service.lease(LOCAL, [held.id], 0.0)
+            ids = [(await service.submit(LOCAL, [job])).jobs[0].id for job in (
+                NewJob("a", servers=["y"]), NewJob("b"), NewJob("a", weight=9.0), NewJob("a", not_before=60.0))]  # fmt: skip
             broken = service.replica.memory.scheduler
-            monkeypatch.setattr(broken, "assign", lambda *_: 1 / 0)
-            assert await service.lease(LOCAL, [server.id], 0.0) == []
-            assert not service.ready
-            with pytest.raises(Unavailable):
-                await service.submit(LOCAL, [NewJob("a")])
-            await ready(service)
-            assert service.replica.memory.scheduler is not broken
-            assert len(await service.lease(LOCAL, [server.id], 0.0)) == 1
+            spoil(broken, monkeypatch)
+            server = await service.register(LOCAL, NewServer("x", "s"))
+            leases = await service.lease(LOCAL, [server.id], 0.0)
+            assert service.ready and [lease.job.id for lease in leases] == [ids[1]], "the oldest that x may serve"
+            assert service.replica.memory.missed is not None
+            await service.finish_one(LOCAL, WorkFinish(leases[0].lease, leases[0].fence, 0.5))
+            await service.finish_one(LOCAL, WorkFinish(before.lease, before.fence, 1.0))
+            again = await works_again(service)
+            assert again is not broken and again.learns
+            settings = service.replica.settings
+            assert learnt(again) == await service.replica.store.write(lambda tx: from_log(tx, settings))
+            assert "bilinq_slot_fallbacks_total 1" in await service.metrics()
+            [lease] = await service.lease(LOCAL, [server.id], 0.0)
+            assert lease.job.id == ids[2]
+            assert service.replica.memory.waiting == 1 and service.replica.memory.queued.total() == 2
+            assert service.replica.meters.recoveries == 0
 
     run(work())
+    assert caplog.text.count("the scheduler failed, jobs are served first come, first served") == 1
+    assert caplog.text.count("the scheduler works again") == 1
+
+
+def test_a_scheduler_that_cannot_be_made_again_is_replaced_until_it_can(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work() -> None:
+        async with serving(sqlite_url) as service:
+            await serve_job(service)
+            with monkeypatch.context() as patch:
+                patch.setattr("bilinq.live.service.fallback.load_scheduler", lambda *_: 1 / 0)
+                spoil_assign(service.replica.memory.scheduler, patch)
+                for _ in range(5):
+                    await serve_job(service)
+                await asyncio.sleep(0.5)
+                assert service.replica.memory.missed is not None and len(service.replica.memory.missed) == 5
+            again = await works_again(service)
+            health = again.health()
+            assert health is not None and health.observations == 6
+
+    run(work())
+    assert caplog.text.count("the scheduler cannot be made again yet: division by zero") == 1
 
 
 def test_a_slot_that_always_fails_is_retried_less_and_less_often(

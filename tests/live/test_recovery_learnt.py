@@ -5,11 +5,16 @@ from collections.abc import Callable
 
 import pytest
 from databases import stored
+from learnt import from_log, learnt
 from slotless import run, serve_job, serving
 
+from bilinq.live.keys import LOCAL
 from bilinq.live.service import Service
 from bilinq.live.settings import RewardBounds
 from bilinq.live.store import Transaction
+from bilinq.live.store.job_tables import observations_since
+from bilinq.live.wire.messages import JobClassInfo, NewJob, NewServer, ServerClassInfo, WorkFinish
+from bilinq.live.wire.queries import BadField
 
 pytest_plugins = ["databases"]
 
@@ -36,20 +41,20 @@ def flip(tx: Transaction) -> None:
 def spoil(tx: Transaction) -> None:
     """Make the log of rewards useless as well."""
     flip(tx)
-    tx.run("UPDATE reward SET value = 1e9")
+    tx.run("UPDATE observation SET value = 1e9")
 
 
 def orphan(tx: Transaction) -> None:
     """Let rewards be of classes that do not exist."""
     flip(tx)
-    tx.run("UPDATE reward SET job_class_id = 999")
+    tx.run("UPDATE observation SET job_class_id = 999")
 
 
 @pytest.mark.parametrize(
     ("damage", "told", "kept"),
     [
         (lambda tx: None, [], True),
-        (flip, ["checkpoint 1 is not usable", "computed again from all 3 rewards"], True),
+        (flip, ["checkpoint 1 is not usable", "computed again from all 3 observations"], True),
         (spoil, ["checkpoint 1 is not usable", "learning starts again from nothing"], False),
         (orphan, ["checkpoint 1 is not usable", "learning starts again from nothing"], False),
     ],
@@ -93,3 +98,62 @@ def test_rewards_of_another_range_are_logged_and_not_used(sqlite_url: str, caplo
         run(work(1.0))
     assert "must be for rewards from 0 to 1; got 0 to 100" in caplog.text
     assert "learning starts again from nothing" in caplog.text
+
+
+async def serve(service: Service, job_class: str, server_class: str, reward: float | None) -> None:
+    """Serve a job of a class on a server of a class."""
+    server = await service.register(LOCAL, NewServer(server_class, f"{server_class} 1"))
+    await service.submit(LOCAL, [NewJob(job_class)])
+    [lease] = await service.lease(LOCAL, [server.id], 0.0)
+    await service.finish_one(LOCAL, WorkFinish(lease.lease, lease.fence, reward))
+
+
+@pytest.mark.parametrize("policy", ["look-ahead", "sabr"])
+def test_the_log_gives_what_was_learnt_bit_for_bit(policy: str, database_url: str) -> None:
+    """With durations alone, classes that come and change in between, and checkpoints; one observation less is noticed."""
+
+    async def learn(rounds: int) -> None:
+        async with serving(database_url, policy=policy) as service:
+            for k in range(rounds):
+                await serve(service, "ab"[k % 2], "x", None if k % 5 == 4 else 0.1 * (k % 7))
+                if k == rounds // 2:
+                    await service.put_class(LOCAL, JobClassInfo("c", [0.3, 0.1 * rounds]))
+                    await service.put_class(LOCAL, ServerClassInfo("y", [0.2, 0.9]))
+                    await service.put_class(LOCAL, JobClassInfo("a", [1.0, 0.1 * rounds]))
+                    await serve(service, "c", "y", 0.9)
+            memory, settings = service.replica.memory, service.replica.settings
+            found.append(learnt(memory.scheduler))
+            logs.append(await service.replica.store.write(lambda tx: from_log(tx, settings)))
+
+    found: list[object] = []
+    logs: list[object] = []
+    for rounds in (30, 12):  # the second start continues from the checkpoint of the first
+        run(learn(rounds))
+    if policy == "look-ahead":
+        assert found == logs
+    [log] = stored(database_url, lambda tx: observations_since(tx, 0))
+    assert len(log) == 44 and all(row.duration is not None and row.duration > 0.0 for row in log)
+    assert sum(row.value is None for row in log) == 8
+
+    def drop_last(tx: Transaction) -> None:
+        tx.run("DELETE FROM observation WHERE seq = (SELECT max(seq) FROM observation)")
+
+    async def look() -> None:
+        async with serving(database_url, policy=policy) as service:
+            settings = service.replica.settings
+            logs.append(await service.replica.store.write(lambda tx: from_log(tx, settings)))
+
+    stored(database_url, drop_last)
+    run(look())
+    assert logs[-1] != logs[-2]
+
+
+def test_a_policy_that_learns_from_features_of_classes_needs_them(sqlite_url: str) -> None:
+    async def work(policy: str) -> None:
+        plain = {"job_class": (JobClassInfo("a"),), "server_class": (ServerClassInfo("x"),)}
+        async with serving(sqlite_url, policy=policy, **plain) as service:
+            await serve(service, "a", "x", 0.5)
+
+    run(work("look-ahead"))
+    with pytest.raises(BadField, match="features: must contain a number for policy sabr"):
+        run(work("sabr"))

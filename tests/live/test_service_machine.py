@@ -9,21 +9,19 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from asgi import Answer, request
 from databases import Postgres
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+from learnt import from_log, learnt
 
 from bilinq.live.http.app import make_app
 from bilinq.live.keys import LOCAL
 from bilinq.live.service import Service
-from bilinq.live.service.configuration import new_scheduler, scheduler_classes
 from bilinq.live.settings import ServiceSettings
 from bilinq.live.store import open_store
-from bilinq.live.store.class_tables import current_classes
-from bilinq.live.store.job_tables import rewards_since
+from bilinq.live.store.job_tables import observations_since
 from bilinq.live.watch import Watcher
 from bilinq.live.wire.messages import JobClassInfo, NewKey, ServerClassInfo
 
@@ -36,6 +34,14 @@ PHASES = (Phase.explicit, Phase.generate)
 """No shrinking: a database makes an example slow, and a long one is clear enough."""
 
 
+OPTIONS: tuple[dict[str, Any], ...] = (
+    {},
+    {"features": [0.5, -1.0], "tags": ["some"]},
+    {"features": [2.0, 0.0], "weight": 2.0, "deadline": 1e6, "max_attempts": ATTEMPTS, "servers": ["x", "y"]},
+)
+"""What jobs have of their own, by their class and the number of their units."""
+
+
 class ServiceMachine(RuleBasedStateMachine):
     """Jobs, leases and rewards as dictionaries; every answer must be the one that they imply."""
 
@@ -46,7 +52,8 @@ class ServiceMachine(RuleBasedStateMachine):
         self.runner = asyncio.Runner()
         self.settings = ServiceSettings(
             database=type(self).fresh(), work_conserving=True, job_class=JOBS, server_class=SERVERS, slot=60.0,
-            max_attempts=ATTEMPTS, rate=0.0, checkpoint_every=3600.0, backlog=40, seed=1,
+            max_attempts=ATTEMPTS, retry_longest=0.0, pause_longest=0.0, rate=0.0, checkpoint_every=3600.0, backlog=40,
+            seed=1,
         )  # fmt: skip
         self.jobs: dict[str, dict[str, Any]] = {}
         self.keys: dict[str, tuple[str, dict[str, Any]]] = {}
@@ -55,6 +62,7 @@ class ServiceMachine(RuleBasedStateMachine):
         self.finished: dict[str, dict[str, Any]] = {}
         self.over: set[str] = set()
         self.rewards = 0
+        self.earned: dict[str, float | None] = {}
         self.key = ""
         self.start()
 
@@ -65,7 +73,7 @@ class ServiceMachine(RuleBasedStateMachine):
             while not self.service.ready:  # PostgreSQL needs some time to notice that the previous leader is gone
                 await asyncio.sleep(0.01)
             if not self.key:
-                made = await self.service.create_key(LOCAL, NewKey(["submit", "work", "read", "admin"]))
+                made = await self.service.create_key(LOCAL, NewKey(["fleet"]))
                 self.key = made.key
 
         self.runner.run(begin())
@@ -87,7 +95,10 @@ class ServiceMachine(RuleBasedStateMachine):
         )
     )
     def submit(self, wanted: list[tuple[str, str | None, int]]) -> None:
-        bodies = [{"class": name, "payload": {"n": units}, "key": key, "units": units} for name, key, units in wanted]
+        bodies = [
+            {"class": name, "payload": {"n": units}, "key": key, "units": units} | OPTIONS[(units + (name == "b")) % 3]
+            for name, key, units in wanted
+        ]
         known, clash = dict(self.keys), False
         for body in bodies:
             if body["key"] is not None:
@@ -154,6 +165,24 @@ class ServiceMachine(RuleBasedStateMachine):
         assert (answer.status, answer.json) == (200, {"job": id, "state": job["state"], "repeated": False})
         self.finished[lease] = body
         self.rewards += reward is not None
+        self.earned[id] = reward
+
+    @precondition(lambda self: self.earned)
+    @rule(data=st.data(), reward=st.sampled_from([0.0, 0.25, 1.0]))
+    def reward_later(self, data: st.DataObject, reward: float) -> None:
+        """The first reward of the last service counts, another corrects it, and the same again changes nothing."""
+        id = data.draw(st.sampled_from(sorted(self.earned)))
+        before = self.earned[id]
+        answer = self.ask("POST", f"/v1/jobs/{id}/reward", {"reward": reward})
+        repeated, corrected = before == reward, before not in (None, reward)
+        assert (answer.status, answer.json["repeated"], answer.json["corrected"]) == (200, repeated, corrected)
+        self.rewards += before is None
+        self.earned[id] = reward
+        assert self.ask("POST", f"/v1/jobs/{id}/reward", {"reward": reward}).json["repeated"]
+        if self.jobs[id]["state"] == "done":
+            assert self.ask("GET", f"/v1/jobs/{id}").json["reward"] == reward
+        awaited = sum(self.earned.get(one) is None for one, job in self.jobs.items() if job["state"] == "done")
+        assert self.ask("GET", "/v1/state").json["awaited"] == awaited
 
     @precondition(lambda self: self.finished)
     @rule(data=st.data())
@@ -258,26 +287,16 @@ class ServiceMachine(RuleBasedStateMachine):
 
     @rule()
     def learnt_is_the_replay(self) -> None:
-        """Every reward counts once: what is learnt equals what a new scheduler learns from the log."""
+        """Every reward counts once: what is learnt equals what a new scheduler learns from the log, bit for bit."""
 
         async def compare() -> None:
             replica = self.service.replica
-            log = await replica.store.write(lambda tx: rewards_since(tx, 0))
-            assert len(log) == len({row.lease for row in log}) == self.rewards
-            rows = await replica.store.write(current_classes)
-            fresh, names = (
-                new_scheduler(scheduler_classes(rows, replica.settings), replica.settings),
-                {row.id: row.name for row in rows},
-            )
-            fresh.observe((names[row.job_class_id], names[row.server_class_id], row.value) for row in log)
-            mine = replica.memory.scheduler
-            assert mine is not None
-            for one in (fresh, mine):
-                one.assign({})
-            known, wanted = mine.beliefs(), fresh.beliefs()
-            assert known is not None and wanted is not None
-            assert np.allclose(known.mean, wanted.mean, rtol=1e-7, atol=1e-9)
-            assert np.allclose(known.width, wanted.width, rtol=1e-7)
+            log = await replica.store.write(lambda tx: observations_since(tx, 0))
+            ends = [row for row in log if row.revision == 0]
+            assert len(ends) == len({row.lease for row in ends})
+            assert sum(row.value is not None and row.before is None for row in log) == self.rewards
+            wanted = await replica.store.write(lambda tx: from_log(tx, replica.settings))
+            assert learnt(replica.memory.scheduler) == wanted
 
         self.runner.run(compare())
 

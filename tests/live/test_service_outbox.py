@@ -13,7 +13,7 @@ from databases import leading
 from bilinq.errors import Conflict, Unavailable
 from bilinq.live.keys import LOCAL
 from bilinq.live.service import Service
-from bilinq.live.service.memory import Poll
+from bilinq.live.service.entities import Poll
 from bilinq.live.service.outbox import Changes, Outbox
 from bilinq.live.settings import ServiceSettings
 from bilinq.live.store import Store, Transaction, open_store
@@ -23,8 +23,8 @@ from bilinq.live.store.job_tables import (
     JobRow,
     LeaseEnd,
     LeaseRow,
+    ObservationRow,
     RequeuedJob,
-    RewardRow,
     active_leases,
     get_job,
     insert_jobs,
@@ -54,7 +54,7 @@ def grant(lease: int, job: int) -> LeaseRow:
 
 def finish(lease: int, job: int) -> Changes:
     end = LeaseEnd(lease, "finished", 3.0, 0.5, "digest")
-    return Changes([end], [], [JobEnd(job, "done", 3.0, 0, 0, None, 0.5)], [RewardRow(lease, lease, 1, 2, 0.5)])
+    return Changes([end], [], [JobEnd(job, "done", 3.0, 0, 0, None, 0.5)], [ObservationRow(lease, lease, 0, 1, 2, 0.5)])
 
 
 def requeue(lease: int, job: int) -> Changes:

@@ -20,11 +20,12 @@ from bilinq.live.store.job_tables import (
     KnownJob,
     LeaseEnd,
     LeaseRow,
+    ObservationRow,
     QueuedJob,
     RequeuedJob,
-    RewardRow,
     active_leases,
-    add_rewards,
+    add_observations,
+    count_rewards,
     end_jobs,
     end_leases,
     extend_leases,
@@ -33,13 +34,12 @@ from bilinq.live.store.job_tables import (
     grant_leases,
     insert_jobs,
     known_jobs,
-    last_reward,
     leases_of_job,
     list_jobs,
+    observations_since,
     purge_jobs,
     queued_jobs,
     requeue_jobs,
-    rewards_since,
 )
 
 pytest_plugins = ("databases",)
@@ -105,7 +105,7 @@ def test_pages_are_newest_first_and_filtered(database_url: str) -> None:
 def test_a_job_end_to_end(database_url: str) -> None:
     def finish(tx: Transaction) -> None:
         end_jobs(tx, [JobEnd(2, "done", 300.0, 0, 1, result="[1]", reward=0.1 + 0.2)])
-        add_rewards(tx, [RewardRow(1, 5, 1, 2, 0.1 + 0.2)])
+        add_observations(tx, [ObservationRow(1, 5, 0, 1, 2, 0.1 + 0.2)])
         end_leases(tx, [LeaseEnd(5, "finished", 300.0, 0.1 + 0.2, "d", None)])
 
     _, before, payloads, waiting, active, _, _, _, _, _, after, done, history = stored(
@@ -124,9 +124,11 @@ def test_a_job_end_to_end(database_url: str) -> None:
         lambda tx: get_job(tx, 2),
         lambda tx: leases_of_job(tx, 2),
     )
-    assert before == [QueuedJob(id, "short", 2, 0, 100.0 + id) for id in (1, 2, 3)]
+    assert before == [
+        QueuedJob(id, "short", "default", 2, 0, 100.0 + id, size) for id, size in ((1, 2), (2, 3), (3, 2))
+    ]
     assert payloads == {2: "[2]", 3: "{}"}
-    assert waiting == [QueuedJob(1, "short", 2, 0, 101.0)]
+    assert waiting == [QueuedJob(1, "short", "default", 2, 0, 101.0, 2)]
     assert active == [lease(4, 3), lease(5, 2)]
     ending = {"state": "finished", "ended": 300.0, "reward": 0.1 + 0.2, "digest": "d"}
     assert after == lease(5, 2, deadline=999.0, **ending)
@@ -152,12 +154,12 @@ def test_a_lease_is_rewarded_only_once(database_url: str) -> None:
     with pytest.raises(Exception, match=r"(?i)unique"):
         stored(
             database_url,
-            lambda tx: add_rewards(tx, [RewardRow(1, 5, 1, 2, 0.5)]),
-            lambda tx: add_rewards(tx, [RewardRow(2, 6, 1, 2, 0.5), RewardRow(3, 5, 1, 2, 0.5)]),
+            lambda tx: add_observations(tx, [ObservationRow(1, 5, 0, 1, 2, 0.5)]),
+            lambda tx: add_observations(tx, [ObservationRow(2, 6, 0, 1, 2, 0.5), ObservationRow(3, 5, 0, 1, 2, 0.5)]),
         )
-    since, last = stored(database_url, lambda tx: rewards_since(tx, 0), last_reward)
-    assert since == [RewardRow(1, 5, 1, 2, 0.5)]
-    assert last == 1
+    since, rewards = stored(database_url, lambda tx: observations_since(tx, 0), count_rewards)
+    assert since == [ObservationRow(1, 5, 0, 1, 2, 0.5)]
+    assert rewards == 1
 
 
 def test_purged_jobs_leave_their_rewards_and_their_ids(database_url: str) -> None:
@@ -166,7 +168,7 @@ def test_purged_jobs_leave_their_rewards_and_their_ids(database_url: str) -> Non
         grant_leases(tx, [lease(10 + id, id) for id in range(1, 7)])
         states = [(1, "done", 10.0), (2, "dead", 10.0), (4, "cancelled", 11.0), (5, "done", 99.0), (6, "done", 12.0)]
         end_jobs(tx, [JobEnd(id, state, at, 0, 0) for id, state, at in states])
-        add_rewards(tx, [RewardRow(id, 10 + id, 1, 2, 0.5) for id in range(1, 7)])
+        add_observations(tx, [ObservationRow(id, 10 + id, 0, 1, 2, 0.5) for id in range(1, 7)])
 
     def left(tx: Transaction) -> tuple[list[int], list[int]]:
         kept = [id for id in range(11, 17) if get_lease(tx, id) is not None]
@@ -180,13 +182,13 @@ def test_purged_jobs_leave_their_rewards_and_their_ids(database_url: str) -> Non
         lambda tx: purge_jobs(tx, 50.0, 2),
         lambda tx: purge_jobs(tx, 50.0, 2),
         left,
-        lambda tx: rewards_since(tx, 4)[:1],
+        lambda tx: observations_since(tx, 4)[:1],
         largest_ids,
     )
     assert (two, one, none) == (2, 1, 0)
     assert after_two == ([6, 5, 3, 2], [12, 13, 15, 16])
     assert after == ([5, 3, 2], [12, 13, 15])
-    assert log == [RewardRow(5, 15, 1, 2, 0.5)]
+    assert log == [ObservationRow(5, 15, 0, 1, 2, 0.5)]
     assert ids == (6, 16, 0, 6, 0)
 
 
@@ -249,15 +251,15 @@ def test_many_rows_at_once_equal_one_by_one(database_url: str, number: int) -> N
         lambda tx: grant_leases(tx, [lease(id, id) for id in ids], ids),
         lambda tx: end_jobs(tx, ends),
         lambda tx: end_leases(tx, over),
-        lambda tx: add_rewards(tx, [RewardRow(id, id, 1, 2, id / 7) for id in ids]),
+        lambda tx: add_observations(tx, [ObservationRow(id, id, 0, 1, 2, id / 7) for id in ids]),
         lambda tx: [get_job(tx, id) for id in ids],
         lambda tx: [get_lease(tx, id) for id in ids],
-        lambda tx: rewards_since(tx, 0),
+        lambda tx: observations_since(tx, 0),
     )
     assert found == [job(one.id, started=one.id / 3)._replace(**one._asdict()) for one in ends]
     ended = {one.id: one._asdict() for one in over}
     assert past == [lease(id, id)._replace(**ended.get(id, {})) for id in ids]
-    assert log == [RewardRow(id, id, 1, 2, id / 7) for id in ids]
+    assert log == [ObservationRow(id, id, 0, 1, 2, id / 7) for id in ids]
 
 
 def test_a_plan_made_for_a_small_table_does_not_scan_a_large_one(postgres_url: str) -> None:
@@ -306,20 +308,20 @@ def test_every_text_and_every_bit_of_a_reward_are_kept(
         job(id, namespace=f"{space}{id}", key=key, payload=payload, error=key, reward=0.1)
         for id, (space, key, payload) in enumerate(texts, 1)
     ]
-    log = [RewardRow(seq, seq, 1, 2, value) for seq, value in enumerate(values, 1)]
+    log = [ObservationRow(seq, seq, 0, 1, 2, value) for seq, value in enumerate(values, 1)]
 
     def clear(tx: Transaction) -> None:
         tx.run("DELETE FROM job")
-        tx.run("DELETE FROM reward")
+        tx.run("DELETE FROM observation")
 
     *_, page, found, read = stored(
         database_url,
         clear,
         lambda tx: insert_jobs(tx, rows),
-        lambda tx: add_rewards(tx, log),
+        lambda tx: add_observations(tx, log),
         lambda tx: list_jobs(tx, None, None, None, None, 99),
         lambda tx: [known_jobs(tx, row.namespace, [str(row.key)]) for row in rows],
-        lambda tx: rewards_since(tx, 0),
+        lambda tx: observations_since(tx, 0),
     )
     assert page == rows[::-1]
     assert found == [{row.key: KnownJob(row.id, row.state, row.digest)} for row in rows]

@@ -13,7 +13,7 @@ from databases import leading, queued_job
 
 from bilinq.errors import Unavailable
 from bilinq.live.store import Transaction, open_store
-from bilinq.live.store.job_tables import JobRow, active_leases, insert_jobs, list_jobs, queued_jobs, rewards_since
+from bilinq.live.store.job_tables import JobRow, active_leases, insert_jobs, list_jobs, observations_since, queued_jobs
 
 pytest_plugins = ("databases",)
 
@@ -22,7 +22,8 @@ import asyncio, itertools, os, sys
 from bilinq.live.store import open_store
 from bilinq.live.store.admin_tables import largest_ids
 from bilinq.live.store.job_tables import (
-    JobEnd, JobRow, LeaseEnd, LeaseRow, RewardRow, add_rewards, end_jobs, end_leases, get_lease, grant_leases, insert_jobs
+    JobEnd, JobRow, LeaseEnd, LeaseRow, ObservationRow, add_observations, end_jobs, end_leases, get_lease, grant_leases,
+    insert_jobs
 )
 
 async def main(url):
@@ -42,7 +43,7 @@ async def main(url):
         end_jobs(tx, [JobEnd(
             id=id, state="done", ended=3.0, units_left=0, attempts=0, result="[3]", reward=0.5
         )])
-        add_rewards(tx, [RewardRow(id, id, 1, 1, id / 7)])
+        add_observations(tx, [ObservationRow(id, id, 0, 1, 1, id / 7)])
 
     async def live():
         for id in ids:
@@ -81,7 +82,7 @@ def killed_writer(url: str, lines_wanted: int) -> dict[str, set[int]]:
 def audited(tx: Transaction, reported: dict[str, set[int]]) -> None:
     """Assert that everything reported is stored, and that the rest is consistent."""
     found = {row.id: row for row in list_jobs(tx, None, None, None, None, 10**6)}
-    log = rewards_since(tx, 0)
+    log = observations_since(tx, 0)
     active = {id for (id,) in tx.rows("SELECT id FROM lease WHERE state = 'active' AND ended IS NULL")}
     assert reported["submitted"] <= found.keys()
     assert all(found[id].state in ("leased", "done") for id in reported["leased"])

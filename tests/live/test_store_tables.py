@@ -151,4 +151,4 @@ def test_the_audit_log_cannot_be_changed(database_url: str, sql: str) -> None:
 
 def test_the_audit_log_cannot_be_emptied_or_replaced(sqlite_url: str, postgres_url: str) -> None:
     check_append_only(postgres_url, "TRUNCATE audit")
-    check_append_only(sqlite_url, "INSERT OR REPLACE INTO audit VALUES (1, 1.0, 'nobody', 'nothing', '')")
+    check_append_only(sqlite_url, "INSERT OR REPLACE INTO audit VALUES (1, 1.0, 'nobody', 'nothing', '', NULL)")

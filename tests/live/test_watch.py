@@ -193,7 +193,8 @@ def test_the_best_rate_is_reported_and_settings_can_be_previewed(tmp_path: Path)
     """One class of each kind with a constant reward: the best rate is the earned one."""
     database = f"sqlite:///{tmp_path}/live.db"
     key = make_key(database, "admin")
-    with Process(tmp_path, database, *FAST, "--may-idle", "--V", "1e-6") as process, process.client(key) as client:
+    options = (*FAST, "--policy", "sabr", "--may-idle", "--V", "1e-6")
+    with Process(tmp_path, database, *options) as process, process.client(key) as client:
         nothing = client.post("/v1/knobs/preview", json={"V": 5.0}).json()
         assert (nothing["reward_then"], nothing["V_then"]) == (None, 5.0)
         many = work_a_while(client, 2.5, reward=0.75)
@@ -211,6 +212,20 @@ def test_the_best_rate_is_reported_and_settings_can_be_previewed(tmp_path: Path)
         assert client.get("/v1/knobs").json()["V"] == 1e-6
         assert process.stop() == 0
         assert [event for event in process.events() if event["level"] in ("error", "warning")] == []
+
+
+def test_waits_of_the_look_ahead_are_measured_and_not_predicted(tmp_path: Path) -> None:
+    database = f"sqlite:///{tmp_path}/live.db"
+    key = make_key(database, "admin")
+    with Process(tmp_path, database, *FAST, "--target-wait", "0.5") as process, process.client(key) as client:
+        work_a_while(client, 1.0, reward=0.75)
+        preview = client.post("/v1/settings/preview", json={"target_wait": 3.0}).json()
+        assert (
+            preview["note"].startswith("No prediction for the policy look-ahead") and "target 0.5 s" in preview["note"]
+        )
+        assert (preview["V_then"], preview["reward_then"]) == (None, None) and preview["V_now"] > 0.0
+        [one] = preview["job_classes"]
+        assert (one["wait_now"], one["wait_then"]) == (None, None) and 0.0 <= one["measured_wait"] < 1.0
 
 
 def test_a_job_is_found_by_its_key(tmp_path: Path) -> None:

@@ -340,12 +340,15 @@ FEATURES = {"chat": [1.0, -3.0], "code": [0.2, 40.0]}
 def test_equal_features_are_classes(exploration: Exploration) -> None:
     """Features of the class, or the same of each of its jobs: the same pairs in every slot and the same V, bit for bit.
 
-    Which of several equal jobs starts may differ, and so may draws, which belong to single jobs.
+    Which of several equal jobs starts may differ, and so may draws, which belong to single jobs. Features of single jobs
+    count from the first observation of one on, so there is one before the first decision.
     """
     by_class = Scheduler(
         [JobClass(name, row) for name, row in FEATURES.items()], SERVERS, seed=3, exploration=exploration
     )
     by_job = scheduler(exploration=exploration)
+    by_class.observe([("chat", "p", 0.3)])
+    by_job.observe([("chat", "p", 0.3, 1.0, FEATURES["chat"])])
     one = decisions(by_class, lambda each, name: each.submit(name))
     other = decisions(by_job, lambda each, name: each.submit(name, features=FEATURES[name]))
     assert sum(map(len, one)) > 100 and one == other
@@ -746,8 +749,8 @@ def test_server_marked_as_new_has_the_shared_part() -> None:
 
 def test_weight_of_two_is_two_observations() -> None:
     double, twice = scheduler(), scheduler()
-    double.observe([("chat", "p", 0.7, 2.0), ("code", "q", -0.4, 2.0, [1.0, 5.0])])
-    twice.observe([("chat", "p", 0.7), ("chat", "p", 0.7, 1.0)] + [("code", "q", -0.4, 1.0, [1.0, 5.0])] * 2)
+    double.observe([("code", "q", -0.4, 2.0, [1.0, 5.0]), ("chat", "p", 0.7, 2.0)])
+    twice.observe([("code", "q", -0.4, 1.0, [1.0, 5.0])] * 2 + [("chat", "p", 0.7), ("chat", "p", 0.7, 1.0)])
     for one in (double, twice):
         one.assign({})
     found, wanted = double.beliefs(), twice.beliefs()
@@ -903,3 +906,61 @@ def test_a_slot_with_ten_thousand_jobs_is_fast() -> None:
         for task in tasks:
             one.report(task.job, float(rng.uniform(-1.0, 1.0)))
     assert min(times[2:]) < 0.060
+
+
+def test_a_class_whose_servers_all_fail_is_paused_as_one_and_tried_with_one_job() -> None:
+    one = scheduler(longest_pause=50.0)
+    settle(one)
+    for server in ("p1", "p2", "p1", "p2"):
+        one.submit("chat", servers=["p"])
+        for task in one.assign({"p": [server]}):
+            one.report(task.job, failed=True, done=True)
+    assert ("p", None) in one.paused
+    for _ in range(3):
+        one.submit("chat", servers=["p"])
+    assert one.assign({"p": ["p1", "p2", "p3"]}, elapsed=0.0) == []
+    [trial] = one.assign({"p": ["p1", "p2", "p3"]}, elapsed=one.paused["p", None])
+    assert one.assign({"p": ["p2", "p3"]}, elapsed=0.0) == [], "one trial at a time"
+    one.report(trial.job, 0.5)
+    assert ("p", None) not in one.paused
+    assert len(one.assign({"p": ["p3"]}, elapsed=0.0)) == 1
+
+
+def test_one_bad_server_does_not_pause_its_class_and_trust_ends_its_pause() -> None:
+    one = scheduler(longest_pause=50.0)
+    settle(one)
+    fail_until_paused(one, "p1")
+    assert list(one.paused) == [("p", "p1")]
+    one.trust("p", "p1")
+    assert one.paused == {}
+    with pytest.raises(BadInput, match="longest_pause must be"):
+        scheduler(longest_pause=-1.0)
+    never = scheduler(longest_pause=0.0)
+    settle(never)
+    for _ in range(20):
+        never.submit("chat", servers=["p"])
+        [task] = never.assign({"p": ["p1"]})
+        never.report(task.job, failed=True, done=True)
+
+
+def test_a_job_avoids_a_server_if_another_of_its_class_is_idle() -> None:
+    one = scheduler(work_conserving=True)
+    one.submit("chat", servers=["p"], avoid="p1")
+    [task] = one.assign({"p": ["p1", "p2"]})
+    assert task.server == "p2"
+    one.submit("chat", servers=["p"], avoid="p1")
+    [task] = one.assign({"p": ["p1"]})
+    assert task.server == "p1"
+
+
+def test_a_class_may_be_dropped_while_a_duration_is_to_be_measured() -> None:
+    scheduler = Scheduler(
+        [JobClass("a", [1.0]), JobClass("b", [1.0])], [ServerClass("x", [1.0]), ServerClass("y", [1.0])]
+    )
+    scheduler.submit("a")
+    [task] = scheduler.assign({"x": 1})
+    scheduler.report(task.job, 0.5)
+    scheduler.drop_job_class("a")
+    scheduler.drop_server_class("x")
+    scheduler.submit("b", job="next")
+    assert [task.job for task in scheduler.assign({"y": 1})] == ["next"]

@@ -532,3 +532,20 @@ def test_bad_servers_of_a_class() -> None:
         JobClass("chat", [1.0], servers=[])
     with pytest.raises(BadInput, match="servers of job classes must be None for FirstCome"):
         Scheduler([JobClass("chat", [1.0, 0.1], servers=["large"])], SERVERS, policy=FirstCome())
+
+
+def test_a_stand_in_serves_the_oldest_job_that_a_server_may_serve() -> None:
+    one = Scheduler.first_come(JOBS, SERVERS, reward=(0.0, 10.0))
+    one.submit("chat", job="a", servers=["large"], features=[1.0])
+    one.submit("code", job="b")
+    one.submit("chat", job="c", weight=100.0)
+    one.place("chat", "small", "out", server="s0")
+    assert one.queue == {"chat": 2, "code": 1} and one.sound and not one.learns
+    assert [(task.job, task.server) for task in one.assign({"small": ["s1"]}, elapsed=0.1)] == [("b", "s1")]
+    one.report("out", 5.0)
+    assert one.report("b", failed=True) is False, "it waits again, ahead of the others"
+    tasks = one.assign({"small": ["s1"], "large": ["l1"]}, elapsed=0.0)
+    assert {(task.job, task.server_class) for task in tasks} == {("b", "small"), ("a", "large")}
+    one.cancel("c")
+    one.set_job_class(JobClass("mail", [1.0, 0.5]))
+    assert one.queue == {"chat": 0, "code": 0, "mail": 0} and one.beliefs() is None and one.health() is None

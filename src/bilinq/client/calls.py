@@ -33,7 +33,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 SETTINGS_PATH = "/v1/settings"  # where the settings are that can change while the service runs
 LONGEST_REASON = 2000  # characters of the reason of a failure that the service accepts
-ENDED = ("done", "dead", "cancelled")  # states in which a job stays
+ENDED = ("done", "dead", "cancelled", "expired")  # states in which a job stays
 FIRST_POLL, LAST_POLL = 0.05, 1.0  # seconds between polls for a job that is waited for: at first, and in the end
 
 
@@ -83,12 +83,23 @@ class ApiCalls(ABC):
         return other
 
     @ApiCall
-    def submit(self, job_class: str, payload: Any = None, *, key: str | None = None, units: int = 1) -> Steps[m.JobRef]:
+    def submit(
+        self, job_class: str, payload: Any = None, *, key: str | None = None, units: int = 1,
+        features: Sequence[float] | None = None, servers: Sequence[str] | None = None, weight: float | None = None,
+        deadline: float | None = None, not_before: float | None = None, max_attempts: int | None = None,
+        tags: Sequence[str] = (),
+    ) -> Steps[m.JobRef]:  # fmt: skip
         """Submit one job and return its id and state.
 
-        A second call with the same `key`, also from another process, returns the same job and submits nothing.
+        A second call with the same `key`, also from another process, returns the same job and submits nothing. `features`
+        describe this job, `servers` are the server classes that may serve it, `weight` is its priority. `not_before` and
+        `deadline` are seconds from now: when it may start, and when it leaves the queue as `expired`.
         """
-        job = m.NewJob(job_class=job_class, payload=payload, key=key, units=units)
+        job = m.NewJob(
+            job_class=job_class, payload=payload, key=key, units=units,
+            features=None if features is None else list(features), servers=None if servers is None else list(servers),
+            weight=weight, deadline=deadline, not_before=not_before, max_attempts=max_attempts, tags=list(tags),
+        )  # fmt: skip
         return (yield from self._submit([job]))[0]
 
     @ApiCall
@@ -103,12 +114,25 @@ class ApiCalls(ABC):
 
     @ApiCall
     def jobs(
-        self, *, state: m.JobState | None = None, job_class: str | None = None, key: str | None = None,
-        after: str | None = None, limit: int | None = None,
+        self, *, state: m.JobState | None = None, job_class: str | None = None, tag: str | None = None,
+        key: str | None = None, after: str | None = None, limit: int | None = None,
     ) -> Steps[m.JobPage]:  # fmt: skip
         """Return a page of jobs, newest first, or the job with that `key`; pass the `after` of a page for the next one."""
-        query = {"state": state, "class": job_class, "key": key, "after": after, "limit": limit}
+        query = {"state": state, "class": job_class, "tag": tag, "key": key, "after": after, "limit": limit}
         return self._get("/v1/jobs", m.JobPage, query)
+
+    @ApiCall
+    def decision(self, id: str) -> Steps[m.DecisionInfo]:
+        """Return why a job was given to its server; for a job that waits, what a decision would rest on now."""
+        return self._get(f"/v1/jobs/{_part('id', id)}/decision", m.DecisionInfo)
+
+    @ApiCall
+    def reward(self, id: str, reward: float, *, key: str | None = None) -> Steps[m.Rewarded]:
+        """Reward a job that was finished, at any time later; another reward corrects the first.
+
+        The same reward again changes nothing, and so does one with a `key` that was used before.
+        """
+        return self._post(f"/v1/jobs/{_part('id', id)}/reward", m.NewReward(reward, key), m.Rewarded)
 
     @ApiCall
     def cancel(self, id: str) -> Steps[m.Job]:
@@ -141,8 +165,23 @@ class ApiCalls(ABC):
 
     @ApiCall
     def servers(self) -> Steps[list[m.ServerInfo]]:
-        """Return the servers registered by this key, or, if it has scope read or admin, all servers."""
+        """Return the servers registered by this key, or, if it has scope read, all servers of its namespaces."""
         return self._get("/v1/servers", list[m.ServerInfo])
+
+    @ApiCall
+    def drain(self, server: str) -> Steps[m.ServerInfo]:
+        """Let a server finish its job and give it no other, until it is released; needs scope admin."""
+        return self._hold(server, "drain")
+
+    @ApiCall
+    def quarantine(self, server: str) -> Steps[m.ServerInfo]:
+        """Give a server that is suspect no job, until it is released; needs scope admin."""
+        return self._hold(server, "quarantine")
+
+    @ApiCall
+    def release(self, server: str) -> Steps[m.ServerInfo]:
+        """Give a server jobs again that was held, or paused after failures; needs scope admin."""
+        return self._hold(server, "release")
 
     @ApiCall
     def unregister(self, id: str) -> Steps[None]:
@@ -214,6 +253,18 @@ class ApiCalls(ABC):
     def put_server_class(self, server_class: m.ServerClassInfo) -> Steps[m.ServerClassInfo]:
         """Add or change a server class and return it."""
         return self._put(f"/v1/server-classes/{_part('name', server_class.name)}", server_class)
+
+    @ApiCall
+    def namespaces(self) -> Steps[list[m.NamespaceState]]:
+        """Return the namespaces that the key sees: weights, limits, and how many jobs wait and run."""
+        return (yield from self._get("/v1/namespaces", m.Namespaces)).namespaces
+
+    @ApiCall
+    def put_namespace(self, namespace: m.NamespaceInfo) -> Steps[m.NamespaceInfo]:
+        """Change weight and limits of a namespace and return them; the key needs scope fleet."""
+        values = m.NamespaceValues(**{name: getattr(namespace, name) for name in m.NamespaceValues.__struct_fields__})
+        path = f"/v1/namespaces/{_part('name', namespace.name)}"
+        return self._send(ApiRequest("PUT", path, _reader(m.NamespaceInfo), msgspec.json.encode(values)))
 
     @ApiCall
     def settings(self) -> Steps[m.SettingsInfo]:
@@ -301,6 +352,9 @@ class ApiCalls(ABC):
     ) -> Steps[T]:
         content = msgspec.json.encode(body)
         return self._send(ApiRequest("POST", path, _reader(answer), content, wait=wait, repeatable=repeatable))
+
+    def _hold(self, server: str, how: str) -> Steps[m.ServerInfo]:
+        return self._send(ApiRequest("POST", f"/v1/servers/{_part('server', server)}/{how}", _reader(m.ServerInfo)))
 
     def _delete(self, path: str, answer: type[T]) -> Steps[T]:
         return self._send(ApiRequest("DELETE", path, _reader(answer)))

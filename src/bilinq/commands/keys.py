@@ -14,14 +14,14 @@ from bilinq.errors import BadInput, Unavailable
 if TYPE_CHECKING:
     from bilinq.client import Client
     from bilinq.live.store import Store, Transaction
-    from bilinq.live.wire.messages import CreatedKey
+    from bilinq.live.wire.messages import CreatedKey, KeyInfo
 
 T = TypeVar("T")
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 Url = Annotated[str | None, Option(help="Address of a running service, instead of --database.")]
-Key = Annotated[str | None, Option(help="Key with scope admin, for --url. [default: BILINQ_KEY]")]
+Key = Annotated[str | None, Option(help="Key with scope admin or fleet, for --url. [default: BILINQ_KEY]")]
 Prefix = Annotated[str, Argument(help="The eight characters of the key after bq_.")]
 
 
@@ -32,8 +32,11 @@ def main() -> None:
 
 @app.command()
 def create(
-    scope: Annotated[list[str], Option(help="submit, work, read or admin; repeatable.")],
-    namespace: Annotated[str, Option(help="Namespace of the jobs that the key can see.")] = "default",
+    scope: Annotated[list[str], Option(help="submit, work, read, admin or fleet; repeatable.")],
+    namespace: Annotated[str, Option(help="Namespace of the key's jobs.")] = "default",
+    also: Annotated[
+        list[str] | None, Option(help="Another namespace that the key sees and serves, or * for all; repeatable.")
+    ] = None,
     name: Annotated[str, Option(help="Name of the key, to recognise it later.")] = "",
     days: Annotated[float | None, Option(help="Days until the key expires. [default: never]")] = None,
     database: Database = None,
@@ -43,21 +46,31 @@ def create(
 ) -> None:
     """Create a key and print it.
 
-    This is the only time that it is shown: the service keeps a hash.
+    This is the only time that it is shown: the service keeps a hash. The first key with scope admin that is created in
+    the database itself gets scope fleet, for all namespaces.
     """
     import time
 
-    from bilinq.live.keys import LOCAL, check_scopes, create_key
+    from bilinq.live.keys import LOCAL, check_scopes, create_first_key
     from bilinq.live.wire.messages import NewKey
     from bilinq.live.wire.queries import convert
 
-    given = {"scopes": check_scopes(scope), "name": name, "namespace": namespace, "days": days}
+    given = {
+        "scopes": check_scopes(scope),
+        "name": name,
+        "namespace": namespace,
+        "days": days,
+        "namespaces": also or [],
+    }
     new: NewKey = convert(given, NewKey)
     made = _run(
         database, url, key,
-        lambda tx: create_key(tx, LOCAL, new, time.time()), lambda client: client.create_key(new),
+        lambda tx: create_first_key(tx, LOCAL, new, time.time()), lambda client: client.create_key(new),
     )  # fmt: skip
-    _show_new(made, f"scopes {', '.join(made.info.scopes)}", json)
+    about = f"scopes {', '.join(made.info.scopes)}"
+    if "fleet" in made.info.scopes and "fleet" not in scope:
+        about += ": no key for the whole fleet existed yet, so this one gets fleet in place of admin"
+    _show_new(made, about, json)
 
 
 @app.command("list")
@@ -72,7 +85,7 @@ def list_keys(database: Database = None, url: Url = None, key: Key = None, json:
     from bilinq.commands.tables import show_rows
 
     rows = (
-        (one.prefix, one.name, one.namespace, " ".join(one.scopes), *map(_day, (one.created, one.expires, one.revoked)))
+        (one.prefix, one.name, _where(one), " ".join(one.scopes), *map(_day, (one.created, one.expires, one.revoked)))
         for one in found
     )
     show_rows(("prefix", "name", "namespace", "scopes", "created", "expires", "revoked"), rows, left=7)
@@ -160,6 +173,11 @@ def _run(
         return on_store(database, work, lead=writes)
     except Unavailable as error:
         raise BadInput(f"{error}; if a service is running, use it: --url http://HOST:PORT --key ADMIN-KEY") from None
+
+
+def _where(key: KeyInfo) -> str:
+    """Return the namespace of a key, then the others in which its scopes hold."""
+    return " ".join((key.namespace, *(name for name in key.namespaces if name != key.namespace)))
 
 
 def _day(seconds: float | None) -> str:

@@ -18,7 +18,7 @@ from bilinq.live.settings import ServiceSettings
 from bilinq.live.store import Transaction, open_store
 from bilinq.live.store.admin_tables import get_meta, put_meta
 from bilinq.live.store.class_tables import current_classes
-from bilinq.live.store.job_tables import JobEnd, end_jobs, last_reward, queued_jobs
+from bilinq.live.store.job_tables import JobEnd, count_rewards, end_jobs, queued_jobs
 from bilinq.live.wire.messages import NewKey, Scope
 
 KEY = "demo: "  # prefix of the names of keys of a demo; each start revokes the keys of the last one
@@ -51,9 +51,9 @@ def _open(tx: Transaction, settings: ServiceSettings, fleet: Fleet) -> Opened:
             revoke_key(tx, LOCAL, known.prefix, now)
     left = [JobEnd(row.id, "cancelled", now, row.units_left, row.attempts) for row in queued_jobs(tx)]
     end_jobs(tx, left)  # their waits of hours or days would dominate all figures
-    scopes: tuple[Scope, ...] = ("admin", "work", "submit", "read")
-    keys = {scope: create_key(tx, LOCAL, NewKey([scope], KEY + scope), now).key for scope in scopes}
-    return Opened(fleet.about, fleet.servers, last_reward(tx), **keys)
+    scopes: dict[str, Scope] = {"admin": "fleet", "work": "work", "submit": "submit", "read": "read"}
+    keys = {name: create_key(tx, LOCAL, NewKey([scope], KEY + name), now).key for name, scope in scopes.items()}
+    return Opened(fleet.about, fleet.servers, count_rewards(tx), **keys)
 
 
 def _send(message: Opened | Ready | Failed) -> None:

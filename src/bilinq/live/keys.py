@@ -4,10 +4,12 @@ Only a hash of a key is stored. Each change of the stored keys is recorded in th
 """
 
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from hmac import compare_digest
+
+from msgspec import structs
 
 from bilinq.errors import BadInput, Conflict, NoKey, NotAllowed, NotFound
 from bilinq.live.store import Transaction, admin_tables
@@ -15,7 +17,9 @@ from bilinq.live.store.admin_tables import KeyRow, add_audit, add_key, all_keys,
 from bilinq.live.wire.messages import CreatedKey, KeyInfo, NewKey
 from bilinq.live.wire.queries import convert
 
-SCOPES = ("submit", "work", "read", "admin")  # what a key can grant; `admin` includes all of them
+SCOPES = ("submit", "work", "read", "admin", "fleet")
+"""What a key can grant. `admin` includes those before it; `fleet` includes all, in every namespace, and what they share."""
+EVERY = "*"  # in place of the names of namespaces: all of them
 PREFIX = 8  # characters of a key that name it in lists, logs and the audit log
 DAY = 86_400.0
 
@@ -26,15 +30,25 @@ _LENGTH = len("bq_") + PREFIX + len("_") + 43
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The caller: the prefix of its key, the namespace that it sees, and its scopes."""
+    """The caller: the prefix of its key, the namespace of its jobs, its scopes, and other namespaces in which they hold."""
 
     prefix: str
     namespace: str
     scopes: frozenset[str]
+    others: frozenset[str] = frozenset()
 
     def may(self, scope: str) -> bool:
         """Tell whether the key grants `scope`."""
-        return scope in self.scopes or "admin" in self.scopes
+        return scope in self.scopes or "fleet" in self.scopes or (scope != "fleet" and "admin" in self.scopes)
+
+    @property
+    def reach(self) -> frozenset[str] | None:
+        """The namespaces in which the scopes hold; None: all."""
+        return reach_of(self.namespace, self.scopes, self.others)
+
+    def sees(self, namespace: str | None) -> bool:
+        """Tell whether the scopes hold in a namespace; what belongs to none, None, is for keys of all namespaces."""
+        return namespace == self.namespace or covers(self.reach, {namespace})
 
     def require(self, *scopes: str) -> None:
         """Raise `NotAllowed` unless the key grants at least one of `scopes`."""
@@ -42,7 +56,23 @@ class Identity:
             raise NotAllowed(f"the key {self.prefix} lacks the scope {' or '.join(scopes)}")
 
 
-LOCAL = Identity(admin_tables.LOCAL, "default", frozenset({"admin"}))
+def reach_of(namespace: str, scopes: Iterable[str], others: Iterable[str]) -> frozenset[str] | None:
+    """Return the namespaces in which the scopes of a key hold; None: all."""
+    return None if "fleet" in scopes or EVERY in others else frozenset((namespace, *others))
+
+
+def covers(reach: frozenset[str] | None, namespaces: Collection[str | None] | None) -> bool:
+    """Tell whether `reach` has all of some namespaces; None stands for all there are.
+
+    Examples
+    --------
+    >>> covers(None, {"a"}), covers(frozenset("ab"), {"a"}), covers(frozenset("a"), None)
+    (True, True, False)
+    """
+    return reach is None or (namespaces is not None and reach.issuperset(namespaces))
+
+
+LOCAL = Identity(admin_tables.LOCAL, "default", frozenset({"fleet"}))
 """The command line when it works on the database itself."""
 
 
@@ -99,22 +129,47 @@ def identify(known: Mapping[str, KeyRow], key: str, now: float) -> Identity:
         raise NoKey(f"the key {row.prefix} was revoked")
     if row.expires is not None and row.expires <= now:
         raise NoKey(f"the key {row.prefix} has expired")
-    return Identity(row.prefix, row.namespace, frozenset(row.scopes))
+    return Identity(row.prefix, row.namespace, frozenset(row.scopes), frozenset(row.namespaces))
 
 
 def create_key(tx: Transaction, who: Identity, new: NewKey, now: float) -> CreatedKey:
-    """Create a key; the result contains the key itself, which is not stored."""
+    """Create a key that grants no more than its creator has; the result contains the key itself, which is not stored."""
+    scopes, others = tuple(check_scopes(new.scopes)), tuple(sorted({*new.namespaces} - {new.namespace}))
+    _check_grant(who, new.namespace, scopes, others)
     key = make_key()
     while find_key(tx, prefix_of(key)) is not None:
         key = make_key()
-    scopes = tuple(check_scopes(new.scopes))
     row = KeyRow(
         prefix=prefix_of(key), hash=hash_key(key), name=new.name, namespace=new.namespace, scopes=scopes, created=now,
-        expires=None if new.days is None else now + new.days * DAY,
+        expires=None if new.days is None else now + new.days * DAY, namespaces=others,
     )  # fmt: skip
     add_key(tx, row)
-    add_audit(tx, now, who.prefix, "create key", f"{row.prefix}: {', '.join(scopes)} in {new.namespace}")
+    where = ", ".join((new.namespace, *others))
+    add_audit(tx, now, who.prefix, "create key", f"{row.prefix}: {', '.join(scopes)} in {where}", _home(row))
     return CreatedKey(key, key_info(row))
+
+
+def create_first_key(tx: Transaction, who: Identity, new: NewKey, now: float) -> CreatedKey:
+    """Create a key; scope admin becomes fleet while no valid key has that scope, since somebody must have it."""
+    there = [row for row in all_keys(tx) if "fleet" in row.scopes and _valid(row, now)]
+    if "admin" in new.scopes and not there:
+        new = structs.replace(new, scopes=["fleet" if scope == "admin" else scope for scope in new.scopes])
+    return create_key(tx, who, new, now)
+
+
+def _valid(row: KeyRow, now: float) -> bool:
+    return row.revoked is None and (row.expires is None or row.expires > now)
+
+
+def _check_grant(who: Identity, namespace: str, scopes: Collection[str], others: Collection[str]) -> None:
+    """Raise unless `who` may create a key for these namespaces with these scopes."""
+    if "fleet" in scopes and not who.may("fleet"):
+        raise NotAllowed(f"the key {who.prefix} lacks the scope fleet, so it cannot grant it")
+    if not covers(who.reach, reach_of(namespace, scopes, others)):
+        asked = ", ".join(sorted({namespace, *others}))
+        raise NotAllowed(
+            f"the key {who.prefix} can create keys in {', '.join(sorted(who.reach or ()))} only; got {asked}"
+        )
 
 
 def list_keys(tx: Transaction) -> list[KeyInfo]:
@@ -122,26 +177,49 @@ def list_keys(tx: Transaction) -> list[KeyInfo]:
     return [key_info(row) for row in all_keys(tx)]
 
 
+def administers(who: Identity, row: KeyRow) -> bool:
+    """Tell whether a key is no more powerful than `who`, so that `who` may see, revoke and rotate it."""
+    return who.may("fleet") or ("fleet" not in row.scopes and covers(who.reach, key_reach(row)))
+
+
+def key_reach(row: KeyRow) -> frozenset[str] | None:
+    """Return the namespaces in which the scopes of a stored key hold; None: all."""
+    return reach_of(row.namespace, row.scopes, row.namespaces)
+
+
+def _home(row: KeyRow) -> str | None:
+    """Return the namespace whose admins see what happens to a key; None if it concerns others, too."""
+    return row.namespace if key_reach(row) == frozenset({row.namespace}) else None
+
+
 def revoke_key(tx: Transaction, who: Identity, prefix: str, now: float) -> KeyInfo:
     """Revoke a key for good; one that was revoked before stays as it is."""
-    row = _find(tx, prefix)
+    row = _find(tx, who, prefix)
     if row.revoked is None:
         admin_tables.revoke_key(tx, prefix, now)
-        add_audit(tx, now, who.prefix, "revoke key", prefix)
+        add_audit(tx, now, who.prefix, "revoke key", prefix, _home(row))
         row = row._replace(revoked=now)
     return key_info(row)
 
 
 def rotate_key(tx: Transaction, who: Identity, prefix: str, grace: float, now: float) -> CreatedKey:
     """Create a key that grants what another one does, which expires after `grace` seconds."""
-    row = _find(tx, prefix)
-    if row.revoked is not None or (row.expires is not None and row.expires <= now):
+    row = _find(tx, who, prefix)
+    if not _valid(row, now):
         raise Conflict(f"key {prefix} has expired or was revoked; create a new one")
     days = None if row.expires is None else (row.expires - row.created) / DAY
-    wanted: NewKey = convert({"scopes": row.scopes, "name": row.name, "namespace": row.namespace, "days": days}, NewKey)
+    given = {
+        "scopes": row.scopes,
+        "name": row.name,
+        "namespace": row.namespace,
+        "namespaces": row.namespaces,
+        "days": days,
+    }
+    wanted: NewKey = convert(given, NewKey)
     made = create_key(tx, who, wanted, now)
     expire_key(tx, prefix, now + grace)
-    add_audit(tx, now, who.prefix, "rotate key", f"{prefix} to {made.info.prefix}, valid for another {grace:g} s")
+    detail = f"{prefix} to {made.info.prefix}, valid for another {grace:g} s"
+    add_audit(tx, now, who.prefix, "rotate key", detail, _home(row))
     return made
 
 
@@ -149,12 +227,17 @@ def key_info(row: KeyRow) -> KeyInfo:
     """Return what users may know about a key."""
     return KeyInfo(
         prefix=row.prefix, name=row.name, namespace=row.namespace, scopes=list(row.scopes), created=row.created,
-        expires=row.expires, revoked=row.revoked,
+        expires=row.expires, revoked=row.revoked, namespaces=shown_reach(key_reach(row)),
     )  # fmt: skip
 
 
-def _find(tx: Transaction, prefix: str) -> KeyRow:
+def shown_reach(reach: frozenset[str] | None) -> list[str]:
+    """Return namespaces as users see them: their names, or a star for all."""
+    return [EVERY] if reach is None else sorted(reach)
+
+
+def _find(tx: Transaction, who: Identity, prefix: str) -> KeyRow:
     row = find_key(tx, prefix)
-    if row is None:
+    if row is None or not administers(who, row):
         raise NotFound(f"there is no key {prefix!r}")
     return row

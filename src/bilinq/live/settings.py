@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args,
 from msgspec import Meta, Struct, structs, to_builtins
 
 from bilinq.errors import BadInput
-from bilinq.live.wire.messages import JobClassInfo, Positive, ServerClassInfo
+from bilinq.live.wire.messages import JobClassInfo, NamespaceInfo, Positive, ServerClassInfo
 from bilinq.live.wire.queries import convert
 
 if TYPE_CHECKING:
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 PREFIX = "BILINQ_"
 TARGET_WAIT = 2.0  # seconds of waiting to aim at where neither `target_wait` nor `V` is given
-DEFAULT_POLICY = "sabr"
-STRUCTURED = ("reward", "job_class", "server_class")  # settings of several values, which are tables in a file
+DEFAULT_POLICY = LOOK_AHEAD = "look-ahead"
+STRUCTURED = ("reward", "job_class", "server_class", "namespace")
+"""Settings of several values, which are tables in a file."""
 
 Address = Annotated[str, Meta(pattern=r"^https?://[^/?#]+/?$")]
 Bounded = Annotated[float, Meta(ge=-1e9, le=1e9)]
@@ -49,17 +50,36 @@ class ServiceSettings(Struct, forbid_unknown_fields=True, frozen=True, kw_only=T
         Address | None,
         _about("Address at which other processes on the same PostgreSQL reach this one; http://host:port by default."),
     ] = None
-    policy: Annotated[str, _about("Policy that assigns jobs to servers.")] = DEFAULT_POLICY
+    policy: Annotated[
+        str,
+        _about("Policy that assigns jobs to servers: look-ahead, sabr of the paper, or a baseline such as first-come."),
+    ] = DEFAULT_POLICY
     slot: Annotated[float, _about("Seconds of a slot.", ge=0.001, le=60.0)] = 0.05
     lease: Annotated[float, _about("Seconds until a lease expires.", ge=0.05, le=86_400.0)] = 30.0
-    max_attempts: Annotated[int, _about("Failed or expired leases until a job is dead.", ge=1)] = 5
+    max_attempts: Annotated[
+        int, _about("Failed or expired leases until a job is dead that has no limit of its own.", ge=1)
+    ] = 5
+    retry_first: Annotated[
+        float,
+        _about(
+            "Longest pause before the first retry of a job; before each further one twice as long.", ge=0.0, le=3600.0
+        ),
+    ] = 1.0
+    retry_longest: Annotated[float, _about("Longest pause before any retry.", ge=0.0, le=86_400.0)] = 60.0
+    pause_longest: Annotated[
+        float, _about("Longest pause of a server that fails more often than others; 0: never.", ge=0.0, le=86_400.0)
+    ] = 30.0
+    late: Annotated[
+        Literal["drop", "serve"],
+        _about("Whether a job whose deadline has passed is dropped as expired or served late."),
+    ] = "drop"
     target_wait: Annotated[
         Positive | None,
         _about(f"Seconds of waiting to aim at; {TARGET_WAIT:g} if neither this nor V is given."),
     ] = None
     V: Annotated[Positive | None, _about("Weight of rewards against queues, instead of target_wait.")] = None
     reward: Annotated[RewardBounds, _about("Range of rewards.")] = RewardBounds()
-    gamma: Annotated[float, _about("Cost of using a server.", gt=1.0, le=1e6)] = 1.2
+    gamma: Annotated[float, _about("Cost of using a server; only of policy sabr.", gt=1.0, le=1e6)] = 1.2
     exploration: Annotated[
         Literal["thompson", "ucb", "none"], _about("How the policy tries what is not known yet.")
     ] = "thompson"
@@ -90,6 +110,9 @@ class ServiceSettings(Struct, forbid_unknown_fields=True, frozen=True, kw_only=T
     server_class: Annotated[
         tuple[ServerClassInfo, ...], _about("Server classes to start with; [[server_class]] in a file.")
     ] = ()
+    namespace: Annotated[
+        tuple[NamespaceInfo, ...], _about("Weights and limits of namespaces; [[namespace]] in a file.")
+    ] = ()
 
     def __post_init__(self) -> None:
         if self.V is not None and self.target_wait is not None:
@@ -106,13 +129,35 @@ class ServiceSettings(Struct, forbid_unknown_fields=True, frozen=True, kw_only=T
             raise BadInput(f"policy must be one of {', '.join(live_policies())}; got {_shown(self.policy)}")
         _check_classes("job_class", self.job_class)
         _check_classes("server_class", self.server_class)
+        _check_names("namespace", [one.name for one in self.namespace])
 
 
-def live_policies() -> "dict[str, type[Policy]]":
-    """Return the policies that the service offers, by name."""
+class LivePolicy(NamedTuple):
+    """What the service needs to know of a policy: its class, None for the look-ahead, its settings, and what it can do.
+
+    `by_job` policies accept jobs with features, eligible servers and a weight of their own.
+    """
+
+    kind: "type[Policy] | None"
+    adjustable: tuple[str, ...]
+    takes_weights: bool
+    learns: bool
+    by_job: bool = False
+
+    @property
+    def family(self) -> str | None:
+        """The name of its class, which is stored with what was learnt."""
+        return None if self.kind is None else self.kind.__name__
+
+
+def live_policies() -> dict[str, LivePolicy]:
+    """Return the policies that the service offers, by name; the default first."""
     from bilinq.policies.registry import POLICIES
 
-    return {name: policy for name, policy in POLICIES.items() if policy.live}
+    ahead = LivePolicy(None, ("target_wait", "V", "work_conserving", "exploration"), True, True, by_job=True)
+    live = {name: one for name, one in POLICIES.items() if one.live}
+    slots = {name: LivePolicy(one, one.adjustable, one.takes_weights, one.learns) for name, one in live.items()}
+    return {LOOK_AHEAD: ahead} | slots
 
 
 class SettingField(NamedTuple):
@@ -225,14 +270,18 @@ def _merge(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 
 def _check_classes(name: str, classes: Iterable[JobClassInfo | ServerClassInfo]) -> None:
     """Raise unless names differ and features have one length."""
-    known: dict[str, int] = {}
-    for item in classes:
-        if item.name in known:
-            raise BadInput(f"{name}: names must differ; got {item.name!r} twice")
-        known[item.name] = len(item.features)
+    classes = list(classes)
+    _check_names(name, [item.name for item in classes])
+    known = {item.name: len(item.features) for item in classes}
     if len(set(known.values())) > 1:
         sizes = ", ".join(f"{size} in {key!r}" for key, size in known.items())
         raise BadInput(f"{name}: features must have one length; got {sizes}")
+
+
+def _check_names(name: str, names: list[str]) -> None:
+    for one in names:
+        if names.count(one) > 1:
+            raise BadInput(f"{name}: names must differ; got {one!r} twice")
 
 
 def _finite(value: Any) -> bool:

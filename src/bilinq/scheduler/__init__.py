@@ -2,6 +2,6 @@
 
 from bilinq.scheduler.classes import JobClass, RewardRange, ServerClass
 from bilinq.scheduler.ledger import Job
-from bilinq.scheduler.scheduler import Assignment, Scheduler
+from bilinq.scheduler.scheduler import Assignment, Observation, Scheduler
 
-__all__ = ["Assignment", "Job", "JobClass", "RewardRange", "Scheduler", "ServerClass"]
+__all__ = ["Assignment", "Job", "JobClass", "Observation", "RewardRange", "Scheduler", "ServerClass"]

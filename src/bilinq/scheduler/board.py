@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,8 @@ class Board:
 
     Attributes
     ----------
-    kind, serial : (R,) int arrays
-        The number of the job's class, and its own.
+    kind, serial, pool : (R,) int arrays
+        The number of the job's class, its own, and that of its pool; zero: it belongs to none.
     features : (R, d) array
         NaN where a job has no features of its own.
     weight, since, rank : (R,) arrays
@@ -31,16 +31,17 @@ class Board:
         Durations that the caller knows; NaN elsewhere.
     """
 
-    def __init__(self, classes: int, columns: int, features: int) -> None:
+    def __init__(self, columns: int, features: int) -> None:
         self._row: dict[Job, int] = {}
         self._free: list[int] = []
-        self._plain: list[OrderedDict[Job, None]] = [OrderedDict() for _ in range(classes)]
+        self._plain: defaultdict[tuple[int, int], OrderedDict[Job, None]] = defaultdict(OrderedDict)
         self._first, self._last = 0.0, 0.0
         self.jobs: list[Job] = []
         self._allocate(LEAST, columns, features)
 
     def _allocate(self, size: int, J: int, d: int) -> None:
         self.kind, self.serial, self.used = np.zeros(size, np.int64), np.zeros(size, np.int64), np.zeros(size, np.bool_)
+        self.pool = np.zeros(size, np.int64)
         self.plain = np.zeros(size, np.bool_)
         self.features = np.full((size, d), np.nan)
         self.weight, self.since, self.rank = np.ones(size), np.zeros(size), np.zeros(size)
@@ -81,7 +82,7 @@ class Board:
             self._last += 1.0
         self.rank[row] = self._first if first else self._last
         if plain:
-            alike = self._plain[self.kind[row]]
+            alike = self._plain[self._alike(row)]
             alike[job] = None
             if first:
                 alike.move_to_end(job, last=False)
@@ -89,14 +90,17 @@ class Board:
     def remove(self, job: Job) -> int:
         """Remove a job and return the row it had."""
         row = self._row.pop(job)
-        self._plain[self.kind[row]].pop(job, None)
+        self._plain[self._alike(row)].pop(job, None)
         self.used[row] = False
         self._free.append(row)
         return row
 
     def first_of_class(self, row: int) -> Job:
-        """Return the job to serve in place of that of a row: the oldest of its class if the jobs of it are all alike."""
-        return next(iter(self._plain[self.kind[row]])) if self.plain[row] else self.jobs[row]
+        """Return the job to serve in place of that of a row: the oldest of its class and pool if these are all alike."""
+        return next(iter(self._plain[self._alike(row)])) if self.plain[row] else self.jobs[row]
+
+    def _alike(self, row: int) -> tuple[int, int]:
+        return int(self.kind[row]), int(self.pool[row])
 
     def row(self, job: Job) -> int:
         """Return the row of a job."""
@@ -130,8 +134,8 @@ class Board:
         self.features = np.pad(self.features, ((0, 0), (0, features)), constant_values=np.nan)
         self.value_stamp[:] = self.time_stamp[:] = 0
 
-    def rebuilt(self, classes: int, columns: int) -> Board:
+    def rebuilt(self, columns: int) -> Board:
         """Return an empty board for other classes that continues the order of arrival."""
-        made = Board(classes, columns, self.features.shape[1])
+        made = Board(columns, self.features.shape[1])
         made._first, made._last = self._first, self._last
         return made

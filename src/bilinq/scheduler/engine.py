@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -33,11 +34,22 @@ class Service(NamedTuple):
     weight: float = 1.0
 
 
+class Pool(NamedTuple):
+    """A part of the jobs: a factor of their weights, and the server classes that have servers for them; None: all."""
+
+    weight: float = 1.0
+    servers: tuple[str, ...] | None = None
+
+
 class Engine(ABC):
     """Decides which waiting job takes which idle server, and learns. It keeps the waiting jobs, by name."""
 
     roster: Roster
     expected: Array
+    learns: bool = True
+    """Whether what it observes changes its decisions."""
+    own: int = 0
+    """Length of the features of single jobs; 0 until one has some."""
     by_job: bool = False
     """Whether `expected` has a row for each job instead of each job class."""
 
@@ -75,8 +87,17 @@ class Engine(ABC):
         """Return how many jobs of each class wait."""
 
     @abstractmethod
-    def decide(self, idle: Array, out: Array, now: float, elapsed: float) -> list[tuple[Job, int, Decision | None]]:
-        """Learn what was observed; return jobs, which wait no longer, with the columns (J,) of `idle` that serve them."""
+    def decide(
+        self, idle: Array, out: Array, now: float, elapsed: float, pools: Collection[str] | None = None
+    ) -> list[tuple[Job, int, Decision | None]]:
+        """Learn what was observed; return jobs, which wait no longer, with the columns (J,) of `idle` that serve them.
+
+        With `pools` only jobs that belong to one of them are considered.
+        """
+
+    @abstractmethod
+    def set_pool(self, name: str, pool: Pool, waiting: Iterable[tuple[Job, Entry]]) -> None:
+        """Change the weight and the server classes of a pool; `waiting` are its jobs that wait."""
 
     @abstractmethod
     def observe(self, service: Service) -> None:
@@ -86,8 +107,8 @@ class Engine(ABC):
         """Return a number that changes when earlier observations of a server class stop to count."""
         return 0
 
-    def correct(self, service: Service, before: float) -> None:
-        """Change the reward of a service that was observed with the reward `before`."""
+    def correct(self, service: Service, before: float, epoch: int) -> None:
+        """Change the reward of a service from what it was `before`, if its `epoch` is still the present one."""
         raise self.refusal("a corrected reward")
 
     def forget(self, server_class: str) -> None:
@@ -131,6 +152,10 @@ class Engine(ABC):
     def explain(self, job: Job, entry: Entry, out: Array, now: float) -> Decision:
         """Return what a decision about a waiting job would rest on now."""
         raise self.refusal("explain")
+
+    def sound(self) -> bool:
+        """Tell whether the numbers behind its decisions are finite; quick, for every slot."""
+        return bool(np.isfinite(self.expected).all())
 
     @abstractmethod
     def state(self) -> dict[str, Any]:

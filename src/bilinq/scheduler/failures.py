@@ -1,9 +1,10 @@
-"""Servers that fail: fewer jobs at once, pauses that double, and one job as a test before a server is used again."""
+"""Servers that fail, and server classes: pauses that double, and one job as a test before a server is used again."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 UNLIKELY = 1e-3  # chance, at the failure rate of the others, of a row of failures that begins a pause, Eq. (69)
 USUAL_RATE = 0.05  # failure rate that is assumed at least
@@ -22,37 +23,70 @@ class Record:
 
 
 class Pauses:
-    """Which servers may take jobs. A key is (server class, server), with None for servers without names."""
+    """Which servers may take jobs. A key is (server class, server), with None for the class and servers without names.
 
-    def __init__(self) -> None:
+    `longest` is the longest pause in slots; default: as many mean durations as `LONGEST`. With zero there are no pauses.
+    """
+
+    def __init__(self, longest: float | None = None) -> None:
+        self.longest = longest
         self._records: dict[tuple[str, Hashable], Record] = {}
-        self._failures, self._services = 0.0, 0.0
+        self._rates: dict[str, tuple[float, float]] = {}  # failures and services of each class, of about the last 200
+        self._failing: dict[str, set[Hashable]] = {}
 
     def note(self, server_class: str, server: Hashable, failed: bool, now: float, duration: float) -> None:
         """Note how a service ended; a success ends what failures before it began."""
-        key = server_class, server
-        self._failures = (1.0 - 1.0 / WINDOW) * self._failures + failed
-        self._services = (1.0 - 1.0 / WINDOW) * self._services + 1.0
+        failures, services = self._rates.get(server_class, (0.0, 0.0))
+        fade = 1.0 - 1.0 / WINDOW
+        self._rates[server_class] = fade * failures + failed, fade * services + 1.0
         if not failed:
-            self._records.pop(key, None)
+            self._records.pop((server_class, server), None)
+            self._records.pop((server_class, None), None)
+            self._failing.pop(server_class, None)
             return
+        record = self._count((server_class, server))
+        if not self._runs(record, now) and (record.trial or self._unlikely(record, self._rates, record.row)):
+            self._pause(record, now, duration)
+        if server is not None:
+            self._failing.setdefault(server_class, set()).add(server)
+            self._note_class(server_class, now, duration)
+
+    def _note_class(self, server_class: str, now: float, duration: float) -> None:
+        """Pause a class if two of its servers or more have failed since its last success, unlike those of other classes."""
+        record = self._count((server_class, None))
+        others = {name: rate for name, rate in self._rates.items() if name != server_class}
+        several = len(self._failing.get(server_class, ())) > 1
+        if not self._runs(record, now) and (record.trial or (several and self._unlikely(record, others))):
+            self._pause(record, now, duration)
+
+    def _unlikely(self, record: Record, rates: Mapping[str, tuple[float, float]], own: int = 0) -> bool:
+        """Tell whether a row of failures is unlikely at the rates of some classes, without `own` failures, Eq. (69)."""
+        failures, services = (sum(one) for one in zip((0.0, 0.0), *rates.values(), strict=True))
+        others = max(services - own, 1.0)
+        rate = min(max(failures - own, USUAL_RATE * others) / others, 1.0)
+        return bool(rate**record.row < UNLIKELY)
+
+    def _count(self, key: tuple[str, Hashable]) -> Record:
         record = self._records.setdefault(key, Record())
         record.row += 1
-        if record.until > now and not record.trial:
-            return  # it began before the pause
-        if record.trial or self._rate_of_others(record) ** record.row < UNLIKELY:
-            record.pause = min(max(2.0 * record.pause, duration), LONGEST * duration)
-            record.until, record.trial = now + record.pause, False
+        return record
 
-    def _rate_of_others(self, record: Record) -> float:
-        """Return the part of services that failed, without the failures in a row of a record."""
-        others = max(self._services - record.row, 1.0)
-        return min(max(self._failures - record.row, USUAL_RATE * others) / others, 1.0)
+    def _runs(self, record: Record, now: float) -> bool:
+        """Tell whether a pause runs: what fails during it began before."""
+        return record.until > now and not record.trial
+
+    def _pause(self, record: Record, now: float, duration: float) -> None:
+        longest = LONGEST * duration if self.longest is None else self.longest
+        record.pause = min(max(2.0 * record.pause, duration), longest)
+        record.until, record.trial = now + record.pause, False
 
     def open(self, server_class: str, idle: Sequence[Hashable], now: float) -> Sequence[Hashable]:
         """Return those of the idle servers that may take a job now."""
         if not self._records:
             return idle
+        whole = self._records.get((server_class, None))
+        if whole is not None and whole.pause > 0.0:
+            return idle[:1] if whole.until <= now and not whole.trial else ()
         found, trials = [], 0
         for server in idle:
             record = self._records.get((server_class, server))
@@ -65,19 +99,26 @@ class Pauses:
 
     def began(self, server_class: str, server: Hashable) -> None:
         """Note that a server took a job; after a pause this is its trial."""
-        record = self._records.get((server_class, server))
-        if record is not None and record.pause > 0.0:
-            record.trial = True
+        for key in {(server_class, server), (server_class, None)} if self._records else ():
+            record = self._records.get(key)
+            if record is not None and record.pause > 0.0:
+                record.trial = True
 
     def given_back(self, server_class: str, server: Hashable) -> None:
         """Note that a job came back without having been served, so that a trial said nothing."""
-        record = self._records.get((server_class, server))
-        if record is not None:
-            record.trial = False
+        for key in {(server_class, server), (server_class, None)}:
+            record = self._records.get(key)
+            if record is not None:
+                record.trial = False
 
     def paused(self, now: float) -> dict[tuple[str, Hashable], float]:
-        """Return the servers that get no job, or one on trial, with the time that is left of their pause."""
+        """Return the servers that get no job, or one on trial, with the time that is left of their pause; None: a class."""
         return {key: max(one.until - now, 0.0) for key, one in self._records.items() if one.pause > 0.0}
+
+    def trust(self, server_class: str, server: Hashable) -> None:
+        """Forget the failures of a server, and those of its class as a whole."""
+        for key in {(server_class, server), (server_class, None)}:
+            self._records.pop(key, None)
 
     def forget(self, server_class: str) -> None:
         """Forget the failures of a server class."""
@@ -90,10 +131,10 @@ class Pauses:
             for (name, server), one in self._records.items()
             if server is None or isinstance(server, str | int)
         ]
-        return [self._failures, self._services, kept]
+        return [self._rates, kept]
 
-    def load(self, state: Sequence[object]) -> None:
+    def load(self, state: Sequence[Any]) -> None:
         """Take what `state` returned."""
-        failures, services, kept = state
-        self._failures, self._services = float(failures), float(services)  # type: ignore[arg-type]
-        self._records = {(name, server): Record(*rest) for name, server, *rest in kept}  # type: ignore[attr-defined]
+        rates, kept = state
+        self._rates = {name: (float(failures), float(services)) for name, (failures, services) in rates.items()}
+        self._records = {(name, server): Record(*rest) for name, server, *rest in kept}

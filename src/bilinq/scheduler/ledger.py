@@ -37,6 +37,10 @@ class Entry:
         The server class that serves it, None while it waits, and the caller's name of the server.
     decision : Decision, optional
         Why it was assigned there.
+    avoid : optional
+        A server that serves it only if no other one of the same class is idle.
+    pool : str, optional
+        The pool that it belongs to, whose servers may serve it; None: every server.
     """
 
     job_class: str
@@ -52,6 +56,8 @@ class Entry:
     out: str | None = None
     server: Hashable = None
     decision: Decision | None = None
+    avoid: Hashable = None
+    pool: str | None = None
 
     @property
     def plain(self) -> bool:
@@ -70,12 +76,16 @@ def waiting_entry(
     weight: float | None,
     deadline: float | None,
     duration: Mapping[str, float] | None,
+    avoid: Hashable = None,
+    pool: str | None = None,
 ) -> Entry:
     """Return the entry of a job that is submitted now, after checks of what the caller said of it."""
     return Entry(
         job_class=job_class, units=count("units", units), serial=serial, since=now, features=job_features(features),
         servers=_server_names(servers), weight=None if weight is None else scalar("weight", weight, positive),
         duration=_durations(duration), deadline=inf if deadline is None else now + scalar("deadline", deadline, positive),
+        avoid=avoid,
+        pool=pool,
     )  # fmt: skip
 
 

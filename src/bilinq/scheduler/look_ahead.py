@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
-from math import exp, inf, log
+from math import exp, inf, isfinite, log
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from bilinq.arrays import Array, IntArray
+from bilinq.arrays import Array, BoolArray, IntArray
 from bilinq.assignment.matching import solve
 from bilinq.errors import BadInput
 from bilinq.learning import Health, PairModel
 from bilinq.learning.pair_model import CAUTIOUS
 from bilinq.scheduler.board import Board
 from bilinq.scheduler.classes import LookAheadSettings, Roster
-from bilinq.scheduler.engine import Engine, Service, counts
+from bilinq.scheduler.engine import Engine, Pool, Service, counts
 from bilinq.scheduler.explain import Decision
 from bilinq.scheduler.ledger import Entry, Job
 from bilinq.scheduler.snapshot import Draws, decode, encode
@@ -74,16 +74,19 @@ class LookAhead(Engine):
         self.roster, self._settings = roster, settings
         self._draws = Draws(seed)
         I, J, d = len(roster.jobs), len(roster.servers), len(roster.job_classes[0].features)
-        self.board = Board(I, J, d)
+        self.board = Board(J, d)
+        self._pools: dict[str | None, Pool] = {None: Pool()}
+        self._pool_number: dict[str | None, int] = {None: 0}
         self._pending: list[Service] = []
         self._arrived, self._decided = 0, 0.0
         self._deadlines: dict[Job, float] = {}
+        self.own = 0  # length of the features of single jobs; the models make room when they learn from the first
         self.expected = np.zeros((I, J))
         waits = WaitController(settings.target_wait, settings.V, settings.percentile)
+        value, time = _new_models(roster)
         self.learnt = Learnt(
-            value=PairModel.new(I, _server_features(roster), d, noise=0.5),
-            time=PairModel.new(I, _server_features(roster), d, noise=1.0, usual=CAUTIOUS), waits=waits, smear=np.ones(2),
-            class_time=np.ones(J), crowd=np.zeros(J), present=np.zeros(J), moments=np.zeros((3, d)),
+            value=value, time=time, waits=waits, smear=np.ones(2), class_time=np.ones(J), crowd=np.zeros(J),
+            present=np.zeros(J), moments=np.zeros((3, d)),
         )  # fmt: skip
 
     def __repr__(self) -> str:
@@ -100,21 +103,17 @@ class LookAhead(Engine):
     def _check_features(self, features: Array) -> None:
         if (np.abs(features) > LARGEST).any():
             raise BadInput(f"features must be at most {LARGEST:g} in size; got {np.abs(features).max():g}")
-        if self.learnt.own and features.size != self.learnt.own:
-            rule = f"features of a job must have length {self.learnt.own}, as those of earlier jobs"
+        if self.own and features.size != self.own:
+            rule = f"features of a job must have length {self.own}, as those of earlier jobs"
             raise BadInput(f"{rule}; got {features.size}")
 
     def add(self, job: Job, entry: Entry, first: bool = False) -> None:
-        if entry.features is not None and not self.learnt.own:
-            self._widen(entry.features)
-        features = self._features(entry.job_class, entry.features)
         if not first:
             self._arrived += 1
-        self._put(job, entry, features, first)
+        self._put(job, entry, first)
 
     def place(self, job: Job, entry: Entry) -> None:
-        if entry.features is not None and not self.learnt.own:
-            self._widen(entry.features)
+        self._make_room(entry.features)
 
     def arrived(self, job: Job, entry: Entry) -> None:
         if job in self.board:
@@ -123,24 +122,44 @@ class LookAhead(Engine):
                 self._deadlines[job] = entry.deadline
 
     def resume(self, job: Job, entry: Entry) -> None:
-        self._put(job, entry, self._features(entry.job_class, entry.features), first=False)
+        self._put(job, entry, first=False)
 
-    def _put(self, job: Job, entry: Entry, features: Array, first: bool) -> None:
-        roster = self.roster
+    def _put(self, job: Job, entry: Entry, first: bool) -> None:
+        self._make_room(entry.features)
+        roster, features = self.roster, self._features(entry.job_class, entry.features, self.own)
         kind, J = roster.row(entry.job_class), len(roster.servers)
-        eligible = np.ones(J, np.bool_) if roster.eligible is None else roster.eligible[0, kind]
-        if entry.servers is not None:
-            eligible = eligible & np.array([name in entry.servers for name in roster.servers])
         known = np.full(J, np.nan)
         for name, value in (entry.duration or {}).items():
             if name in roster.servers:
                 known[roster.column(name)] = value
-        weight = roster.job_classes[kind].weight if entry.weight is None else entry.weight
+        eligible, weight = self._claim(entry)
         self.board.add(job, kind=kind, features=features, eligible=eligible, known=known, weight=weight,
-                       serial=entry.serial, draw=self._draw(entry.serial, J), since=entry.since, plain=entry.plain,
-                       first=first)  # fmt: skip
+                       pool=self._number(entry.pool), serial=entry.serial, draw=self._draw(entry.serial, J),
+                       since=entry.since, plain=entry.plain, first=first)  # fmt: skip
         if entry.deadline < inf:
             self._deadlines[job] = entry.deadline
+
+    def _claim(self, entry: Entry) -> tuple[BoolArray, float]:
+        """Return which server classes may serve a job (J,), and its weight."""
+        roster, kind, pool = (
+            self.roster,
+            self.roster.row(entry.job_class),
+            self._pools.get(entry.pool, self._pools[None]),
+        )
+        eligible = np.ones(len(roster.servers), np.bool_) if roster.eligible is None else roster.eligible[0, kind]
+        for some in (entry.servers, pool.servers):
+            if some is not None:
+                eligible = eligible & np.array([name in some for name in roster.servers])
+        return eligible, pool.weight * (roster.job_classes[kind].weight if entry.weight is None else entry.weight)
+
+    def _number(self, pool: str | None) -> int:
+        return self._pool_number.setdefault(pool, len(self._pool_number))
+
+    def set_pool(self, name: str, pool: Pool, waiting: Iterable[tuple[Job, Entry]]) -> None:
+        self._pools[name] = pool
+        for job, entry in waiting:
+            row = self.board.row(job)
+            self.board.eligible[row], self.board.weight[row] = self._claim(entry)
 
     def _draw(self, serial: int, J: int) -> Array:
         if self._settings.exploration == "thompson":
@@ -164,13 +183,15 @@ class LookAhead(Engine):
 
     # Decisions
 
-    def decide(self, idle: Array, out: Array, now: float, elapsed: float) -> list[tuple[Job, int, Decision | None]]:
+    def decide(
+        self, idle: Array, out: Array, now: float, elapsed: float, pools: Collection[str] | None = None
+    ) -> list[tuple[Job, int, Decision | None]]:
         self._learn(now)
         self._follow(idle + out, now)
         found: list[tuple[Job, int, Decision | None]] = []
         pairs: list[tuple[int, int]] = []
         if len(self.board) and idle.any():
-            for row, column, decision in self._match(idle, now):
+            for row, column, decision in self._match(idle, now, pools):
                 job = self.board.first_of_class(row)
                 pairs.append((int(self.board.kind[row]), column))
                 self.board.remove(job)
@@ -189,9 +210,9 @@ class LookAhead(Engine):
         self._arrived = 0
         learnt.present = np.maximum(present, learnt.present * exp(-elapsed / (ABSENT * learnt.mean_time)))
 
-    def _match(self, idle: Array, now: float) -> Iterable[tuple[int, int, Decision]]:
+    def _match(self, idle: Array, now: float, pools: Collection[str] | None) -> Iterable[tuple[int, int, Decision]]:
         """Yield rows that start now with their columns, batch by batch, the most urgent jobs first."""
-        rows, eta = self._window(idle, now), self._price()
+        rows, eta = self._window(idle, now, pools), self._price()
         idle, ahead, gap, crowding = idle.copy(), np.zeros(idle.size), self._gap(), self._crowding()
         for first in range(0, rows.size, BATCH):
             some = rows[first : first + BATCH]
@@ -219,16 +240,21 @@ class LookAhead(Engine):
         board, learnt = self.board, self.learnt
         shape = rows.size, board.draw.shape[1]
         made = Weighed(np.empty(shape[0]), np.empty(shape[0]), np.empty(shape), np.empty(shape), np.empty(shape))
-        learnt.value.predict_into(board.features, board.kind, rows, board.value_stamp, board.value, board.value_width)
-        learnt.time.predict_into(board.features, board.kind, rows, board.time_stamp, board.time, board.time_width)
+        features = board.features
+        if self.own and not learnt.own:  # jobs have features that the models do not know yet
+            features = np.ascontiguousarray(features[:, : -self.own])
+        learnt.value.predict_into(features, board.kind, rows, board.value_stamp, board.value, board.value_width)
+        learnt.time.predict_into(features, board.kind, rows, board.time_stamp, board.time, board.time_width)
         smear = learnt.smear[0] / learnt.smear[1]
         weigh(rows, now, eta, learnt.mean_time, SCALE, crowding, board.value, board.value_width, board.time, smear, FARTHEST,
               board.known, board.draw, board.eligible, board.weight, board.since, *made)  # fmt: skip
         return made
 
-    def _window(self, idle: Array, now: float) -> IntArray:
+    def _window(self, idle: Array, now: float, pools: Collection[str] | None = None) -> IntArray:
         """Return the rows to look at, most urgent first: all, or of many the most urgent for each idle server class."""
         board, rows = self.board, self.board.rows
+        if pools is not None:
+            rows = rows[np.isin(board.pool[rows], [0, *map(self._number, pools)])]
         urgency = board.weight[rows] * (self.learnt.mean_time + now - board.since[rows])
         rows = rows[np.lexsort((board.rank[rows], -urgency))]
         if rows.size <= WINDOW:
@@ -273,8 +299,7 @@ class LookAhead(Engine):
     def observe(self, service: Service) -> None:
         if service.features is not None:
             self._check_features(service.features)
-            if not self.learnt.own:
-                self._widen(service.features)
+            self._make_room(service.features)
         self._pending.append(service)
 
     def _learn(self, now: float | None) -> None:
@@ -282,7 +307,9 @@ class LookAhead(Engine):
         pending, self._pending = self._pending, []
         for one in pending:
             row, column = self.roster.row(one.job_class), self.roster.column(one.server_class)
-            features = self._features(one.job_class, one.features)
+            if one.features is not None and not self.learnt.own:
+                self._widen(one.features)
+            features = self._features(one.job_class, one.features, self.learnt.own)
             if one.reward is not None:
                 self._note_features(features)
                 self.learnt.value.observe(features, row, column, one.reward, one.weight)
@@ -308,12 +335,13 @@ class LookAhead(Engine):
     def epoch(self, server_class: str) -> int:
         return int(self.learnt.value.epoch[self.roster.column(server_class)])
 
-    def correct(self, service: Service, before: float) -> None:
+    def correct(self, service: Service, before: float, epoch: int) -> None:
         assert service.reward is not None
         self._learn(None)
         row, column = self.roster.row(service.job_class), self.roster.column(service.server_class)
-        features = self._features(service.job_class, service.features)
-        self.learnt.value.correct(features, row, column, before, service.reward)
+        if self.learnt.value.epoch[column] == epoch:  # else what it corrects no longer counts
+            features = self._features(service.job_class, service.features, self.learnt.own)
+            self.learnt.value.correct(features, row, column, before, service.reward)
 
     def forget(self, server_class: str) -> None:
         self._learn(None)
@@ -321,18 +349,26 @@ class LookAhead(Engine):
         self.learnt.value.forget(column)
         self.learnt.time.forget(column)
 
-    def _features(self, job_class: str, own: Array | None) -> Array:
-        """Return the features of a job: those of its class, then its own; NaN if it has none."""
+    def _features(self, job_class: str, own: Array | None, size: int) -> Array:
+        """Return the features of a job: those of its class, then `size` of its own; NaN if it has none."""
         shared = self.roster.job_classes[self.roster.row(job_class)].features
-        return np.concatenate([shared, np.full(self.learnt.own, np.nan) if own is None else own])
+        return np.concatenate([shared, np.full(size, np.nan) if own is None else own])
+
+    def _make_room(self, features: Array | None) -> None:
+        """Make room on the board for features of single jobs; from now on all of them have this length."""
+        if features is not None and not self.own:
+            self.own = features.size
+            self.board.widen(features.size)
 
     def _widen(self, first: Array) -> None:
-        """Make room for features of single jobs; jobs without them count as average ones."""
+        """Let the models learn from features of single jobs; jobs without them count as average ones.
+
+        This is part of what was learnt, so it happens with the first observation, not with the first job.
+        """
         learnt = self.learnt
         learnt.own, learnt.moments = first.size, np.pad(learnt.moments, ((0, 0), (0, first.size)))
         learnt.value.widen(first)
         learnt.time.widen(first)
-        self.board.widen(first.size)
 
     def _note_features(self, features: Array) -> None:
         """Follow mean and spread of the features; standardise by them when their number is a power of two."""
@@ -366,17 +402,30 @@ class LookAhead(Engine):
         rows = [before.jobs.get(name) for name in roster.jobs]
         columns = [before.servers.get(name) for name in roster.servers]
         self._learn(None)
-        for model in (learnt.value, learnt.time):
-            model.arrange(rows, columns, _server_features(roster))
+        self._arrange(roster, rows, columns)
         learnt.class_time = np.array([learnt.mean_time if k is None else learnt.class_time[k] for k in columns])
         learnt.crowd, learnt.present = (
             np.array([0.0 if k is None else some[k] for k in columns]) for some in (learnt.crowd, learnt.present)
         )
-        self.roster, self.board = roster, self.board.rebuilt(len(rows), len(columns))
+        self._pending = [
+            one for one in self._pending if one.job_class in roster.jobs and one.server_class in roster.servers
+        ]
+        self.roster, self.board = roster, self.board.rebuilt(len(columns))
         self._deadlines = {}
         for job, entry in waiting:
-            self._put(job, entry, self._features(entry.job_class, entry.features), first=False)
+            self._put(job, entry, first=False)
         self.expected = np.zeros((len(rows), len(columns)))
+
+    def _arrange(self, roster: Roster, rows: list[int | None], columns: list[int | None]) -> None:
+        """Arrange the models for other classes. Only changes that matter count, so that a log replays to the same state."""
+        learnt, before = self.learnt, self.roster
+        if not learnt.value.seen and not learnt.time.seen:
+            learnt.value, learnt.time = _new_models(roster)
+            return
+        same = rows == list(range(len(before.jobs))) and columns == list(range(len(before.servers)))
+        if not same or not np.array_equal(_server_features(roster), _server_features(before)):
+            for model in (learnt.value, learnt.time):
+                model.arrange(rows, columns, _server_features(roster))
 
     def check_roster(self, roster: Roster) -> None:
         mine, theirs = (len(one.job_classes[0].features) for one in (self.roster, roster))
@@ -412,12 +461,12 @@ class LookAhead(Engine):
         return self.learnt.mean_time
 
     def beliefs(self) -> tuple[Array, Array] | None:
-        features = np.array([self._features(name, None) for name in self.roster.jobs])
+        features = np.array([self._features(name, None, self.learnt.own) for name in self.roster.jobs])
         return self.learnt.value.predict(features, np.arange(len(features)))
 
     def durations(self) -> Array:
         """Return the expected duration of each pair of classes (I, J)."""
-        features = np.array([self._features(name, None) for name in self.roster.jobs])
+        features = np.array([self._features(name, None, self.learnt.own) for name in self.roster.jobs])
         mean, _ = self.learnt.time.predict(features, np.arange(len(features)))
         return np.asarray(np.exp(mean) * (self.learnt.smear[0] / self.learnt.smear[1]))
 
@@ -425,6 +474,12 @@ class LookAhead(Engine):
         model = self.learnt.value
         values = 1.0 / np.linalg.eigvalsh(model.long.inverse)
         return Health(model.seen, unit * model.noise**0.5, float(values.min()), float(values.max()))
+
+    def sound(self) -> bool:
+        learnt = self.learnt
+        numbers = (learnt.value.noise, learnt.time.noise, learnt.mean_time, float(learnt.smear.sum()))
+        models = (learnt.value.long.theta, learnt.time.long.theta, learnt.value.mean, learnt.time.mean)
+        return all(map(isfinite, numbers)) and all(bool(np.isfinite(one).all()) for one in models)
 
     def state(self) -> dict[str, Any]:
         pending = [
@@ -436,14 +491,20 @@ class LookAhead(Engine):
         self.learnt = decode(state["state"], self.learnt)
         for model in (self.learnt.value, self.learnt.time):
             model.check()
-        if self.learnt.own:
-            self.board.widen(self.learnt.own)
         self._pending = [
             Service(job, kind, server, None if features is None else np.array(features), *rest)
             for job, kind, server, features, *rest in state["pending"]
         ]
+        for known in (np.zeros(self.learnt.own) if self.learnt.own else None, *(one.features for one in self._pending)):
+            self._make_room(known)
         self._arrived, self._decided = int(state["arrived"]), float(state["decided"])
 
 
 def _server_features(roster: Roster) -> Array:
     return np.array([one.features for one in roster.server_classes], dtype=np.float64).reshape(len(roster.servers), -1)
+
+
+def _new_models(roster: Roster) -> tuple[PairModel, PairModel]:
+    """Return models of rewards and of durations that have learnt nothing."""
+    I, d, servers = len(roster.jobs), len(roster.job_classes[0].features), _server_features(roster)
+    return PairModel.new(I, servers, d, noise=0.5), PairModel.new(I, servers, d, noise=1.0, usual=CAUTIOUS)

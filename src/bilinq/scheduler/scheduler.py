@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -24,9 +25,10 @@ from bilinq.scheduler.classes import (
     Roster,
     ServerClass,
 )  # fmt: skip
-from bilinq.scheduler.engine import Engine, Service
-from bilinq.scheduler.explain import Explanation, explanation
+from bilinq.scheduler.engine import Engine, Pool, Service
+from bilinq.scheduler.explain import Decision, Explanation, explanation
 from bilinq.scheduler.failures import Pauses
+from bilinq.scheduler.first_come import FirstComeEngine
 from bilinq.scheduler.ledger import Archive, Entry, Job, Ledger, Served, job_features, waiting_entry
 from bilinq.scheduler.look_ahead import LookAhead
 from bilinq.scheduler.slots import SlotEngine
@@ -44,6 +46,23 @@ class Assignment(NamedTuple):
     job_class: str
     server_class: str
     server: Hashable
+
+
+class Observation(NamedTuple):
+    """A service in a log, in the caller's units, which `Scheduler.replay` learns from.
+
+    `reward` and `duration` are None where they are not known; a service that `failed` has neither. A correction has the
+    reward that it replaces as `before`, and the `epoch` in which that was reported.
+    """
+
+    job_class: str
+    server_class: str
+    reward: float | None = None
+    duration: float | None = None
+    failed: bool = False
+    features: Sequence[float] | None = None
+    before: float | None = None
+    epoch: int = 0
 
 
 class Beliefs(NamedTuple):
@@ -81,6 +100,8 @@ class Scheduler:
         What a failed service is worth; default: the low end of the range.
     keep : int
         How many jobs that have left are kept for late and corrected rewards.
+    longest_pause : float, optional
+        The longest pause of a server that fails, in slots; default: 1,024 mean durations. Zero: servers are never paused.
     policy : Policy, optional
         A policy of the simulator in place of the look-ahead, such as `Sabr`; it has its own settings.
     seed : int
@@ -112,6 +133,7 @@ class Scheduler:
         reward: RewardRange | tuple[float, float] = (-1.0, 1.0),
         failure_reward: float | None = None,
         keep: int = 100_000,
+        longest_pause: float | None = None,
         policy: Policy | None = None,
         seed: int = 0,
     ) -> None:
@@ -120,6 +142,7 @@ class Scheduler:
         self._seed, self._slot, self._next, self._serial = count("seed", seed, least=0), 0, 1, 0
         self._now = 0.0
         self._jobs, self._archive, self._pauses = Ledger(), Archive(count("keep", keep, least=0)), Pauses()
+        self.longest_pause = longest_pause
         roster = Roster(tuple(job_classes), tuple(server_classes), policy)
         self._engine: Engine
         if policy is None:
@@ -130,9 +153,23 @@ class Scheduler:
         else:
             self._engine = SlotEngine(roster, self._seed)
         self._out = np.zeros(len(roster.servers))
+        self._pools: dict[str, Pool] = {}
         self._expired: list[Job] = []
         self._fresh: list[tuple[Job, Entry]] = []
         roster.warn_unserved()
+
+    @classmethod
+    def first_come(
+        cls, job_classes: Sequence[JobClass], server_classes: Sequence[ServerClass], *,
+        reward: RewardRange | tuple[float, float] = (-1.0, 1.0), longest_pause: float | None = None,
+    ) -> Self:  # fmt: skip
+        """Return a scheduler that serves jobs in the order of their arrival, and learns nothing.
+
+        It takes the same calls, and can stand in for one whose learner has failed.
+        """
+        self = cls(job_classes, server_classes, reward=reward, longest_pause=longest_pause, keep=0)
+        self._engine = FirstComeEngine(self._roster)
+        return self
 
     @property
     def _roster(self) -> Roster:
@@ -151,6 +188,10 @@ class Scheduler:
         weight: float | None = None,
         deadline: float | None = None,
         duration: Mapping[str, float] | None = None,
+        avoid: Hashable = None,
+        waited: float = 0.0,
+        ahead: bool = False,
+        pool: str | None = None,
     ) -> Job:
         """Queue a job and return its name: `job` if given, else the next number.
 
@@ -171,15 +212,26 @@ class Scheduler:
             Slots after which it leaves if it has not started; `expired` lists such jobs.
         duration : mapping from server class to slots, optional
             Durations that are known; others are learnt.
+        avoid : hashable, optional
+            A server that serves it only if no other one of the same class is idle: one that has just failed it.
+        waited : float
+            Slots that it has waited before, elsewhere or until it was taken back.
+        ahead : bool
+            Whether it waits ahead of the others of its class, as one that comes back does.
+        pool : str, optional
+            The pool that it belongs to; see `assign_pools`.
         """
         self._roster.row(job_class)
         name = self._next if job is None else job
         entry = waiting_entry(job_class, units, self._serial + 1, self._now, features=features, servers=servers,
-                              weight=weight, deadline=deadline, duration=duration)  # fmt: skip
+                              weight=weight, deadline=deadline, duration=duration, avoid=avoid, pool=pool)  # fmt: skip
         self._engine.check(entry)
         self._jobs.add(name, entry)
-        self._engine.add(name, entry)
-        self._fresh.append((name, entry))
+        if waited > 0.0 or ahead:
+            entry.since -= scalar("waited", waited, non_negative)
+        else:
+            self._fresh.append((name, entry))
+        self._engine.add(name, entry, first=ahead)
         self._serial += 1
         if job is None:
             self._next += 1
@@ -210,20 +262,70 @@ class Scheduler:
             Slots since the last call, where calls are not at equal intervals; zero for a second call at the same time,
             unless there is a `policy`.
         """
+        time = self._begin(elapsed)
+        return self._decide(self._idle(idle), self._out, time, None)
+
+    def assign_pools(
+        self, groups: Sequence[tuple[Collection[str], Mapping[str, int | Sequence[Hashable]]]], elapsed: float = 1.0
+    ) -> list[Assignment]:
+        """Do the same where not every server may serve every job.
+
+        A job with a pool is served only by servers of a group with that pool, and one without by all.
+
+        Parameters
+        ----------
+        groups : sequence of (pools, idle)
+            Idle servers with equal rights, and the pools whose jobs they may serve. Groups choose one after the other, and
+            take turns to be the first.
+        elapsed : float
+        """
+        time, tasks = self._begin(elapsed), list[Assignment]()
+        all_idle = [(pools, self._idle(idle)) for pools, idle in groups]
+        capacity = np.array([[float(len(some)) for some in servers] for _, servers in all_idle])
+        expected = None
+        for turn in range(len(all_idle)):
+            k = (self._slot + turn) % len(all_idle)  # none is always the first to choose
+            pools, servers = all_idle[k]
+            others = capacity.sum(axis=0) - capacity[k]  # they are there, though not for these jobs
+            tasks += self._decide(servers, self._out + others, time, pools)
+            expected = self._engine.expected if expected is None else expected + self._engine.expected
+        if expected is not None:
+            self._engine.expected = expected
+        return tasks
+
+    def set_pool(self, name: str, weight: float = 1.0, servers: Sequence[str] | None = None) -> None:
+        """Change a pool: a factor of the weights of its jobs, and the server classes that have servers for it; None: all.
+
+        With a policy, pools take turns within each job class in proportion to their weights.
+        """
+        pool = Pool(scalar("weight", weight, positive), None if servers is None else tuple(servers))
+        if pool != self._pools.get(name, Pool()):
+            waiting = [(job, entry) for job, entry in self._jobs.items() if entry.pool == name and entry.out is None]
+            self._engine.set_pool(name, pool, waiting)
+            self._pools[name] = pool
+
+    def _begin(self, elapsed: float) -> float:
+        """Begin a slot: move the clock and drop the jobs whose deadline has passed; return the time that has passed."""
         check = positive if isinstance(self._engine, SlotEngine) else non_negative
         time = elapsed if type(elapsed) is float and 0.0 < elapsed < inf else scalar("elapsed", elapsed, check)
         self._move(time)
-        servers = self._idle(idle)
         self._slot += 1
         if isinstance(self._engine, LookAhead):
             for job in self._engine.expired(self._now):
                 self._drop(job)
                 self._expired.append(job)
+        return time
+
+    def _decide(
+        self, servers: list[Sequence[Hashable]], out: Array, elapsed: float, pools: Collection[str] | None
+    ) -> list[Assignment]:
+        """Let the engine choose jobs of some pools for idle servers, column by column; `out` are the other servers (J,)."""
         capacity = np.array([float(len(some)) for some in servers])
-        tasks, free = [], [iter(some) for some in servers]
-        for job, column, decision in self._engine.decide(capacity, self._out, self._now, time):
+        tasks, free = [], [deque(some) for some in servers]
+        for job, column, decision in self._engine.decide(capacity, out, self._now, elapsed, pools):
             entry, name = self._jobs.get(job), self.server_classes[column].name
-            entry.out, entry.server, entry.started, entry.decision = name, next(free[column]), self._now, decision
+            entry.out, entry.started, entry.decision = name, self._now, decision
+            entry.server = _take(free[column], entry.avoid)
             self._out[column] += 1.0
             self._pauses.began(name, entry.server)
             tasks.append(Assignment(job, entry.job_class, name, entry.server))
@@ -293,12 +395,11 @@ class Scheduler:
                 f"job must be of classes that are still there; got {short(job)}, served by {served.server_class!r}"
             )
         service = Service(None, served.job_class, served.server_class, served.features, value, None, None)
-        epoch = self._engine.epoch(served.server_class)
         if served.reward is None:
             self._engine.observe(service)
-            served.epoch = epoch
-        elif served.reward != value and served.epoch == epoch:  # else what it corrects no longer counts
-            self._engine.correct(service, served.reward)
+            served.epoch = self._engine.epoch(served.server_class)
+        elif served.reward != value:
+            self._engine.correct(service, served.reward, served.epoch)
         served.reward = value
 
     @property
@@ -308,14 +409,15 @@ class Scheduler:
 
     def place(
         self, job_class: str, server_class: str, job: Job, units: int = 1, *, features: ArrayLike | None = None,
-        server: Hashable = None,
+        server: Hashable = None, pool: str | None = None,
     ) -> None:  # fmt: skip
         """Add a job that is at a server already, for example after a restart."""
         self._roster.row(job_class)
         column = self._roster.column(server_class)
         self._serial += 1
         entry = Entry(job_class=job_class, units=count("units", units), serial=self._serial, since=self._now,
-                      started=self._now, features=job_features(features), out=server_class, server=server)  # fmt: skip
+                      started=self._now, features=job_features(features), out=server_class, server=server,
+                      pool=pool)  # fmt: skip
         self._engine.check(entry)
         self._jobs.add(job, entry)
         self._engine.place(job, entry)
@@ -351,11 +453,37 @@ class Scheduler:
             value = self._range.scaled(reward)
             self._engine.observe(Service(None, job_class, server_class, features, value, None, None, weight))
 
+    def replay(self, log: Iterable[Observation]) -> None:
+        """Learn from a log of services, in its order, as if each had been reported here.
+
+        The same log gives the same learnt state bit for bit, also in parts, and after a snapshot in between. Rewards that
+        were given late, and corrections, are further observations of the same service.
+        """
+        for one in log:
+            self._roster.row(one.job_class), self._roster.column(one.server_class)
+            value = self._failure if one.failed else None if one.reward is None else self._range.scaled(one.reward)
+            took = None if one.duration is None else scalar("duration", one.duration, positive)
+            features = job_features(one.features)
+            service = Service(None, one.job_class, one.server_class, features, value, took, None)
+            if one.before is None:
+                self._engine.observe(service)
+            else:
+                self._engine.correct(service, self._range.scaled(one.before), one.epoch)
+
+    def epoch(self, server_class: str) -> int:
+        """Return a number that changes when earlier rewards of a server class stop to count; corrections need it."""
+        return self._engine.epoch(server_class)
+
     def mark_new(self, server_class: str) -> None:
         """Forget what was learnt of a server class that was replaced; it starts from what all servers share."""
         self._roster.column(server_class)
         self._engine.forget(server_class)
         self._pauses.forget(server_class)
+
+    def trust(self, server_class: str, server: Hashable) -> None:
+        """End the pause of a server that was repaired, and forget its failures; what was learnt stays."""
+        self._roster.column(server_class)
+        self._pauses.trust(server_class, server)
 
     def explain(self, job: Job) -> Explanation:
         """Return why a job is where it is: value, uncertainty, price and probability of each eligible server class.
@@ -369,6 +497,10 @@ class Scheduler:
         if decision is None:
             raise BadInput(f"job must have been assigned by this scheduler since it was created; got {short(job)}")
         return explanation(job, entry.job_class, entry.out, decision, self._range.low, self._range.unit)
+
+    def decision(self, job: Job) -> Decision | None:
+        """Return the numbers behind the assignment of a job that is at a server, as they are; None if there are none."""
+        return self._jobs.out(job).decision
 
     def _end_service(self, entry: Entry) -> None:
         assert entry.out is not None
@@ -458,12 +590,22 @@ class Scheduler:
     @property
     def learns(self) -> bool:
         """Whether rewards change its decisions."""
-        return self.policy is None or self.policy.learns
+        return self._engine.learns
+
+    @property
+    def sound(self) -> bool:
+        """Whether the numbers behind its decisions are finite."""
+        return self._engine.sound()
 
     @property
     def by_job(self) -> bool:
         """Whether a row of `expected` is a single job, not a job class."""
         return self._engine.by_job
+
+    @property
+    def own_features(self) -> int:
+        """The length of the features of single jobs; 0 until one has some."""
+        return self._engine.own
 
     @property
     def settings(self) -> PolicySettings | LookAheadSettings | None:
@@ -517,6 +659,15 @@ class Scheduler:
         return self._engine.waits()
 
     @property
+    def longest_pause(self) -> float | None:
+        """The longest pause of a server that fails, in slots; None: 1,024 mean durations. It may be changed."""
+        return self._pauses.longest
+
+    @longest_pause.setter
+    def longest_pause(self, value: float | None) -> None:
+        self._pauses.longest = None if value is None else scalar("longest_pause", value, non_negative)
+
+    @property
     def paused(self) -> dict[tuple[str, Hashable], float]:
         """Servers that failed too often, by class and name, with the slots that are left of their pause."""
         return self._pauses.paused(self._now)
@@ -537,11 +688,13 @@ class Scheduler:
         mine = {
             "seed": self._seed, "slot": self._slot, "next": self._next, "serial": self._serial, "now": self._now,
             "reward": [self._range.low, self._range.high], "failure": self._failure, "keep": self._archive.size,
+            "longest_pause": self._pauses.longest,
             "knobs": None if self.settings is None else asdict(self.settings),
             "policy": None if self.policy is None else type(self.policy).__name__,
             "job_classes": [[one.name, one.features, one.weight, one.servers] for one in self.job_classes],
             "server_classes": [[one.name, one.features] for one in self.server_classes],
             "pauses": self._pauses.state(), "engine": self._engine.state(),
+            "pools": {name: [pool.weight, pool.servers] for name, pool in self._pools.items()},
         }  # fmt: skip
         waiting = self._engine.order() if jobs else []
         out = [job for job, entry in self._jobs.items() if entry.out is not None]
@@ -570,7 +723,7 @@ class Scheduler:
             servers = [ServerClass(*one) for one in kept["server_classes"]]
             settings = kept["knobs"] if policy is None else {}
             self = cls(jobs, servers, reward=tuple(kept["reward"]), policy=policy, seed=kept["seed"], keep=kept["keep"],
-                       **settings)  # fmt: skip
+                       longest_pause=kept.get("longest_pause"), **settings)  # fmt: skip
             self._resume(kept)
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             raise BadState(f"snapshot must fit this version and policy; {error}") from None
@@ -581,6 +734,8 @@ class Scheduler:
         self._serial, self._now, self._failure = count("serial", kept["serial"], 0), float(kept["now"]), kept["failure"]
         self._pauses.load(kept["pauses"])
         self._engine.load(kept["engine"])
+        for pool, (weight, servers) in kept.get("pools", {}).items():
+            self.set_pool(pool, weight, servers)
         for name, *values in kept["jobs"]:
             entry = from_record(Entry, values)
             self._jobs.add(name, entry)
@@ -593,6 +748,13 @@ class Scheduler:
         self._expired = kept["expired"]
         for name, *values in kept["served"]:
             self._archive.add(name, from_record(Served, values))
+
+
+def _take(free: deque[Hashable], avoid: Hashable) -> Hashable:
+    """Remove and return the next server, another than `avoid` if there is one."""
+    if avoid is not None and len(free) > 1 and free[0] == avoid:
+        free.rotate(-1)
+    return free.popleft()
 
 
 def _with(classes: Sequence[Class], one: Class) -> list[Class]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from bilinq.assignment import assign as draw
 from bilinq.errors import BadInput
 from bilinq.learning import Health, Outcome, health_of
 from bilinq.scheduler.classes import PolicySettings, Roster
-from bilinq.scheduler.engine import Engine, Service
+from bilinq.scheduler.engine import Engine, Pool, Service
 from bilinq.scheduler.ledger import Entry, Job
 from bilinq.scheduler.snapshot import Draws, decode, encode
 
@@ -26,20 +26,28 @@ if TYPE_CHECKING:
 HORIZON = 1_000_000  # the number of slots for policies that need one: a live scheduler has no end
 
 
+NO_POOL = Pool()
+
+
+def _among(pool: str | None, pools: Collection[str] | None) -> bool:
+    """Tell whether jobs of a pool are considered: those of none always are."""
+    return pools is None or pool is None or pool in pools
+
+
 class QueueRows(ABC):
     """The jobs that wait, by row of a policy's queue."""
 
     @abstractmethod
-    def add(self, job: Job, row: int, first: bool = False) -> None:
-        """Add a job of class number `row` behind the others, or as the first of them."""
+    def add(self, job: Job, row: int, first: bool = False, pool: str | None = None) -> None:
+        """Add a job of class number `row` behind the others of its pool, or as the first of them."""
 
     @abstractmethod
     def remove(self, job: Job, row: int) -> None:
         """Remove a waiting job of class number `row`."""
 
     @abstractmethod
-    def take(self, row: int) -> Job:
-        """Remove and return the next job of a row."""
+    def take(self, row: int, pools: Collection[str] | None = None) -> Job:
+        """Remove and return the next job of a row, of one of some pools."""
 
     def leave(self, job: Job) -> None:  # noqa: B027, a row that is a class stays
         """Free the row of a job that is done or cancelled."""
@@ -49,8 +57,8 @@ class QueueRows(ABC):
         return row
 
     @abstractmethod
-    def waiting(self) -> Array:
-        """Return how many jobs wait in each row (rows,)."""
+    def waiting(self, pools: Collection[str] | None = None) -> Array:
+        """Return how many jobs wait in each row (rows,), of all pools or of some."""
 
     def gone(self) -> list[int]:
         """Return the rows whose job has left since the last call; they are free from now on."""
@@ -60,33 +68,82 @@ class QueueRows(ABC):
         """Change the classes: for each new one the number it had, or None."""
 
 
+class ClassQueue:
+    """The jobs of a class: oldest first within a pool; pools with jobs take turns in proportion to their weights."""
+
+    def __init__(self) -> None:
+        self._pools: dict[str | None, OrderedDict[Job, None]] = {}
+        self._turn: dict[str | None, float] = {}
+        self._now = 0.0
+
+    def __iter__(self) -> Iterator[Job]:
+        for queue in self._pools.values():
+            yield from queue
+
+    def add(self, job: Job, pool: str | None, first: bool) -> None:
+        """Add a job, as the last or the first of its pool."""
+        queue = self._pools.get(pool)
+        if queue is None:
+            queue = self._pools[pool] = OrderedDict()
+            self._turn[pool] = self._now  # a pool that had no jobs has not saved turns
+        queue[job] = None
+        if first:
+            queue.move_to_end(job, last=False)
+
+    def remove(self, job: Job, pool: str | None) -> None:
+        """Remove a job."""
+        queue = self._pools[pool]
+        del queue[job]
+        if not queue:
+            del self._pools[pool], self._turn[pool]
+
+    def size(self, pools: Collection[str] | None) -> int:
+        """Return how many jobs wait, of all pools or of some."""
+        if pools is None:
+            return sum(map(len, self._pools.values()))
+        return sum(len(queue) for pool, queue in self._pools.items() if _among(pool, pools))
+
+    def take(self, pools: Collection[str] | None, weights: Mapping[str | None, Pool]) -> Job:
+        """Remove and return the oldest job of the pool whose turn it is."""
+        pool = min((one for one in self._pools if _among(one, pools)), key=self._turn.__getitem__)
+        job = next(iter(self._pools[pool]))
+        self._now = self._turn[pool]
+        self._turn[pool] += 1.0 / weights.get(pool, NO_POOL).weight
+        self.remove(job, pool)
+        return job
+
+
 class ClassRows(QueueRows):
     """A row for each class."""
 
-    def __init__(self, classes: int) -> None:
-        self._queues: list[OrderedDict[Job, None]] = [OrderedDict() for _ in range(classes)]
+    def __init__(self, classes: int, weights: Mapping[str | None, Pool]) -> None:
+        self._queues = [ClassQueue() for _ in range(classes)]
+        self._pool: dict[Job, str] = {}
+        self._weights = weights
 
-    def add(self, job: Job, row: int, first: bool = False) -> None:
-        self._queues[row][job] = None
-        if first:
-            self._queues[row].move_to_end(job, last=False)
+    def add(self, job: Job, row: int, first: bool = False, pool: str | None = None) -> None:
+        self._queues[row].add(job, pool, first)
+        if pool is not None:
+            self._pool[job] = pool
 
     def remove(self, job: Job, row: int) -> None:
-        del self._queues[row][job]
+        self._queues[row].remove(job, self._pool.pop(job, None))
 
-    def take(self, row: int) -> Job:
-        return self._queues[row].popitem(last=False)[0]
+    def take(self, row: int, pools: Collection[str] | None = None) -> Job:
+        job = self._queues[row].take(pools, self._weights)
+        self._pool.pop(job, None)
+        return job
 
-    def waiting(self) -> Array:
-        return np.array([len(queue) for queue in self._queues], dtype=np.float64)
+    def waiting(self, pools: Collection[str] | None = None) -> Array:
+        return np.array([queue.size(pools) for queue in self._queues], dtype=np.float64)
 
     def order(self) -> Iterator[Job]:
-        """Yield the jobs that wait, class by class, oldest first."""
+        """Yield the jobs that wait, class by class and pool by pool, oldest first."""
         for queue in self._queues:
             yield from queue
 
     def arrange(self, kept: Iterable[int | None]) -> None:
-        self._queues = [OrderedDict() if old is None else self._queues[old] for old in kept]
+        self._queues = [ClassQueue() if old is None else self._queues[old] for old in kept]
 
 
 class JobRows(QueueRows):
@@ -95,21 +152,22 @@ class JobRows(QueueRows):
     def __init__(self) -> None:
         self._place: dict[Job, int] = {}
         self._jobs: list[Job | None] = []
+        self._pools: list[str | None] = []
         self._waits = np.zeros(0)
         self._free: list[int] = []
         self._gone: list[int] = []
 
-    def add(self, job: Job, row: int, first: bool = False) -> None:
+    def add(self, job: Job, row: int, first: bool = False, pool: str | None = None) -> None:
         place = self._place.get(job)
         if place is None:
             place = self._free.pop() if self._free else self._grown()
             self._place[job], self._jobs[place] = place, job
-        self._waits[place] = 1.0
+        self._waits[place], self._pools[place] = 1.0, pool
 
     def remove(self, job: Job, row: int) -> None:
         self._waits[self._place[job]] = 0.0
 
-    def take(self, row: int) -> Job:
+    def take(self, row: int, pools: Collection[str] | None = None) -> Job:
         self._waits[row] = 0.0
         return self._jobs[row]
 
@@ -119,8 +177,11 @@ class JobRows(QueueRows):
     def row(self, job: Job, row: int) -> int:
         return self._place[job]
 
-    def waiting(self) -> Array:
-        return self._waits[: len(self._jobs)].copy()
+    def waiting(self, pools: Collection[str] | None = None) -> Array:
+        waits = self._waits[: len(self._jobs)].copy()
+        if pools is not None:
+            waits *= [_among(pool, pools) for pool in self._pools]
+        return waits
 
     def gone(self) -> list[int]:
         gone, self._gone = self._gone, []
@@ -129,6 +190,7 @@ class JobRows(QueueRows):
 
     def _grown(self) -> int:
         self._jobs.append(None)
+        self._pools.append(None)
         if len(self._jobs) > len(self._waits):
             self._waits = np.concatenate([self._waits, np.zeros(max(16, len(self._waits)))])
         return len(self._jobs) - 1
@@ -139,8 +201,10 @@ class SlotEngine(Engine):
 
     def __init__(self, roster: Roster, seed: int) -> None:
         self.roster, self.slot = roster, 0
+        self.learns = self.policy.learns
         self.by_job = self.policy.rows == "job"
-        self.rows: QueueRows = JobRows() if self.by_job else ClassRows(len(roster.jobs))
+        self._pools: dict[str | None, Pool] = {}
+        self.rows: QueueRows = JobRows() if self.by_job else ClassRows(len(roster.jobs), self._pools)
         self._draws = Draws(seed)
         self.learnt = self.policy.start(roster.instances, HORIZON, [np.random.default_rng((seed, 0))])
         self._seen: list[tuple[int, int, float]] = []
@@ -167,7 +231,7 @@ class SlotEngine(Engine):
             raise self.refusal("deadline of a job")
 
     def add(self, job: Job, entry: Entry, first: bool = False) -> None:
-        self.rows.add(job, self.roster.row(entry.job_class), first)
+        self.rows.add(job, self.roster.row(entry.job_class), first, entry.pool)
         self._classes[job] = entry.job_class
 
     def remove(self, job: Job, entry: Entry) -> None:
@@ -180,7 +244,7 @@ class SlotEngine(Engine):
 
     def place(self, job: Job, entry: Entry) -> None:
         row = self.roster.row(entry.job_class)
-        self.rows.add(job, row)
+        self.rows.add(job, row, pool=entry.pool)
         self.rows.remove(job, row)
         new_rows = self.rows.row(job, row) + 1 - self._shown.size
         if new_rows > 0:  # it did not wait in the last slot, but its reward may arrive before the next
@@ -195,11 +259,18 @@ class SlotEngine(Engine):
         number = Counter(self._classes.values())
         return {name: number[name] for name in self.roster.jobs}
 
-    def decide(self, idle: Array, out: Array, now: float, elapsed: float) -> list[tuple[Job, int, Decision | None]]:
+    def set_pool(self, name: str, pool: Pool, waiting: Iterable[tuple[Job, Entry]]) -> None:
+        if pool.weight != 1.0 and not self.policy.takes_weights:
+            raise BadInput(f"weight must be 1 for a policy without weights; got {pool.weight:g} for {self.policy!r}")
+        self._pools[name] = pool
+
+    def decide(
+        self, idle: Array, out: Array, now: float, elapsed: float, pools: Collection[str] | None = None
+    ) -> list[tuple[Job, int, Decision | None]]:
         self._learn()
-        queue = self.rows.waiting()
+        queue = self.rows.waiting(pools)
         self.slot += 1
-        self._show(queue, idle)
+        self._show(self.rows.waiting() if self.by_job else queue, idle)  # rows that are jobs have a time of arrival
         if not (idle.any() and queue.any()):
             return []
         y = self.policy.decide(self.policy.paced(self.learnt, elapsed), queue[None], idle[None])[0]
@@ -208,7 +279,7 @@ class SlotEngine(Engine):
         found: list[tuple[Job, int, Decision | None]] = []
         for row, column in zip(*(axis.tolist() for axis in np.nonzero(picks)), strict=True):
             for _ in range(picks[row, column]):
-                job = self.rows.take(row)
+                job = self.rows.take(row, pools)
                 del self._classes[job]
                 found.append((job, column, None))
         return found

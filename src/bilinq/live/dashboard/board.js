@@ -15,7 +15,7 @@ const EMPTY = 'No data yet'
 const plain = value => exact(value)
 const withError = (value, width) => `${exact(value)} ± ${exact(width)}`
 
-/** The board; an `admin` may change settings and retry jobs. */
+/** The board; an admin may retry jobs, and a key of the fleet change settings. */
 export class Board {
   history = new History()
   painter = new Painter()
@@ -27,7 +27,7 @@ export class Board {
   #servers = new Palette()
   #frame = 0
 
-  constructor(api, admin) {
+  constructor(api, { admin, fleet, namespaces }) {
     this.theme = new Theme(() => this.#redraw())
     this.jobs = new Jobs(api)
     const open = id => this.jobs.open(id)
@@ -38,7 +38,8 @@ export class Board {
     this.learnt = new Heatmap(byId('learnt'), this, { ramp: 'worth', read: withError })
     this.shares = new MatrixTable(byId('allocation'), this.painter, plain)
     this.rewards = new MatrixTable(byId('learnt'), this.painter, withError)
-    this.settings = new Settings(byId('settings'), api, admin)
+    byId('settings').hidden = namespaces !== null
+    this.settings = new Settings(byId('settings'), api, fleet)
     this.dead = new Dead(byId('dead'), api, { admin, open })
     this.recent = new Leases(byId('leases'), open)
     onChoice('window', value => this.#show(Number(value)))

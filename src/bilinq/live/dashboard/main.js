@@ -13,7 +13,7 @@ function connection(state, words) {
   write(shown.querySelector('.words'), words)
 }
 
-/** Asks for a key until it has scope read or admin; returns the API with that key and whether it has scope admin. */
+/** Asks for a key until it can read; returns the API with that key, and what the key may do. */
 async function enter() {
   let key = storedKey()
   for (;;) {
@@ -24,12 +24,13 @@ async function enter() {
     const api = new Api(key)
     try {
       const me = await api.get('v1/me')
-      const admin = me.scopes.includes('admin')
+      const fleet = me.scopes.includes('fleet')
+      const admin = fleet || me.scopes.includes('admin')
       if (!admin && !me.scopes.includes('read')) {
-        throw new Refused(403, `it has scope ${me.scopes.join(' and ')}, and the dashboard needs read or admin`)
+        throw new Refused(403, `it has scope ${me.scopes.join(' and ')}, and the dashboard needs read, admin or fleet`)
       }
       storeKey(key)
-      return { api, admin }
+      return { api, rights: { admin, fleet, namespaces: me.whole ? null : me.namespaces } }
     } catch (error) {
       if ([401, 403, 422].includes(error.status)) {
         dropKey(`The key was not accepted: ${error.message}.`)
@@ -50,10 +51,14 @@ function leave(why) {
 addEventListener('hashchange', () => {
   if (location.hash.startsWith('#key=')) location.reload()
 })
-const { api, admin } = await enter()
+const { api, rights } = await enter()
 for (const id of ['main', 'search', 'window', 'leave']) byId(id).hidden = false
 byId('leave').addEventListener('click', () => leave(''))
-const board = new Board(api, admin)
+const board = new Board(api, rights)
+if (rights.namespaces) {
+  write(byId('namespaces'), `Namespaces: ${rights.namespaces.join(', ')}`)
+  byId('namespaces').hidden = false
+}
 const refused = words => leave(`The service no longer accepts this key: ${words}.`)
 const stream = new Stream(api, {
   layout: layout => board.layout(layout),

@@ -1,11 +1,11 @@
 // The target wait and the weights; the theory's prediction is shown before a change is applied.
 import { announce, clock, duration, freshId, make, short, tabular, write } from './dom.js'
 
-const NEEDS = 'applying them needs a key with scope admin'
+const NEEDS = 'applying them needs a key with scope fleet'
 const FEW = 8 // up to so many weights are shown unfolded
 const PAUSE = 250 // milliseconds from the last key stroke to the request
 
-/** The settings in a card. Every reader may try them; only an admin may apply them. */
+/** The settings in a card. Every reader may try them; only a key of the fleet may apply them. */
 export class Settings {
   #names = []
   #given = null
@@ -14,13 +14,13 @@ export class Settings {
   #requests = 0
   #predicted = ''
 
-  constructor(card, api, admin) {
-    Object.assign(this, { api, admin })
+  constructor(card, api, fleet) {
+    Object.assign(this, { api, fleet })
     this.about = make('p', { class: 'about', text: 'Waiting for the service' })
     this.fields = make('div', { class: 'fields' })
     this.weights = make('details', { class: 'weights', ontoggle: () => this.#open() }, make('summary', { text: 'Weights' }))
-    this.apply = make('button', { class: 'main', type: 'submit', text: 'Apply', disabled: true, hidden: !admin })
-    this.hint = admin ? 'Change a setting to see what the theory predicts' : `You may try settings; ${NEEDS}`
+    this.apply = make('button', { class: 'main', type: 'submit', text: 'Apply', disabled: true, hidden: !fleet })
+    this.hint = fleet ? 'Change a setting to see what the theory predicts' : `You may try settings; ${NEEDS}`
     const reset = () => {
       this.#fill()
       write(this.message, this.hint)
@@ -127,8 +127,8 @@ export class Settings {
       if (number !== this.#requests) return
       this.prediction.replaceChildren(...show(prediction))
       this.#predicted = JSON.stringify(update)
-      this.apply.disabled = !this.admin
-      write(this.message, this.admin ? 'Nothing is changed until you apply it' : `Nothing is changed; ${NEEDS}`)
+      this.apply.disabled = !this.fleet
+      write(this.message, this.fleet ? 'Nothing is changed until you apply it' : `Nothing is changed; ${NEEDS}`)
     } catch (error) {
       if (number !== this.#requests) return
       this.prediction.replaceChildren()

@@ -7,26 +7,28 @@ from dataclasses import replace
 from typing import TypeAlias
 
 import msgspec
+from msgspec import structs
 
 from bilinq.errors import Conflict, NoKey, Unavailable
 from bilinq.live.http.endpoint import Stream, key_of
 from bilinq.live.http.routing import ANY, EVENTS, OPEN, Request, Route, route
-from bilinq.live.keys import SCOPES
+from bilinq.live.keys import SCOPES, shown_reach
 from bilinq.live.metrics.page import CONTENT_TYPE
 from bilinq.live.wire import messages as m
 from bilinq.live.wire.queries import AuditQuery, EventsQuery, HistoryQuery, LeasesQuery, Named, NoQuery, convert, given
 from bilinq.live.wire.samples import History, Leases, Prediction, StreamEvent
 
-READ, ADMIN = ("read",), ("admin",)
+READ, ADMIN, FLEET = ("read",), ("admin",), ("fleet",)
 METRICS = "/metrics"
 
 Parts: TypeAlias = AsyncGenerator[bytes, None]
+View: TypeAlias = frozenset[str] | None  # the namespaces that a caller sees; None: all
 
 
 async def put_job_class(request: Request[m.JobClassValues, NoQuery]) -> m.JobClassInfo:
     """Add or change a job class."""
     name, new = _class_name(request.path["name"], request.body.name), request.body
-    wanted = m.JobClassInfo(name, new.features, new.weight, new.holding_cost, new.backlog)
+    wanted = m.JobClassInfo(**structs.asdict(new) | {"name": name})
     await request.service.put_class(request.who, wanted)
     return wanted
 
@@ -35,6 +37,13 @@ async def put_server_class(request: Request[m.ServerClassValues, NoQuery]) -> m.
     """Add or change a server class."""
     wanted = m.ServerClassInfo(_class_name(request.path["name"], request.body.name), request.body.features)
     await request.service.put_class(request.who, wanted)
+    return wanted
+
+
+async def put_namespace(request: Request[m.NamespaceValues, NoQuery]) -> m.NamespaceInfo:
+    """Change the weight and the limits of a namespace."""
+    wanted: m.NamespaceInfo = convert({"name": request.path["name"], **structs.asdict(request.body)}, m.NamespaceInfo)
+    await request.service.put_namespace(request.who, wanted)
     return wanted
 
 
@@ -49,25 +58,29 @@ def _class_name(path: str, body: str | None) -> str:
 async def get_me(request: Request[None, NoQuery]) -> m.Me:
     """Return the scopes of the key in use."""
     who = request.who
-    return m.Me(who.prefix, who.namespace, [scope for scope in SCOPES if scope in who.scopes])
+    scopes = [scope for scope in SCOPES if scope in who.scopes]
+    return m.Me(who.prefix, who.namespace, scopes, shown_reach(who.reach), request.service.view(who) is None)
 
 
 async def get_history(request: Request[None, HistoryQuery]) -> msgspec.Raw:
     """Return the samples of the last hour."""
-    return request.watch.history(given(request.query.after), given(request.query.limit))
+    return request.watch.history(
+        request.service.view(request.who), given(request.query.after), given(request.query.limit)
+    )
 
 
 async def get_leases(request: Request[None, LeasesQuery]) -> Leases:
     """Return recent leases."""
-    return request.watch.leases(request.query.limit)
+    return request.watch.leases(request.service.view(request.who), request.query.limit)
 
 
 async def get_events(request: Request[None, EventsQuery]) -> Stream:
     """Stream samples, state and leases as they change."""
     seen = request.header(b"last-event-id")
     after = given(request.query.after) if seen is None else seen.decode("latin-1")
-    events = request.watch.events(after, given(request.query.limit))
-    return Stream(_while_allowed(request, _for_some_time(events, given(request.query.seconds))))
+    view = request.service.view(request.who)
+    events = request.watch.events(view, after, given(request.query.limit))
+    return Stream(_while_allowed(request, view, _for_some_time(events, given(request.query.seconds))))
 
 
 async def _for_some_time(parts: Parts, seconds: float | None) -> Parts:
@@ -81,12 +94,15 @@ async def _for_some_time(parts: Parts, seconds: float | None) -> Parts:
                 yield await asyncio.wait_for(anext(parts), None if end is None else end - clock())
 
 
-async def _while_allowed(request: Request[None, EventsQuery], parts: Parts) -> Parts:
-    """Yield parts until the key is revoked or expires."""
+async def _while_allowed(request: Request[None, EventsQuery], view: View, parts: Parts) -> Parts:
+    """Yield parts until the key is revoked or expires, or sees less than it did."""
     async with aclosing(parts):
         async for part in parts:
             try:
-                request.service.identify(key_of(request.header(b"authorization"))).require(*READ)
+                who = request.service.identify(key_of(request.header(b"authorization")))
+                who.require(*READ)
+                if request.service.view(who) != view:
+                    return
             except NoKey:
                 return
             except Unavailable:
@@ -112,9 +128,9 @@ SETTINGS_ROUTES = (
     route("GET", "/v1/settings", "get_settings", lambda r: r.service.policy_settings(),
           "Show the settings of the policy", "state", READ, response=m.SettingsInfo),
     route("PATCH", "/v1/settings", "update_settings", lambda r: r.service.update_settings(r.who, r.body),
-          "Change some settings of the policy", "admin", ADMIN,
+          "Change some settings of the policy", "admin", FLEET,
           body=m.SettingsUpdate, response=m.SettingsInfo, also=(404, 409)),
-    route("POST", "/v1/settings/preview", "preview_settings", lambda r: r.watch.preview(r.body),
+    route("POST", "/v1/settings/preview", "preview_settings", lambda r: r.watch.preview(r.service.view(r.who), r.body),
           "Predict the effect of other settings", "state", READ,
           body=m.SettingsUpdate, response=Prediction, also=(404,)),
 )  # fmt: skip
@@ -129,16 +145,20 @@ def _old_path(new: Route) -> Route:
 
 
 ADMIN_ROUTES = (
-    route("GET", "/v1/state", "get_state", lambda r: r.service.state(),
+    route("GET", "/v1/state", "get_state", lambda r: r.service.state(r.who),
           "Show queues, servers, allocation, learnt rewards and waits", "state", READ, response=m.State),
     route("GET", "/v1/classes", "get_classes", lambda r: r.service.classes(), "List classes", "state", READ,
           response=m.Classes),
     route("PUT", "/v1/job-classes/{name:path}", "put_job_class", put_job_class, "Add or change a job class", "admin",
-          ADMIN, body=m.JobClassValues, response=m.JobClassInfo, also=(409,)),
+          FLEET, body=m.JobClassValues, response=m.JobClassInfo, also=(409,)),
     route("PUT", "/v1/server-classes/{name:path}", "put_server_class", put_server_class, "Add or change a server class",
-          "admin", ADMIN, body=m.ServerClassValues, response=m.ServerClassInfo, also=(409,)),
+          "admin", FLEET, body=m.ServerClassValues, response=m.ServerClassInfo, also=(409,)),
     *SETTINGS_ROUTES,
     *map(_old_path, SETTINGS_ROUTES),
+    route("GET", "/v1/namespaces", "get_namespaces", lambda r: r.service.namespaces(r.who),
+          "List namespaces with their weights, limits and jobs", "state", READ, response=m.Namespaces),
+    route("PUT", "/v1/namespaces/{name}", "put_namespace", put_namespace, "Change weight and limits of a namespace",
+          "admin", FLEET, body=m.NamespaceValues, response=m.NamespaceInfo),
     route("POST", "/v1/keys", "create_key", lambda r: r.service.create_key(r.who, r.body),
           "Create a key, which is shown only once", "admin", ADMIN, body=m.NewKey, response=m.CreatedKey, status=201),
     route("GET", "/v1/keys", "list_keys", lambda r: r.service.keys(r.who), "List keys", "admin", ADMIN, response=m.Keys),
@@ -164,6 +184,7 @@ WATCH_ROUTES = (
           response=m.HealthStatus, also=(503,), local=True),
     route("GET", "/readyz", "get_ready", get_ready, "Show whether requests are accepted", "open", OPEN,
           response=m.HealthStatus, also=(503,)),
-    route("GET", METRICS, "get_metrics", lambda r: r.service.metrics(), "Show the metrics of this process, for Prometheus",
-          "state", READ, response=str, local=True, content_type=CONTENT_TYPE),
+    route("GET", METRICS, "get_metrics", lambda r: r.service.metrics(r.who),
+          "Show the metrics of this process, for Prometheus", "state", READ, response=str, local=True,
+          content_type=CONTENT_TYPE),
 )  # fmt: skip

@@ -38,25 +38,35 @@ def key_of(authorization: bytes | None) -> str:
 
 
 class RateLimit:
-    """A token bucket for each key: `per_second` tokens flow in, up to one second's worth; 0 is no limit."""
+    """Token buckets: as many tokens per second flow in as requests are allowed, up to one second's worth; 0 is no limit.
+
+    Each key has two: one for the calls of workers, which are so never refused because of other calls, and one for the
+    others. A namespace with a limit has one for the other calls of all its keys.
+    """
 
     def __init__(self, per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.per_second = per_second
-        self.most = max(per_second, 1.0)
         self.clock = clock
         self.buckets: dict[str, tuple[float, float]] = {}
 
-    def take(self, key: str) -> None:
+    def take(self, key: str, *, work: bool = False) -> None:
         """Take a token for a request of `key`, or raise `Busy` with the time until there is one."""
-        if not self.per_second:
-            return
-        now = self.clock()
-        tokens, last = self.buckets.get(key, (self.most, now))
-        tokens = min(self.most, tokens + (now - last) * self.per_second)
+        if self.per_second:
+            self._take(f"work {key}" if work else key, self.per_second, f"the key {key}")
+
+    def take_of(self, namespace: str, per_second: float | None) -> None:
+        """Do the same for a request of a namespace."""
+        if per_second is not None:
+            self._take(f"of {namespace}", per_second, f"namespace {namespace!r}")
+
+    def _take(self, bucket: str, per_second: float, who: str) -> None:
+        now, most = self.clock(), max(per_second, 1.0)
+        tokens, last = self.buckets.get(bucket, (most, now))
+        tokens = min(most, tokens + (now - last) * per_second)
         if tokens < 1.0:
-            wait = (1.0 - tokens) / self.per_second
-            raise Busy(f"the key {key} may send {self.per_second:g} requests per second; it sent more", wait)
-        self.buckets[key] = (tokens - 1.0, now)
+            wait = (1.0 - tokens) / per_second
+            raise Busy(f"{who} may send {per_second:g} requests per second; it sent more", wait)
+        self.buckets[bucket] = (tokens - 1.0, now)
 
 
 NESTING = 100  # deepest nesting of lists and objects in a body
@@ -194,13 +204,16 @@ class Endpoint:
             await asgi.respond(send, route.status, [(b"content-type", route.content_type.encode())], encoded)
 
     async def _identify(self, route: Route, authorization: bytes | None, scope: Scope) -> Identity:
-        """Return the caller, which counts against the rate limit of its key."""
+        """Return the caller, which counts against the rate limits of its key and its namespace."""
         key = key_of(authorization)
         who = await self.service.identify_here(key) if route.local else self.service.identify(key)
         if route.scopes:
             who.require(*route.scopes)
         scope["key"] = who.prefix
-        self.rate.take(who.prefix)
+        work = route.tag == "work"
+        self.rate.take(who.prefix, work=work)
+        if not (work or route.local or who.may("fleet")):  # who sets the limits must be able to correct them
+            self.rate.take_of(who.namespace, self.service.rate_of(who.namespace))
         return who
 
     async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:

@@ -1,9 +1,13 @@
 """Routes of those who submit jobs and of workers: jobs, servers, leases."""
 
+from functools import partial
+from typing import Literal
+
 from bilinq.live.http.routing import Request, route
 from bilinq.live.wire import messages as m
-from bilinq.live.wire.queries import DeadQuery, JobsQuery, NoQuery, WaitQuery, given
+from bilinq.live.wire.queries import DeadQuery, DecisionsQuery, JobsQuery, NoQuery, WaitQuery, given
 
+JSON_LINES = "application/x-ndjson"
 SUBMIT, WORK, ADMIN, READ, SUBMIT_OR_READ = ("submit",), ("work",), ("admin",), ("read",), ("submit", "read")
 
 
@@ -32,17 +36,36 @@ async def list_jobs(request: Request[None, JobsQuery]) -> m.JobPage:
     """Return jobs that match the query."""
     query = request.query
     return await request.service.jobs(
-        request.who, given(query.state), given(query.job_class), given(query.after), query.limit, given(query.key)
+        request.who,
+        given(query.state),
+        given(query.job_class),
+        given(query.after),
+        query.limit,
+        given(query.key),
+        given(query.tag),
     )
 
+
+async def hold(request: Request[None, NoQuery], held: Literal["draining", "quarantined"] | None) -> m.ServerInfo:
+    """Hold a server or release it."""
+    return await request.service.hold(request.who, request.path["id"], held)
+
+
+HOLDS: tuple[tuple[str, Literal["draining", "quarantined"] | None, str], ...] = (
+    ("drain", "draining", "Let a server finish its job and give it no other"),
+    ("quarantine", "quarantined", "Give a server that is suspect no job"),
+    ("release", None, "Give a server jobs again that was held or paused"),
+)
 
 WORK_ROUTES = (
     route("POST", "/v1/servers", "register", lambda r: r.service.register(r.who, r.body),
           "Register a server; the same name returns the same server", "work", WORK,
           body=m.NewServer, response=m.ServerInfo, status=201, also=(404, 409)),
     route("GET", "/v1/servers", "list_servers", lambda r: r.service.servers(r.who),
-          "List the servers of the key; with scope read or admin, all servers", "work", ("read", "work"),
+          "List the servers of the key; with scope read, all of its namespaces", "work", ("read", "work"),
           response=list[m.ServerInfo]),
+    *(route("POST", f"/v1/servers/{{id}}/{name}", f"{name}_server", partial(hold, held=held), about, "admin", ADMIN,
+            response=m.ServerInfo) for name, held, about in HOLDS),
     route("DELETE", "/v1/servers/{id}", "unregister", lambda r: r.service.unregister(r.who, r.path["id"]),
           "Remove a server; its job goes back to the queue", "work", WORK, also=(409,)),
     route("POST", "/v1/servers/{id}/lease", "lease", lease, "Wait for the next job of a server", "work", WORK,
@@ -68,6 +91,15 @@ JOB_ROUTES = (
           "Return a job with its history", "jobs", SUBMIT_OR_READ, response=m.Job),
     route("DELETE", "/v1/jobs/{id}", "cancel_job", lambda r: r.service.cancel(r.who, r.path["id"]),
           "Cancel a job that has not ended", "jobs", SUBMIT, response=m.Job, also=(409,)),
+    route("GET", "/v1/jobs/{id}/decision", "get_decision", lambda r: r.service.decision(r.who, r.path["id"]),
+          "Explain why a job was given to its server", "jobs", SUBMIT_OR_READ, response=m.DecisionInfo),
+    route("GET", "/v1/decisions", "export_decisions",
+          lambda r: r.service.decisions(r.who, given(r.query.after), r.query.limit),
+          "Export rewarded decisions as JSON lines, oldest first", "jobs", READ,
+          query=DecisionsQuery, response=str, content_type=JSON_LINES),
+    route("POST", "/v1/jobs/{id}/reward", "reward_job", lambda r: r.service.reward(r.who, r.path["id"], r.body),
+          "Reward a job that was finished, or correct its reward", "jobs", ("submit", "work"),
+          body=m.NewReward, response=m.Rewarded, also=(409,)),
     route("GET", "/v1/dead", "list_dead", lambda r: r.service.dead(r.who, given(r.query.after), r.query.limit),
           "List jobs that failed too often, newest first", "jobs", READ, query=DeadQuery, response=m.JobPage),
     route("POST", "/v1/dead/{id}/retry", "retry_dead", lambda r: r.service.retry(r.who, r.path["id"]),

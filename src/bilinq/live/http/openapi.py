@@ -17,7 +17,7 @@ _AT = 1_790_000_000.0
 _PAYLOAD = {"prompt": "hello"}
 _KEY = m.KeyInfo(
     prefix="k7m2x9qa", name="nightly batch", namespace="default", scopes=["submit", "read"], created=_AT,
-    expires=_AT + 90 * 86_400.0, revoked=None,
+    expires=_AT + 90 * 86_400.0, revoked=None, namespaces=["default"],
 )  # fmt: skip
 _SETTINGS = m.SettingsInfo(target_wait=2.0, V=None, work_conserving=False, exploration="thompson")
 _GPU = m.ServerClassInfo("gpu", [0.3, 1.0])
@@ -56,7 +56,18 @@ _PREDICTED = w.ClassPrediction(
     name="short", queue_now=6.0, queue_then=15.0, wait_now=2.0, wait_then=5.0, measured_wait=1.9
 )
 
+_NAMESPACE = m.NamespaceState(
+    name="research", weight=2.0, rate=None, backlog=10_000, payload_bytes=None, running=50, queued=12, queued_bytes=3072,
+    leased=1, dead=0, served=True,
+)  # fmt: skip
+
 BODIES: dict[Any, Any] = {
+    m.DecisionInfo: m.DecisionInfo(
+        job="j123", job_class="short", lease="l7", at=_AT + 1.5, chosen="gpu", probability=0.97,
+        options=[m.DecisionOption("gpu", 0.81, 0.02, 1.4, 0.0, 0.81, 0.97)],
+        explored="values drawn with 0.2 standard errors",
+    ),
+    m.NewReward: m.NewReward(0.8, "thumb 12"), m.Rewarded: m.Rewarded("j123", 0.8),
     m.Submit: m.Submit([m.NewJob("short", _PAYLOAD, "order 77"), m.NewJob("short")]),
     m.Submitted: m.Submitted([m.JobRef("j123", "queued"), m.JobRef("j124", "queued")]),
     m.Job: _JOB,
@@ -81,13 +92,16 @@ BODIES: dict[Any, Any] = {
     m.ServerClassInfo: _GPU,
     m.SettingsInfo: _SETTINGS,
     m.SettingsUpdate: m.SettingsUpdate(target_wait=5.0, weight={"short": 2.0}),
+    m.NamespaceValues: m.NamespaceValues(weight=2.0, backlog=10_000, running=50),
+    m.NamespaceInfo: m.NamespaceInfo("research", weight=2.0, backlog=10_000, running=50),
+    m.Namespaces: m.Namespaces([_NAMESPACE]),
     m.NewKey: m.NewKey(["submit", "read"], "nightly batch", "default", 90.0),
     m.Rotate: m.Rotate(86_400.0),
     m.CreatedKey: m.CreatedKey("bq_k7m2x9qa_" + "A" * 43, _KEY),
     m.Keys: m.Keys([_KEY]),
     m.KeyInfo: _KEY,
     m.Audit: m.Audit([m.AuditEntry(_AT, "a2c4e6g8", "create key", "k7m2x9qa: submit, read")]),
-    m.Me: m.Me("k7m2x9qa", "default", ["submit", "read"]),
+    m.Me: m.Me("k7m2x9qa", "default", ["submit", "read"], ["default"]),
     m.HealthStatus: m.HealthStatus("ok"),
     w.History: w.History(_LAYOUT, [_SAMPLE], 1.0),
     w.Leases: w.Leases([_RECENT]),
@@ -102,9 +116,10 @@ BODIES: dict[Any, Any] = {
 """An example for each type of body."""
 
 PATHS = {"id": "j123", "lease": "l45", "prefix": "k7m2x9qa", "name": "short"}  # examples of names in a path
-SERVER_ID = "s6"  # example of an id in a path under /v1/servers
+SPECIAL = {"/servers/": {"id": "s6"}, "/namespaces/": {"name": "research"}}  # examples in some paths
 QUERIES: dict[str, Any] = {
-    "wait": 10.0, "state": "queued", "class": "short", "key": "order 77", "after": "j99", "limit": 100, "seconds": 60.0,
+    "wait": 10.0, "state": "queued", "class": "short", "key": "order 77", "tag": "urgent", "after": "j99",
+    "limit": 100, "seconds": 60.0,
 }  # fmt: skip
 
 REFUSALS: dict[int, BilinqError] = {
@@ -126,12 +141,13 @@ TAGS = {
     "jobs": "Submit, list, cancel and retry jobs.",
     "work": "Register servers, lease jobs, report rewards.",
     "state": "See what the scheduler does and what it has learnt.",
-    "admin": "Classes, settings, keys and the audit log.",
+    "admin": "Classes, settings, namespaces, keys and the audit log.",
     "open": "Calls that need no key.",
 }
 
 ABOUT = """Clients submit jobs, workers lease and finish them and report rewards, and the scheduler learns from the rewards.
-Send a key with the scope that a call needs as `Authorization: Bearer bq_...`; `admin` includes all scopes. Errors are
+Send a key with the scope that a call needs as `Authorization: Bearer bq_...`. A key sees and touches only what belongs to
+its namespaces; `admin` includes all scopes there, and `fleet` all scopes in all namespaces, and what these share. Errors are
 `application/problem+json`."""
 
 REASONS = {
@@ -147,7 +163,7 @@ IN_EVENTS = (w.Layout, w.Sample, w.StateView, w.Leases)
 _LEASE_ID = {"lease": "$response.body#/lease"}
 _FENCE = {"fence": "$response.body#/fence"}
 LINKS: dict[str, dict[str, tuple[dict[str, str], dict[str, Any] | None]]] = {
-    "submit": {name: ({"id": "$response.body#/jobs/0/id"}, None) for name in ("get_job", "cancel_job")},
+    "submit": {name: ({"id": "$response.body#/jobs/0/id"}, None) for name in ("get_job", "cancel_job", "reward_job")},
     "register": {name: ({"id": "$response.body#/id"}, None) for name in ("lease", "unregister")},
     "lease": {
         "finish": (_LEASE_ID, _FENCE | {"reward": 0.8, "done": True}),
@@ -219,7 +235,9 @@ def _needs(route: Route) -> str:
 
 
 def _path_parameters(route: Route) -> list[dict[str, Any]]:
-    shown = PATHS | ({"id": SERVER_ID} if "/servers/" in route.path else {})
+    shown = dict(PATHS)
+    for part, examples in SPECIAL.items():
+        shown |= examples if part in route.path else {}
     schema = {"type": "string", "minLength": 1, "maxLength": 200}
     return [
         {"name": name, "in": "path", "required": True, "schema": schema, "example": shown[name]}

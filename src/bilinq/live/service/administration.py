@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import structs
 
-from bilinq.live.keys import Identity, create_key, key_info, revoke_key, rotate_key
+from bilinq.live.keys import Identity, administers, create_key, key_info, revoke_key, rotate_key
 from bilinq.live.service import configuration as config
 from bilinq.live.service.outbox import to_text
 from bilinq.live.store.admin_tables import add_audit, all_keys, list_audit
@@ -41,7 +41,18 @@ class Administration:
         rows = self._replica.memory.classes.values()
         jobs, servers = ([row for row in rows if row.kind == kind] for kind in ("job", "server"))
         return m.Classes(
-            [m.JobClassInfo(row.name, list(row.features), row.weight, row.holding_cost, row.backlog) for row in jobs],
+            [
+                m.JobClassInfo(
+                    row.name,
+                    list(row.features),
+                    row.weight,
+                    row.holding_cost,
+                    row.backlog,
+                    row.retry_first,
+                    row.retry_longest,
+                )
+                for row in jobs
+            ],
             [m.ServerClassInfo(row.name, list(row.features)) for row in servers],
         )
 
@@ -54,7 +65,7 @@ class Administration:
         """Add a class or change it; a new one starts from what was learnt about the others."""
         async with self._changing:
             memory, kind = self._replica.memory, "job" if isinstance(one, m.JobClassInfo) else "server"
-            row = config.class_row(one, memory.classes.get((kind, one.name)), memory.ids)
+            row = config.class_row(one, memory.classes.get((kind, one.name)), memory.ids, memory.ids.next_seq())
             await self._set_classes(memory, who, [row], f"{kind} class {to_text(structs.asdict(one))}")
 
     async def update_settings(self, who: Identity, update: m.SettingsUpdate) -> m.SettingsInfo:
@@ -76,8 +87,8 @@ class Administration:
         return await self._change_keys(lambda tx: create_key(tx, who, new, time.time()))
 
     async def keys(self, who: Identity) -> m.Keys:
-        """Return what is stored of all keys."""
-        return m.Keys([key_info(row) for row in self._replica.memory.keys.values()])
+        """Return what is stored of the keys that the caller administers."""
+        return m.Keys([key_info(row) for row in self._replica.memory.keys.values() if administers(who, row)])
 
     async def revoke_key(self, who: Identity, prefix: str) -> m.KeyInfo:
         """Revoke a key at once; one that was revoked before stays as it is."""
@@ -94,14 +105,17 @@ class Administration:
         return result
 
     async def audit(self, who: Identity, limit: int) -> m.Audit:
-        """Return admin actions, newest first."""
-        found = await self._replica.store.read(lambda tx: list_audit(tx, limit))
+        """Return admin actions that concern the caller's namespaces, newest first."""
+        found = await self._replica.store.read(lambda tx: list_audit(tx, limit, who.reach))
         return m.Audit([m.AuditEntry(row.at, row.who, row.what, row.detail) for row in found])
 
     async def _set_classes(
         self, memory: Memory, who: Identity, rows: list[ClassRow], detail: str, values: dict[str, object] | None = None
     ) -> None:
-        """Store classes and settings, then pass them to the scheduler; raise first if they do not fit."""
+        """Pass classes to the scheduler and store them, with settings; raise first if they do not fit.
+
+        The scheduler gets them at their place in the log, before anything that it learns later.
+        """
         after = memory.classes | {(row.kind, row.name): row for row in rows}
         scheduler = self._fitting(memory, after)
 
@@ -111,16 +125,15 @@ class Administration:
             store_settings(tx, values or {})
             add_audit(tx, time.time(), who.prefix, "set", detail)
 
+        memory.classes, memory.scheduler = after, scheduler
+        if scheduler is not None:
+            scheduler.set_classes(*config.scheduler_classes(after.values(), self._replica.settings))
         await self._replica.write(store)
-        if memory is self._replica.memory:
-            memory.classes, memory.scheduler = after, scheduler
-            if scheduler is not None:
-                scheduler.set_classes(*config.scheduler_classes(after.values(), self._replica.settings))
 
     def _fitting(self, memory: Memory, after: dict[tuple[str, str], ClassRow]) -> Scheduler | None:
         """Return the scheduler if the classes fit, a new one if there is none yet, None if classes are missing."""
         wanted = config.scheduler_classes(after.values(), self._replica.settings)
-        config.check_features(after.values())
+        config.check_features(after.values(), self._replica.settings)
         if memory.scheduler is not None:
             memory.scheduler.check_classes(*wanted)
         if not wanted.jobs or not wanted.servers:

@@ -10,11 +10,12 @@ from msgspec import UNSET, structs
 
 from bilinq.errors import BadInput, NotFound
 from bilinq.live.service.memory import Ids, Memory
+from bilinq.live.settings import LivePolicy, live_policies
 from bilinq.live.store.admin_tables import get_meta, largest_ids, put_meta
 from bilinq.live.store.class_tables import ClassRow, current_classes, put_class, store_settings
+from bilinq.live.store.namespace_tables import put_namespace
 from bilinq.live.wire.messages import JobClassInfo, ServerClassInfo, SettingsInfo, SettingsUpdate
 from bilinq.live.wire.queries import BadField
-from bilinq.policies.registry import POLICIES
 from bilinq.scheduler.classes import JobClass, RewardRange, ServerClass
 from bilinq.scheduler.scheduler import Scheduler
 
@@ -27,27 +28,33 @@ ADJUSTABLE = ("target_wait", "V", "work_conserving", "exploration")
 """Settings that the API can change, where the policy has them."""
 
 
-def policy_type(settings: ServiceSettings) -> type[Policy]:
-    """Return the class of the policy that the settings name."""
-    return POLICIES[settings.policy]
+def policy_of(settings: ServiceSettings) -> LivePolicy:
+    """Return what is known of the policy that the settings name."""
+    return live_policies()[settings.policy]
 
 
-def scheduler_policy(settings: ServiceSettings) -> Policy:
-    """Return the policy that the settings name, with those of them that it has."""
-    return policy_type(settings).for_scheduler(**scheduler_settings(settings))
+def scheduler_policy(settings: ServiceSettings) -> Policy | None:
+    """Return the policy that the settings name, with those of them that it has; None for the look-ahead."""
+    kind = policy_of(settings).kind
+    return None if kind is None else kind.for_scheduler(**scheduler_settings(settings))
+
+
+def time_unit(settings: ServiceSettings) -> float:
+    """Return the seconds that the scheduler counts as one: a slot for a policy of slots, a second for the look-ahead."""
+    return 1.0 if policy_of(settings).kind is None else settings.slot
 
 
 def scheduler_settings(settings: ServiceSettings) -> dict[str, Any]:
-    """Return the settings that the policy has and that are given, with the wait in slots."""
-    given = {name: getattr(settings, name) for name in policy_type(settings).adjustable}
+    """Return the settings that the policy has and that are given, with the wait in the scheduler's unit of time."""
+    given = {name: getattr(settings, name) for name in policy_of(settings).adjustable}
     if given.get("target_wait") is not None:
-        given["target_wait"] /= settings.slot
+        given["target_wait"] /= time_unit(settings)
     return {name: value for name, value in given.items() if value is not None}
 
 
 def settings_info(settings: ServiceSettings) -> SettingsInfo:
     """Return the settings of the policy as the API shows them."""
-    kind = policy_type(settings)
+    kind = policy_of(settings)
     fixed: dict[str, Any] = {"target_wait": None, "V": None, "work_conserving": True, "exploration": "none"}
     shown = {name: getattr(settings, name) if name in kind.adjustable else fixed[name] for name in ADJUSTABLE}
     return SettingsInfo(**shown, policy=settings.policy, learns=kind.learns)
@@ -57,7 +64,7 @@ def check_update(
     memory: Memory, settings: ServiceSettings, update: SettingsUpdate
 ) -> tuple[ServiceSettings, dict[str, float]]:
     """Return the settings and the weights by job class that an update asks for, or raise why it cannot be made."""
-    kind = policy_type(settings)
+    kind = policy_of(settings)
     if not kind.adjustable and not kind.takes_weights:
         raise BadInput(f"policy {settings.policy}, which the service runs, has no settings and no weights")
     changes = {name: getattr(update, name) for name in ADJUSTABLE if getattr(update, name) is not UNSET}
@@ -86,7 +93,7 @@ class SchedulerClasses(NamedTuple):
 
 def scheduler_classes(rows: Iterable[ClassRow], settings: ServiceSettings) -> SchedulerClasses:
     """Return stored classes as the scheduler knows them, with weights if its policy takes any."""
-    weighted, found = policy_type(settings).takes_weights, SchedulerClasses([], [])
+    weighted, found = policy_of(settings).takes_weights, SchedulerClasses([], [])
     for row in rows:
         if row.kind == "job":
             found.jobs.append(JobClass(row.name, row.features, row.weight if weighted else 1.0))
@@ -97,8 +104,10 @@ def scheduler_classes(rows: Iterable[ClassRow], settings: ServiceSettings) -> Sc
 
 def new_scheduler(current: SchedulerClasses, settings: ServiceSettings) -> Scheduler:
     """Return a scheduler that has learnt nothing."""
-    reward = RewardRange(settings.reward.low, settings.reward.high)
-    return Scheduler(*current, reward=reward, seed=settings.seed or 0, policy=scheduler_policy(settings))
+    reward, policy = RewardRange(settings.reward.low, settings.reward.high), scheduler_policy(settings)
+    own = scheduler_settings(settings) if policy is None else {}
+    own |= {"longest_pause": settings.pause_longest / time_unit(settings)}
+    return Scheduler(*current, reward=reward, seed=settings.seed or 0, policy=policy, keep=0, **own)
 
 
 def configure(tx: Transaction, settings: ServiceSettings, address: str | None) -> Ids:
@@ -112,37 +121,56 @@ def configure(tx: Transaction, settings: ServiceSettings, address: str | None) -
     classes = {"job": settings.job_class, "server": settings.server_class}
     given: dict[str, Any] = {kind: {one.name: structs.asdict(one) for one in some} for kind, some in classes.items()}
     given["knobs"] = {name: getattr(settings, name) for name in ADJUSTABLE}
+    given["namespace"] = {one.name: structs.asdict(one) for one in settings.namespace}
     stored = json.dumps(given)
     before, now = json.loads(get_meta(tx, "settings") or "{}"), json.loads(stored)
     known = {(row.kind, row.name): row for row in current_classes(tx)}
-    new = {
-        (kind, one.name): class_row(one, known.get((kind, one.name)), ids)
+    changed = [
+        (kind, one)
         for kind, some in classes.items()
         for one in some
-        if before.get(kind, {}).get(one.name) != now[kind][one.name]
-    }
-    check_features([*new.values(), *(row for key, row in known.items() if key not in new)])
+        if _given(before.get(kind, {}).get(one.name)) != _given(now[kind][one.name])
+    ]
+    since = ids.next_seq() if changed else 0
+    new = {(kind, one.name): class_row(one, known.get((kind, one.name)), ids, since) for kind, one in changed}
+    check_features([*new.values(), *(row for key, row in known.items() if key not in new)], settings)
     for row in new.values():
         put_class(tx, row)
+    for one in settings.namespace:
+        if before.get("namespace", {}).get(one.name) != now["namespace"][one.name]:
+            put_namespace(tx, one)
     if before and before["knobs"] != given["knobs"]:
         store_settings(tx, given["knobs"])
     put_meta(tx, "settings", stored)
     return ids
 
 
-def class_row(one: JobClassInfo | ServerClassInfo, known: ClassRow | None, ids: Ids) -> ClassRow:
-    """Return the row for a class: with its id, or a new one if the class is new or its features have changed."""
+def _given(values: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return the values of a class that are given; those that an earlier version did not know are not."""
+    return None if values is None else {name: value for name, value in values.items() if value is not None}
+
+
+def class_row(one: JobClassInfo | ServerClassInfo, known: ClassRow | None, ids: Ids, since: int) -> ClassRow:
+    """Return the row for a class: the known one, or a new one `since` then if the class is new or has other features."""
     features = tuple(one.features)
-    id = known.id if known is not None and known.features == features else next(ids.class_)
+    row = known if known is not None and known.features == features else None
+    row = row or ClassRow(next(ids.class_), "server", one.name, features, since=since)
     if isinstance(one, JobClassInfo):
-        return ClassRow(id, "job", one.name, features, one.weight, one.holding_cost, one.backlog)
-    return ClassRow(id, "server", one.name, features)
+        own = {
+            name: getattr(one, name) for name in ("weight", "holding_cost", "backlog", "retry_first", "retry_longest")
+        }
+        return row._replace(kind="job", **own)
+    return row
 
 
-def check_features(rows: Iterable[ClassRow]) -> None:
-    """Raise unless the features of all classes of a kind have the same length."""
+def check_features(rows: Iterable[ClassRow], settings: ServiceSettings) -> None:
+    """Raise unless the features of all classes of a kind have the same length, and are there if the policy needs them."""
     first: dict[str, ClassRow] = {}
+    policy = policy_of(settings)
     for row in rows:
+        if policy.learns and policy.kind is not None and not row.features:
+            rule = f"must contain a number for policy {settings.policy}, which learns from features of classes"
+            raise BadField("features", f"{rule}; got none for {row.kind} class {row.name!r}")
         known = first.setdefault(row.kind, row)
         if len(row.features) != len(known.features):
             rule = f"must have length {len(known.features)}, as those of {known.name!r}"

@@ -10,16 +10,20 @@ from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from bilinq.errors import Unavailable
+from bilinq.live.service.configuration import SchedulerClasses, new_scheduler
 from bilinq.live.store.class_tables import remove_servers
-from bilinq.live.store.job_tables import purge_jobs
+from bilinq.live.store.job_tables import count_awaited, purge_jobs
 from bilinq.scheduler.classes import JobClass, ServerClass
-from bilinq.scheduler.scheduler import Scheduler
 
 if TYPE_CHECKING:
+    from bilinq.live.service.inbox import Inbox
     from bilinq.live.service.recovery import Recovery
     from bilinq.live.service.replica import Replica
     from bilinq.live.service.slots import Slots
+    from bilinq.live.settings import ServiceSettings
 
 log = logging.getLogger("bilinq.live")
 
@@ -30,14 +34,14 @@ DELETE_LIMIT = 5000  # jobs deleted with one commit
 class Leadership:
     """Starts and stops the service: one process leads, the others follow until it is gone."""
 
-    def __init__(self, replica: Replica, slots: Slots, recovery: Recovery) -> None:
-        self._replica, self._slots, self._recovery = replica, slots, recovery
+    def __init__(self, replica: Replica, slots: Slots, recovery: Recovery, inbox: Inbox) -> None:
+        self._replica, self._slots, self._recovery, self._inbox = replica, slots, recovery, inbox
 
     async def start(self, address: str | None = None) -> None:
         """Lead if no other process does, else follow; `address` is where other processes reach this one."""
         replica = self._replica
         replica.address = address
-        await asyncio.to_thread(warm)
+        await asyncio.to_thread(warm, replica.settings)
         replica.spawn(self._recovery.run())
         try:
             await replica.store.start(wait=False)
@@ -69,6 +73,8 @@ class Leadership:
             self._repeat("deletion of expired rows", DELETE_EVERY, lambda: delete_expired(replica, time.time()))
         )
         replica.spawn(self._recovery.watch_connection())
+        if replica.store.shared:
+            replica.spawn(self._inbox.run())
         await self._recovery.load()
         self._replica.following = False
 
@@ -93,6 +99,8 @@ async def delete_expired(replica: Replica, now: float) -> None:
         delete = partial(purge_jobs, before=now - replica.settings.retention, limit=DELETE_LIMIT)
         while await replica.write(delete) == DELETE_LIMIT:
             pass
+        memory = replica.memory
+        memory.set_awaited(await replica.write(count_awaited))
 
 
 async def _delete_servers(replica: Replica, before: float) -> None:
@@ -119,10 +127,11 @@ def _tolerating(what: str) -> Iterator[None]:
         log.exception("%s failed", what)
 
 
-def warm() -> None:
-    """Run a slot of a small scheduler, so that the first real one does not wait until kernels are loaded."""
-    scheduler = Scheduler([JobClass("job", [1.0])], [ServerClass("server", [1.0])], V=1e-6, work_conserving=True)
+def warm(settings: ServiceSettings) -> None:
+    """Run slots of a small scheduler, so that the first real one does not wait until kernels are loaded."""
+    classes = SchedulerClasses([JobClass("job", [1.0])], [ServerClass("server", [1.0])])
+    scheduler = new_scheduler(classes, structs.replace(settings, target_wait=None, V=1e-6))
     for _ in range(2):
         scheduler.submit("job")
         for task in scheduler.assign({"server": 1}):
-            scheduler.report(task.job, reward=0.0)
+            scheduler.report(task.job, reward=settings.reward.low)

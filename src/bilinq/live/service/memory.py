@@ -6,28 +6,34 @@ of the database by what is being written; if a write fails, memory is dropped an
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import heapq
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Literal, cast
+from math import inf
+from typing import TYPE_CHECKING, Any, cast
 
+from bilinq.live.keys import covers
 from bilinq.live.metrics import Meters
-from bilinq.live.store.job_tables import JobEnd, JobRow, LeaseEnd, LeaseRow, QueuedJob, RequeuedJob, RewardRow
+from bilinq.live.service.agenda import Agenda
+from bilinq.live.service.decision_record import record
+from bilinq.live.service.entities import LiveJob, LiveLease, LiveServer, Poll
+from bilinq.live.service.options import PLAIN, JobOptions, options_of
+from bilinq.live.service.outbox import to_text
+from bilinq.live.service.tenants import NO_LIMITS, RECENT, SHOWN, Books
+from bilinq.live.store.job_tables import JobEnd, JobRow, LeaseEnd, LeaseRow, ObservationRow, QueuedJob, RequeuedJob
 
 if TYPE_CHECKING:
     from bilinq.live.service.outbox import Changes
+    from bilinq.live.service.retries import Retries
     from bilinq.live.store.admin_tables import KeyRow, LargestIds
-    from bilinq.live.store.class_tables import ClassRow, ServerRow
-    from bilinq.live.wire.messages import JobState, Lease
+    from bilinq.live.store.class_tables import ClassRow
+    from bilinq.live.wire.messages import JobState, NamespaceInfo
     from bilinq.scheduler.scheduler import Assignment, Scheduler
 
-RECENT = 2000  # waiting times kept of each class
 SPARE = 1000  # deadlines of ended leases that may stay in the heap
-SHOWN = 100  # leases kept for the dashboard
+SHORTEST = 1e-3  # seconds that a service takes at least
+NEW = 0.1  # seconds after which a job that is given to the scheduler has waited before
 
 
 class Ids:
@@ -38,7 +44,7 @@ class Ids:
         self.last_seq = largest.seq
 
     def next_seq(self) -> int:
-        """Return the next number in the log of rewards."""
+        """Return the next place in the log of what is learnt."""
         self.last_seq = next(self._seq)
         return self.last_seq
 
@@ -57,108 +63,41 @@ def number(kind: str, text: str) -> int | None:
     return int(digits)
 
 
-class Poll:
-    """A call that waits for work on behalf of servers.
+class Memory:
+    """Jobs, servers and leases by id. `scheduler` is None until there are classes of both kinds.
 
-    It ends when the first leases for any of its servers are on disk, after a timeout, or by `end`. `pending` counts leases
-    that are being written; while there are any, it is not over. `abandoned` tells that the caller has disconnected.
+    `queued` counts the jobs of each class that wait, and `waiting` those of them that may start now. `bound` counts the
+    waiting jobs that only some server classes may serve, by these, and `registered` the servers of each class. While a
+    scheduler stands in for one that has failed, `missed` has what it was not told; otherwise it is None.
+
+    `tenants` has the books of each namespace, `limits` their settings, and `rights` how many servers serve which namespaces.
+    `pooled` is the scheduler that knows all of this, None after a change.
     """
 
-    def __init__(self) -> None:
-        self.leases: list[Lease] = []
-        self.pending = 0
-        self.abandoned = False
-        self._over = asyncio.Event()
-
-    def expect(self) -> None:
-        """Count a lease for this call that is being written."""
-        self.pending += 1
-        self._over.clear()
-
-    def deliver(self, lease: Lease) -> None:
-        """Add a lease that is on disk."""
-        self.leases.append(lease)
-        self.miss()
-
-    def miss(self) -> None:
-        """Count one lease fewer that is being written."""
-        self.pending = max(self.pending - 1, 0)  # after `end` none is expected, but one may still arrive
-        self.close()
-
-    def close(self) -> None:
-        """Wait for nothing except what is being written."""
-        if not self.pending:
-            self._over.set()
-
-    def end(self) -> None:
-        """Stop waiting for anything."""
-        self.pending = 0
-        self._over.set()
-
-    async def wait(self, seconds: float) -> None:
-        """Return when it is over and nothing is being written for it."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._over.wait()
-        while self.pending:  # a lease may have been granted after the end, before this call resumed
-            await self._over.wait()
-
-
-@dataclass(slots=True)
-class LiveJob:
-    """A job that waits or is leased."""
-
-    job_class: str
-    units_left: int
-    attempts: int
-    submitted: float
-    started: bool = False
-    lease: int | None = None
-
-
-@dataclass(slots=True)
-class LiveServer:
-    """A server, its lease, and the call in which it waits for one."""
-
-    row: ServerRow
-    seen: float
-    lease: int | None = None
-    poll: Poll | None = None
-
-    @property
-    def state(self) -> Literal["idle", "busy", "away"]:
-        """Idle while it waits for work, busy while it has a lease, else away."""
-        return "idle" if self.poll else "busy" if self.lease else "away"
-
-
-@dataclass(slots=True)
-class LiveLease:
-    """A lease as it is stored, its deadline by the monotonic clock, its classes, and its end, None while it is active."""
-
-    row: LeaseRow
-    deadline: float
-    job_class: str
-    server_class: str
-    end: LeaseEnd | None = None
-
-
-class Memory:
-    """Jobs, servers and leases by id. `scheduler` is None until there are classes of both kinds."""
-
-    def __init__(self, ids: Ids, scheduler: Scheduler | None, max_attempts: int) -> None:
-        self.ids, self.scheduler, self.max_attempts = ids, scheduler, max_attempts
+    def __init__(self, ids: Ids, scheduler: Scheduler | None, retries: Retries) -> None:
+        self.ids, self.scheduler, self.retries = ids, scheduler, retries
         self.classes: dict[tuple[str, str], ClassRow] = {}
         self.keys: dict[str, KeyRow] = {}
         self.jobs: dict[int, LiveJob] = {}
         self.servers: dict[int, LiveServer] = {}
         self.leases: dict[int, LiveLease] = {}
+        self.tenants: dict[str, Books] = {}
+        self.limits: dict[str, NamespaceInfo] = {}
+        self.rights: Counter[frozenset[str] | None] = Counter()
+        self.pooled: Scheduler | None = None
         self.queued: Counter[str] = Counter()
+        self.waiting = 0
+        self.bound: Counter[tuple[str, ...]] = Counter()
+        self.registered: Counter[str] = Counter()
+        self.agenda = Agenda()
         self.leased: Counter[str] = Counter()
         self.busy: Counter[str] = Counter()
         self.recent: deque[LiveLease] = deque(maxlen=SHOWN)
         self.waits: dict[str, deque[float]] = {}
         self.counters: Counter[str] = Counter()
         self.reward_total = 0.0
+        self.awaited = 0
+        self.missed: list[ObservationRow] | None = None
         self.dead = 0
         self.meters = Meters()
         self._deadlines: list[tuple[float, int]] = []
@@ -167,31 +106,167 @@ class Memory:
         self._named: dict[tuple[str, str], int] = {}
         self._called: dict[str, LiveServer] = {}
 
-    def add(self, job: QueuedJob | JobRow) -> None:
-        """Queue a job."""
-        assert self.scheduler is not None
-        self.jobs[job.id] = LiveJob(job.job_class, job.units_left, job.attempts, job.submitted)
-        self.scheduler.submit(job.job_class, job=job.id)
-        self.queued[job.job_class] += 1
+    def books(self, namespace: str) -> Books:
+        """Return the books of a namespace."""
+        found = self.tenants.get(namespace)
+        if found is None:
+            limits = self.limits.get(namespace, NO_LIMITS)
+            found = self.tenants[namespace] = Books(namespace, self.meters.of(namespace), limits)
+            self.pooled = None
+        return found
 
-    def adopt(self, row: LeaseRow, job: JobRow, deadline: float) -> None:
+    def set_limits(self, one: NamespaceInfo) -> None:
+        """Change the settings of a namespace."""
+        self.limits[one.name] = self.books(one.name).limits = one
+        self.pooled = None
+
+    def count_in(self, meters: Meters) -> None:
+        """Use meters that were there before this memory was loaded."""
+        self.meters = meters
+        for namespace, books in self.tenants.items():
+            books.meters = meters.of(namespace)
+
+    def add(self, job: QueuedJob | JobRow, wall: float, now: float) -> None:
+        """Queue a job; the times are those of both clocks."""
+        came, books = now - max(wall - job.submitted, 0.0), self.books(job.namespace)
+        live = LiveJob(job.job_class, job.units_left, job.attempts, job.submitted, came, books, job.size)
+        self.jobs[job.id] = live
+        if job.options is not None:
+            self._set_options(live, options_of(job.options), wall, now)
+        self._enqueue(job.id, live)
+        if live.start > now:
+            self._hold_back(job.id, live)
+        else:
+            self._schedule(job.id, live, now)
+
+    def adopt(self, row: LeaseRow, job: JobRow, began: float, deadline: float, wall: float, now: float) -> None:
         """Add a lease that was granted before memory was loaded."""
         assert self.scheduler is not None
-        self.jobs[job.id] = LiveJob(job.job_class, job.units_left, job.attempts, job.submitted, started=True)
+        came, books = now - max(wall - job.submitted, 0.0), self.books(job.namespace)
+        live = LiveJob(job.job_class, job.units_left, job.attempts, job.submitted, came, books, job.size, started=True)
+        self.jobs[job.id] = live
+        self._set_options(live, options_of(job.options), wall, now)
         server_class = self.servers[row.server].row.server_class
-        self.scheduler.place(job.job_class, server_class, job.id)
+        self.scheduler.place(
+            job.job_class,
+            server_class,
+            job.id,
+            server=row.server,
+            pool=job.namespace,
+            **self._known(live.options, ("features",)),
+        )
         self.leased[job.job_class] += 1
-        self._hold(LiveLease(row, deadline, job.job_class, server_class))
+        self._hold(LiveLease(row, began, deadline, job.job_class, server_class))
+
+    def _set_options(self, job: LiveJob, options: JobOptions, wall: float, now: float) -> None:
+        job.options = options
+        if options.deadline is not None:
+            job.deadline = now + options.deadline - wall
+        if options.not_before is not None:
+            job.start = now + options.not_before - wall
+
+    def _enqueue(self, id: int, job: LiveJob) -> None:
+        """Count a job that waits, and note when it leaves."""
+        self.queued[job.job_class] += 1
+        job.books.queue(job)
+        if job.options.servers is not None:
+            self.bound[tuple(job.options.servers)] += 1
+        if job.deadline < inf:
+            self.agenda.add(job.deadline, id)
+
+    def _dequeue(self, job: LiveJob) -> None:
+        """Count a job less that waits."""
+        self.queued[job.job_class] -= 1
+        job.books.unqueue(job)
+        if not job.held:
+            self.waiting -= 1
+        job.held = False
+        if job.options.servers is not None:
+            self.bound[tuple(job.options.servers)] -= 1
+
+    def _hold_back(self, id: int, job: LiveJob) -> None:
+        """Keep a job that waits out of the scheduler until its start."""
+        job.held = True
+        if job.start < inf:
+            self.agenda.add(job.start, id)
+
+    def _schedule(self, id: int, job: LiveJob, now: float, ahead: bool = False) -> None:
+        """Hand a job to the scheduler; a policy by classes knows no eligible servers, so a job with some waits on."""
+        assert self.scheduler is not None
+        if job.options.servers is not None and self.scheduler.policy is not None:
+            job.start = inf
+            self._hold_back(id, job)
+            return
+        own = self._known(job.options, ("features", "servers", "weight"))
+        waited = (now - job.came) if now - job.came > NEW else 0.0
+        self.scheduler.submit(
+            job.job_class, job=id, avoid=job.avoid, waited=waited, ahead=ahead, pool=job.books.name, **own
+        )
+        self.waiting += 1
+
+    def replace_scheduler(self, scheduler: Scheduler, now: float) -> None:
+        """Give all jobs to another scheduler, which has none, and use it from now on, unless it raises."""
+        before, self.scheduler = self.scheduler, scheduler
+        try:
+            for id, job in self.jobs.items():
+                if job.lease is not None:
+                    lease = self.leases[job.lease]
+                    known = self._known(job.options, ("features",)) | {"pool": job.books.name}
+                    scheduler.place(job.job_class, lease.server_class, id, server=lease.row.server, **known)
+                elif not job.held:
+                    self._schedule(id, job, now)
+        except BaseException:
+            self.scheduler = before
+            raise
+        finally:
+            self.waiting = sum(job.lease is None and not job.held for job in self.jobs.values())
+
+    def _known(self, options: JobOptions, names: Sequence[str]) -> dict[str, Any]:
+        """Return the options that the scheduler can use: all, or none for a policy by classes."""
+        if options is PLAIN or self.scheduler is None or self.scheduler.policy is not None:
+            return {}
+        return {name: getattr(options, name) for name in names}
+
+    def release(self, now: float, wall: float, drops: bool, changes: Changes) -> None:
+        """Let jobs start whose time has come, and end those whose deadline has passed, if `drops`."""
+        for id in self.agenda.due(now):
+            job = self.jobs.get(id)
+            if job is None or job.lease is not None:
+                continue
+            if drops and job.deadline <= now:
+                self._leave_queue(id, job)
+                self._end_job(id, "expired", wall, changes, error="the deadline has passed")
+            elif job.held and job.start <= now:
+                job.held = False
+                self._schedule(id, job, now, ahead=job.attempts > 0)
+
+    def _leave_queue(self, id: int, job: LiveJob) -> None:
+        """Take a job that waits out of its queue."""
+        assert self.scheduler is not None
+        if not job.held:
+            self.scheduler.cancel(id)
+        self._dequeue(job)
 
     def enrol(self, server: LiveServer) -> None:
         """Add a server, in place of one with the same id."""
+        before = self.servers.get(server.row.id)
+        if before is None:
+            self.rights[server.serves] += 1
+        else:
+            self.registered[before.row.server_class] -= 1
+        self.registered[server.row.server_class] += 1
+        self.pooled = None
         self.servers[server.row.id] = self._called[f"s{server.row.id}"] = server
         if server.row.name is not None:
             self._named[server.row.owner, server.row.name] = server.row.id
 
     def dismiss(self, id: int) -> None:
         """Remove a server."""
-        row = self.servers.pop(id).row
+        server = self.servers.pop(id)
+        row = server.row
+        self.rights -= Counter([server.serves])
+        self.pooled = None
+        self.registered[row.server_class] -= 1
         del self._called[f"s{id}"]
         if row.name is not None:
             del self._named[row.owner, row.name]
@@ -216,7 +291,8 @@ class Memory:
             id = server.row.id
             if self.servers.get(id) is server:
                 server.poll = poll
-                self._idle.setdefault(server.row.server_class, {})[id] = None
+                if server.row.held is None:
+                    self._idle.setdefault(server.row.server_class, {})[id] = None
 
     def withdraw(self, poll: Poll) -> None:
         """Let no server wait in a call any more."""
@@ -228,7 +304,15 @@ class Memory:
         """Let a server wait for work no more."""
         if server.poll is not None:
             server.poll = None
-            del self._idle[server.row.server_class][server.row.id]
+            self._idle.get(server.row.server_class, {}).pop(server.row.id, None)
+
+    def set_held(self, server: LiveServer, held: str | None) -> None:
+        """Let an operator hold a server, which then gets no job, or release it."""
+        server.row = server.row._replace(held=held)
+        if server.poll is not None and held is None:
+            self._idle.setdefault(server.row.server_class, {})[server.row.id] = None
+        elif held is not None:
+            self._idle.get(server.row.server_class, {}).pop(server.row.id, None)
 
     def idle(self) -> dict[str, list[int]]:
         """Return the servers that wait for work, by class."""
@@ -243,16 +327,23 @@ class Memory:
         return len(self._idle.get(server_class, ()))
 
     def grant(self, tasks: Iterable[Assignment], wall: float, now: float, seconds: float) -> list[LeaseRow]:
-        """Lease the jobs that the scheduler chose; return the leases to write."""
-        rows = []
+        """Lease the jobs that the scheduler chose; return the leases to write, with the reasons."""
+        assert self.scheduler is not None
+        columns = {one.name: k for k, one in enumerate(self.scheduler.server_classes)}
+        ids, rows = [self.classes["server", name].id for name in columns], []
         for task in tasks:
             job, job_class, server_class, server = cast(tuple[int, str, str, int], task)
+            decision = self.scheduler.decision(job)
             row = LeaseRow(
                 id=next(self.ids.lease), job=job, server=server, job_class_id=self.classes["job", job_class].id,
                 server_class_id=self.classes["server", server_class].id, granted=wall, deadline=wall + seconds,
+                decision=None if decision is None else record(decision, ids, columns[server_class]),
             )  # fmt: skip
-            self._hold(LiveLease(row, now + seconds, job_class, server_class))
-            self.queued[job_class] -= 1
+            self._hold(LiveLease(row, now, now + seconds, job_class, server_class))
+            self._dequeue(self.jobs[job])
+            books = self.jobs[job].books
+            books.counters["leased"] += 1
+            books.meters.granted[job_class, server_class] += 1
             self.leased[job_class] += 1
             self.meters.granted[job_class, server_class] += 1
             self._note_wait(self.jobs[job], wall)
@@ -262,44 +353,114 @@ class Memory:
 
     def finish(
         self, lease: LiveLease, reward: float | None, done: bool | None, result: str | None, digest: str, wall: float,
-        changes: Changes,
+        now: float, changes: Changes,
     ) -> JobState:  # fmt: skip
         """End a lease as finished; return the new state of the job. A bad reward raises before anything changes."""
         assert self.scheduler is not None
-        job = self.jobs[lease.row.job]
+        job, seconds = self.jobs[lease.row.job], max(now - lease.began, SHORTEST)
         over = job.units_left <= 1 if done is None else done
-        self.scheduler.report(lease.row.job, reward, over)
+        reward = (
+            None if reward is None else reward + 0.0
+        )  # SQLite drops the sign of zero; a replay must see the same value
+        self.scheduler.report(lease.row.job, reward, over, seconds)
         self._end_lease(lease, job, LeaseEnd(lease.row.id, "finished", wall, reward, digest), changes)
+        self._log(lease, changes, value=reward, duration=seconds)
         job.units_left = max(job.units_left - 1, 0 if over else 1)
         if reward is not None:
-            reward += 0.0  # SQLite drops the sign of zero, and a replay must see the same value
-            row, seq = lease.row, self.ids.next_seq()
-            changes.rewards.append(RewardRow(seq, row.id, row.job_class_id, row.server_class_id, reward))
             self.reward_total += reward
             self.counters["rewards"] += 1
         self.counters["finished"] += 1
-        self.meters.finish(job.job_class, max(wall - lease.row.granted, 0.0), reward)
+        self.meters.finish(job.job_class, seconds, reward)
+        job.books.finish(job.job_class, seconds, reward)
         if not over:
             self._queue_again(lease.row.job, job, None, changes)
             return "queued"
+        self.awaited += reward is None
+        job.books.awaited += reward is None
         self._end_job(lease.row.job, "done", wall, changes, result=result, reward=reward)
         return "done"
 
-    def fail(self, lease: LiveLease, state: str, error: str, wall: float, changes: Changes) -> JobState:
-        """End a lease as "failed" or "expired"; return the new state of the job."""
+    def count_late(self, job: JobRow, value: float, before: float | None) -> None:
+        """Count a reward that came after the end of a job, or another than the one `before`."""
+        change, first = value - (before or 0.0), before is None
+        for counts in (self, self.books(job.namespace)):
+            counts.reward_total += change
+            counts.meters.late(job.job_class, change, first=first)
+            counts.counters["rewards" if first else "corrections"] += 1
+            counts.awaited -= first and job.state == "done"
+
+    def set_awaited(self, number: Mapping[str, int]) -> None:
+        """Set how many jobs of each namespace are done and have no reward."""
+        for namespace in {*number, *self.tenants}:
+            self.books(namespace).awaited = number.get(namespace, 0)
+        self.awaited = sum(number.values())
+
+    def fail(self, lease: LiveLease, state: str, error: str, wall: float, now: float, changes: Changes) -> JobState:
+        """End a lease as "failed" or "expired"; return the new state of the job, which waits for a while before a retry."""
         assert self.scheduler is not None
-        job = self.jobs[lease.row.job]
+        id, server, job = lease.row.job, lease.row.server, self.jobs[lease.row.job]
+        self.scheduler.report(id, failed=True, done=True)
         self._end_lease(lease, job, LeaseEnd(lease.row.id, state, wall, detail=error), changes)
+        self._log(lease, changes, failed=1)
         job.attempts += 1
+        job.failed_on |= {server}
         self.counters[state] += 1
-        if job.attempts < self.max_attempts:
-            self.scheduler.give_back(lease.row.job)
-            self._queue_again(lease.row.job, job, error, changes)
-            return "queued"
-        self.scheduler.cancel(lease.row.job)
-        self.dead += 1
-        self._end_job(lease.row.job, "dead", wall, changes, error=error)
-        return "dead"
+        job.books.counters[state] += 1
+        if self.retries.gives_up(job, self.untried(job)):
+            self.dead += 1
+            self._end_job(id, "dead", wall, changes, error=error)
+            return "dead"
+        retries = self.retries.of_class(self.classes["job", job.job_class])
+        job.avoid, job.avoid_until = server, now + retries.longest
+        job.lease, job.start = None, now + retries.pause(job.attempts)
+        self._enqueue(id, job)
+        changes.queued.append(RequeuedJob(id, job.units_left, job.attempts, error))
+        if job.start > now:
+            self._hold_back(id, job)
+        else:
+            self._schedule(id, job, now, ahead=True)
+        return "queued"
+
+    def usable(self, job: LiveJob) -> Iterator[LiveServer]:
+        """Yield the servers that are there, not held or paused, and may serve a job."""
+        assert self.scheduler is not None
+        paused, eligible = self.scheduler.paused, job.options.servers
+        for id, server in self.servers.items():
+            name = server.row.server_class
+            if server.state == "away" or server.row.held is not None or (eligible is not None and name not in eligible):
+                continue
+            if not covers(server.serves, {job.books.name}):
+                continue
+            if (name, id) not in paused and (name, None) not in paused:
+                yield server
+
+    def untried(self, job: LiveJob) -> bool:
+        """Tell whether a job has failed on one server, or on servers of one class, and another could serve it."""
+        tried = {self.servers[id].row.server_class for id in job.failed_on if id in self.servers}
+        others = [one.row.server_class for one in self.usable(job) if one.row.id not in job.failed_on]
+        return any(name not in tried for name in others) or (len(job.failed_on) < 2 and bool(others))
+
+    def refuse_repeats(self, tasks: Sequence[Assignment], now: float, pause: float) -> list[Assignment]:
+        """Return assignments without those to the server that has just failed the job, if another can serve it.
+
+        Such a job waits for a `pause`, in which others may take the server.
+        """
+        assert self.scheduler is not None
+        kept = []
+        for task in tasks:
+            id, server = cast(tuple[int, int], (task.job, task.server))
+            job = self.jobs[id]
+            others = (
+                job.avoid == server and job.avoid_until > now and any(one.row.id != server for one in self.usable(job))
+            )
+            if not others:
+                kept.append(task)
+                continue
+            self.scheduler.cancel(id)
+            self.waiting -= 1
+            job.start = now + pause
+            self._hold_back(id, job)
+        return kept
 
     def return_unused(self, lease: LiveLease, wall: float, changes: Changes) -> None:
         """Return the job of a lease that reached no worker to its queue; this is not an attempt."""
@@ -313,10 +474,10 @@ class Memory:
         """Cancel a job, and end its lease if it has one."""
         assert self.scheduler is not None
         job = self.jobs[id]
-        self.scheduler.cancel(id)
         if job.lease is None:
-            self.queued[job.job_class] -= 1
+            self._leave_queue(id, job)
         else:
+            self.scheduler.cancel(id)
             end = LeaseEnd(job.lease, "revoked", wall, detail="the job was cancelled")
             self._end_lease(self.leases[job.lease], job, end, changes)
         self._end_job(id, "cancelled", wall, changes)
@@ -351,6 +512,7 @@ class Memory:
         self._note_deadline(lease)
         self.busy[lease.server_class] += 1
         self.recent.append(lease)
+        self.jobs[lease.row.job].books.hold(lease)
 
     def _note_deadline(self, lease: LiveLease) -> None:
         """Add a deadline to the heap, which is built again once more than half of it is of leases that ended."""
@@ -369,6 +531,29 @@ class Memory:
         lease.end = end
         changes.leases.append(end)
         self.meters.leases_ended[job.job_class, end.state] += 1
+        job.books.release(job.job_class, end.state)
+
+    def _log(
+        self, lease: LiveLease, changes: Changes, *, value: float | None = None, duration: float | None = None,
+        failed: int = 0,
+    ) -> None:  # fmt: skip
+        """Append to the log what the scheduler was told about a lease that ends."""
+        assert self.scheduler is not None
+        row, features = lease.row, self.jobs[lease.row.job].options.features
+        self.observe(
+            changes,
+            ObservationRow(
+                seq=self.ids.next_seq(), lease=row.id, revision=0, job_class_id=row.job_class_id,
+                server_class_id=row.server_class_id, value=value, duration=duration, failed=failed,
+                epoch=self.scheduler.epoch(lease.server_class), features=None if features is None else to_text(features),
+            )
+        )  # fmt: skip
+
+    def observe(self, changes: Changes, row: ObservationRow) -> None:
+        """Append an observation to the log."""
+        changes.observations.append(row)
+        if self.missed is not None:
+            self.missed.append(row)
 
     def _end_job(
         self, id: int, state: str, wall: float, changes: Changes, result: str | None = None,
@@ -377,6 +562,7 @@ class Memory:
         job = self.jobs.pop(id)
         self.counters[state] += 1
         self.meters.jobs_ended[job.job_class, state] += 1
+        job.books.end(job.job_class, state)
         changes.ended.append(
             JobEnd(
                 id=id, state=state, ended=wall, units_left=job.units_left, attempts=job.attempts, result=result,
@@ -386,7 +572,8 @@ class Memory:
 
     def _queue_again(self, id: int, job: LiveJob, error: str | None, changes: Changes) -> None:
         job.lease = None
-        self.queued[job.job_class] += 1
+        self._enqueue(id, job)
+        self.waiting += 1
         changes.queued.append(RequeuedJob(id, job.units_left, job.attempts, error))
 
     def _note_wait(self, job: LiveJob, wall: float) -> None:
@@ -395,3 +582,4 @@ class Memory:
             waited = max(wall - job.submitted, 0.0)
             self.waits.setdefault(job.job_class, deque(maxlen=RECENT)).append(waited)
             self.meters.wait(job.job_class, waited)
+            job.books.wait(job.job_class, waited)

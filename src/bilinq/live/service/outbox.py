@@ -24,19 +24,24 @@ class Changes:
     leases: list[tables.LeaseEnd] = field(default_factory=list)
     queued: list[tables.RequeuedJob] = field(default_factory=list)
     ended: list[tables.JobEnd] = field(default_factory=list)
-    rewards: list[tables.RewardRow] = field(default_factory=list)
+    observations: list[tables.ObservationRow] = field(default_factory=list)
     new: list[tables.JobRow] = field(default_factory=list)
+    tags: list[tables.TagRow] = field(default_factory=list)
+    late: list[tables.LateReward] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.new or self.leases or self.queued or self.ended)
+        return bool(self.new or self.leases or self.queued or self.ended or self.late)
 
     def write(self, tx: Transaction) -> None:
         """Write all rows."""
         tables.insert_jobs(tx, self.new)
+        tables.insert_tags(tx, self.tags)
         tables.end_leases(tx, self.leases)
         tables.requeue_jobs(tx, self.queued)
         tables.end_jobs(tx, self.ended)
-        tables.add_rewards(tx, self.rewards)
+        tables.add_observations(tx, self.observations)
+        tables.reward_jobs(tx, self.late)
+        tables.reward_leases(tx, self.late)
 
 
 PAUSE, LEAST, MOST = 0.003, 0.001, 0.01
@@ -61,6 +66,7 @@ class Group:
     def add(self, changes: Changes, granted: Sequence[tables.LeaseRow]) -> bool:
         """Add changes; return False if it is too late for them, or if they change a job of the group again."""
         touched = [row.id for row in changes.queued] + [row.id for row in changes.ended] + [row.job for row in granted]
+        touched += [row.job for row in changes.late]
         with self._lock:
             if self._begun or not self._jobs.isdisjoint(touched):
                 return False

@@ -14,10 +14,15 @@ from msgspec import structs
 
 from bilinq.errors import BadState, Unavailable
 from bilinq.live.service import configuration as config
-from bilinq.live.service.memory import Ids, LiveServer, Memory
+from bilinq.live.service.entities import LiveServer
+from bilinq.live.service.memory import Ids, Memory
+from bilinq.live.service.replay import first_roster, in_order, replay, roster_at
+from bilinq.live.service.retries import retries
+from bilinq.live.service.tenants import server_rights
+from bilinq.live.settings import LOOK_AHEAD
 from bilinq.live.store import class_tables, job_tables
 from bilinq.live.store.admin_tables import all_keys
-from bilinq.scheduler.classes import JobClass, ServerClass
+from bilinq.live.store.namespace_tables import all_namespaces
 from bilinq.scheduler.scheduler import Scheduler
 from bilinq.scheduler.snapshot import policy_of, unseal
 
@@ -26,7 +31,6 @@ if TYPE_CHECKING:
     from bilinq.live.settings import ServiceSettings
     from bilinq.live.store import Transaction
     from bilinq.live.store.class_tables import ClassRow
-    from bilinq.live.store.job_tables import RewardRow
 
 log = logging.getLogger("bilinq.live")
 
@@ -34,7 +38,7 @@ RETRY = 0.5  # seconds after which loading is tried again
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 10.0  # seconds of the second pause (there is none at first), and of the longest
 CALM = 30.0  # seconds without a failure after which recovery begins without a pause again
 UNUSABLE = (BadState, ValueError, LookupError, ArithmeticError)
-"""Errors of learnt state or rewards that are damaged, do not fit the classes, or cannot be computed with."""
+"""Errors of learnt state or observations that are damaged, do not fit the classes, or cannot be computed with."""
 
 
 class Recovery:
@@ -73,14 +77,14 @@ class Recovery:
 
     async def load(self) -> None:
         """Load everything, and serve requests from then on."""
-        replica, now = self._replica, time.monotonic()
+        replica, now, wall = self._replica, time.monotonic(), time.time()
         ids = await replica.store.write(lambda tx: config.configure(tx, self._given, replica.address))
-        replica.use(*await replica.store.read(lambda tx: load_memory(tx, self._given, ids, now)))
+        replica.use(*await replica.store.read(lambda tx: load_memory(tx, self._given, ids, now, wall)))
 
     async def checkpoint(self, memory: Memory) -> None:
-        """Save what was learnt, with the number of the last reward that it contains."""
+        """Save what was learnt, with the place in the log up to which it goes."""
         replica = self._replica
-        if memory.scheduler is None or not memory.scheduler.learns:
+        if memory.scheduler is None or not memory.scheduler.learns or not memory.scheduler.sound:
             return
         state, seq, now = memory.scheduler.snapshot(jobs=False), memory.ids.last_seq, time.time()
         await replica.write(lambda tx: class_tables.save_checkpoint(tx, seq, now, state, sha256(state).hexdigest()))
@@ -116,55 +120,71 @@ class Pauses:
         return self._pause
 
 
-def load_memory(tx: Transaction, given: ServiceSettings, ids: Ids, now: float) -> tuple[Memory, ServiceSettings]:
-    """Return memory and the settings, with those that the API changed, as stored; `now` is the monotonic clock.
+def load_memory(
+    tx: Transaction, given: ServiceSettings, ids: Ids, now: float, wall: float
+) -> tuple[Memory, ServiceSettings]:
+    """Return memory and the settings, with those that the API changed, as stored; `now` and `wall` are the clocks.
 
     Every active lease gets a full lease time from now: changes of the wall clock do not matter.
     """
     settings = structs.replace(given, **class_tables.stored_settings(tx))
-    memory = Memory(ids, load_scheduler(tx, settings), settings.max_attempts)
-    memory.classes = {(row.kind, row.name): row for row in class_tables.current_classes(tx)}
+    memory = Memory(ids, load_scheduler(tx, settings), retries(settings))
+    every = class_tables.all_classes(tx)
+    memory.classes = {(row.kind, row.name): row for row in in_order(every)}
     memory.keys = {row.prefix: row for row in all_keys(tx)}
+    memory.limits = all_namespaces(tx)
     for server in class_tables.all_servers(tx):
-        memory.enrol(LiveServer(server, server.seen))
+        memory.enrol(LiveServer(server, server.seen, **server_rights(memory.keys, server.owner)))
     for waiting in job_tables.queued_jobs(tx):
-        memory.add(waiting)
-    memory.dead = job_tables.count_dead_jobs(tx)
+        memory.add(waiting, wall, now)
+    for id, failed in job_tables.failed_servers(tx, [id for id, job in memory.jobs.items() if job.attempts]):
+        memory.jobs[id].failed_on |= {failed}
+    for namespace, number in job_tables.count_dead_jobs(tx).items():
+        memory.books(namespace).dead = number
+        memory.dead += number
+    memory.set_awaited(job_tables.count_awaited(tx))
     for lease in job_tables.active_leases(tx):
         job = job_tables.get_job(tx, lease.job)
         assert job is not None
-        memory.adopt(lease, job, now + settings.lease)
+        memory.adopt(lease, job, now - max(wall - lease.granted, 0.0), now + settings.lease, wall, now)
     return memory, settings
 
 
 def load_scheduler(tx: Transaction, settings: ServiceSettings) -> Scheduler | None:
     """Return a scheduler without jobs for the current classes; None until there are classes of both kinds.
 
-    It has learnt what is in the newest sound checkpoint of its policy and from the rewards since; without such a checkpoint,
-    from all rewards; if these do not fit either, nothing. A policy that does not learn starts from nothing, and leaves
-    checkpoints and rewards to the next one that does.
+    It has learnt what is in the newest sound checkpoint of its policy and from the log since; without such a checkpoint,
+    from the whole log; if that does not fit either, nothing. A policy that does not learn starts from nothing, and leaves
+    checkpoints and log to the next one that does.
     """
-    every = {row.id: row for row in class_tables.all_classes(tx)}
-    current = config.scheduler_classes([row for row in every.values() if row.current], settings)
+    every = class_tables.all_classes(tx)
+    current = config.scheduler_classes(in_order(every), settings)
     if not current.jobs or not current.servers:
         return None
-    if not config.policy_type(settings).learns:
+    if not config.policy_of(settings).learns:
         return config.new_scheduler(current, settings)
     for kept in class_tables.newest_checkpoints(tx):
         try:
             scheduler = _restored(kept, settings)
             if scheduler is not None:
-                return _replayed(scheduler, every, job_tables.rewards_since(tx, kept.seq), current)
+                log_since = job_tables.observations_since(tx, kept.seq)
+                return replay(scheduler, every, log_since, settings, after=kept.seq)
         except UNUSABLE as error:
             log.error("checkpoint %d is not usable: %s", kept.id, error)
-    seen = job_tables.rewards_since(tx, 0)
+    return _from_log(tx, every, settings) or config.new_scheduler(current, settings)
+
+
+def _from_log(tx: Transaction, every: Sequence[ClassRow], settings: ServiceSettings) -> Scheduler | None:
+    """Return a scheduler that has learnt from the whole log; None if that does not fit."""
+    seen = job_tables.observations_since(tx, 0)
     if seen:
-        log.warning("what was learnt is computed again from all %d rewards", len(seen))
+        log.warning("what was learnt is computed again from all %d observations", len(seen))
+    start = config.scheduler_classes(roster_at(every, first_roster(every)), settings)
     try:
-        return _replayed(config.new_scheduler(current, settings), every, seen, current)
+        return replay(config.new_scheduler(start, settings), every, seen, settings)
     except UNUSABLE as error:
-        log.error("the rewards do not fit, learning starts again from nothing: %s", error)
-        return config.new_scheduler(current, settings)
+        log.error("the observations do not fit, learning starts again from nothing: %s", error)
+        return None
 
 
 def _restored(kept: class_tables.Checkpoint, settings: ServiceSettings) -> Scheduler | None:
@@ -172,27 +192,15 @@ def _restored(kept: class_tables.Checkpoint, settings: ServiceSettings) -> Sched
     if sha256(kept.state).hexdigest() != kept.checksum:
         raise BadState("it must have the checksum it was stored with")
     family = policy_of(unseal(kept.state))
-    if family != config.policy_type(settings).__name__:
-        log.warning("checkpoint %d belongs to another policy: %s", kept.id, family)
+    if family != config.policy_of(settings).family:
+        log.warning("checkpoint %d belongs to another policy: %s", kept.id, family or LOOK_AHEAD)
         return None
     scheduler = Scheduler.restore(kept.state, config.scheduler_policy(settings))
     low, high = scheduler.reward.low, scheduler.reward.high
     if (low, high) != (settings.reward.low, settings.reward.high):
         wanted = f"{settings.reward.low:g} to {settings.reward.high:g}"
         raise BadState(f"it must be for rewards from {wanted}; got {low:g} to {high:g}")
-    return scheduler
-
-
-def _replayed(
-    scheduler: Scheduler, every: dict[int, ClassRow], seen: Sequence[RewardRow], current: config.SchedulerClasses
-) -> Scheduler:
-    """Return the scheduler after it has learnt from rewards, each with its features at that time, with current classes."""
-    if seen:
-        jobs, servers = {row.job_class_id for row in seen}, {row.server_class_id for row in seen}
-        scheduler.set_classes(
-            [JobClass(str(id), every[id].features) for id in sorted(jobs)],
-            [ServerClass(str(id), every[id].features) for id in sorted(servers)],
-        )
-        scheduler.observe((str(row.job_class_id), str(row.server_class_id), row.value) for row in seen)
-    scheduler.set_classes(*current)
+    scheduler.longest_pause = settings.pause_longest / config.time_unit(settings)
+    if scheduler.policy is None:  # a policy has the present settings already
+        scheduler.update_settings(**config.scheduler_settings(settings))
     return scheduler

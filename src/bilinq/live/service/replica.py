@@ -62,7 +62,8 @@ class Replica:
 
     def use(self, memory: Memory, settings: ServiceSettings) -> None:
         """Serve requests from memory that was just loaded."""
-        memory.meters, self.meters.saved = self.meters, time.time()
+        memory.count_in(self.meters)
+        self.meters.saved = time.time()
         self._memory, self.settings = memory, settings
         self.loaded, self.last_slot = time.time(), time.monotonic()
         self.ready = not self.stopping

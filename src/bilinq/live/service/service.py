@@ -7,19 +7,23 @@ import time
 from typing import TYPE_CHECKING
 
 from bilinq.errors import Unavailable
-from bilinq.live.keys import identify
+from bilinq.live.keys import LOCAL, identify
 from bilinq.live.service import views
 from bilinq.live.service.administration import Administration
+from bilinq.live.service.decisions import Decisions
+from bilinq.live.service.inbox import Inbox
 from bilinq.live.service.leadership import Leadership
+from bilinq.live.service.namespaces import NamespaceSettings
 from bilinq.live.service.recovery import Recovery
 from bilinq.live.service.replica import Replica
 from bilinq.live.service.slots import Slots
-from bilinq.live.service.submissions import Submissions
+from bilinq.live.service.tenants import view_of
 from bilinq.live.service.workers import Workers
 from bilinq.live.store.admin_tables import all_keys
 
 if TYPE_CHECKING:
     from bilinq.live.keys import Identity
+    from bilinq.live.service.tenants import View
     from bilinq.live.settings import ServiceSettings
     from bilinq.live.store import Store
     from bilinq.live.store.admin_tables import KeyRow
@@ -28,7 +32,7 @@ if TYPE_CHECKING:
 FRESH = 5.0  # seconds after which a process that does not lead reads the keys again
 
 
-class Service(Submissions, Workers, Administration):
+class Service(Decisions, Workers, Administration, NamespaceSettings):
     """A durable scheduler. It starts and stops the store that it is given."""
 
     healthy = True
@@ -37,8 +41,8 @@ class Service(Submissions, Workers, Administration):
     def __init__(self, settings: ServiceSettings, store: Store) -> None:
         self.replica = Replica(settings, store)
         self.slots, self.meters = Slots(self.replica), self.replica.meters
-        self._leadership = Leadership(self.replica, self.slots, Recovery(self.replica))
-        for part in (Submissions, Workers, Administration):
+        self._leadership = Leadership(self.replica, self.slots, Recovery(self.replica), Inbox(self.replica, self))
+        for part in (Decisions, Workers, Administration, NamespaceSettings):
             part.__init__(self, self.replica, self.slots)
         self._kept: dict[str, KeyRow] | None = None
         self._read = float("-inf")
@@ -85,10 +89,16 @@ class Service(Submissions, Workers, Administration):
         assert self._kept is not None
         return identify(self._kept, key, time.time())
 
-    async def metrics(self) -> str:
-        """Return the metrics of this process in the text format of Prometheus."""
-        return await views.metrics_page(self.replica)
+    def view(self, who: Identity) -> View:
+        """Return the namespaces that a caller sees; None if these are all that are in use."""
+        if self.replica.ready:
+            return view_of(who, self.replica.memory.keys.values(), self.replica.memory)
+        return view_of(who, (self._kept or {}).values(), None)
 
-    async def state(self) -> m.State:
+    async def metrics(self, who: Identity = LOCAL) -> str:
+        """Return the metrics of this process in the text format of Prometheus; a page that is open shows everything."""
+        return await views.metrics_page(self.replica, self.view(who) if who.prefix else None)
+
+    async def state(self, who: Identity = LOCAL) -> m.State:
         """Return queues, servers, the last allocation, what was learnt, and counters."""
-        return views.state(self.replica)
+        return views.state(self.replica, self.view(who))

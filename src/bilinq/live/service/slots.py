@@ -6,21 +6,26 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING
 
 from bilinq.errors import Unavailable
+from bilinq.live.service import tenants
+from bilinq.live.service.fallback import Fallback
 from bilinq.live.service.outbox import Changes, Payloads, from_text
 from bilinq.live.wire.messages import Lease, LeasedJob
 
 if TYPE_CHECKING:
-    from bilinq.live.service.memory import LiveLease, Memory, Poll
+    from bilinq.live.service.entities import LiveLease, Poll
+    from bilinq.live.service.memory import Memory
     from bilinq.live.service.replica import Replica
     from bilinq.live.store.job_tables import LeaseRow
+    from bilinq.scheduler.scheduler import Scheduler
 
 log = logging.getLogger("bilinq.live")
 
 GAP = 0.005  # least seconds between two slots: requests that arrive meanwhile share a slot, a commit and a response
+REPEAT = 0.05  # most seconds for which a job lets others take the server that has just failed it
 SHARE = 3.0
 """Slots that run early leave at least this many times the CPU time that they use to everything else. It is CPU time, not
 elapsed time, in which other processes may have run."""
@@ -30,12 +35,14 @@ class Slots:
     """Runs slots on a clock, and early where that can start a job sooner."""
 
     def __init__(self, replica: Replica) -> None:
-        self._replica = replica
+        self._replica, self._unserved = replica, False
+        self._fallback = Fallback(replica)
+        self._paused: set[tuple[str, Hashable]] = set()
 
     def hurry(self) -> None:
         """Run the next slot early, if it can bring a job and a server together."""
         replica = self._replica
-        if replica.ready and any(replica.memory.queued.values()) and self._useful(replica.memory.anyone_idle()):
+        if replica.ready and replica.memory.waiting and self._useful(replica.memory.anyone_idle()):
             replica.slot_due.set()
 
     def _useful(self, idle: bool) -> bool:
@@ -76,13 +83,17 @@ class Slots:
         memory = self._replica.memory
         self._expire(memory, began)
         idle = memory.idle()
-        if memory.scheduler is None or not any(memory.queued.values()) or not self._useful(bool(idle)):
+        if memory.scheduler is None or not memory.waiting:
             return
-        elapsed = (began - self._replica.last_slot) / self._replica.settings.slot
-        self._replica.last_slot = began
+        if not self._useful(bool(idle)):
+            self._wait(memory.scheduler, began)
+            return
+        elapsed = self._elapsed(memory.scheduler, began)
         asked = time.monotonic()
-        tasks = memory.scheduler.assign(idle, min(max(elapsed, 1e-3), 1.0))
+        tasks = self._fallback.decide(memory, idle, elapsed, began)
         solver = time.monotonic() - asked
+        if memory.counters["failed"] or memory.counters["expired"]:
+            tasks = memory.refuse_repeats(tasks, began, min(self._replica.settings.slot, REPEAT))
         if tasks:
             polls = memory.polls_of(tasks)
             rows = memory.grant(tasks, time.time(), began, self._replica.settings.lease)
@@ -92,12 +103,46 @@ class Slots:
             self._replica.spawn(self._deliver(memory, rows, polls, self._replica.save(Changes(), rows)))
         self._replica.meters.slot(time.monotonic() - began, solver, len(tasks))
 
+    def _elapsed(self, scheduler: Scheduler, now: float) -> float:
+        """Return the time since the scheduler's clock last moved: seconds, or for a policy a part of a slot, at most one."""
+        seconds, self._replica.last_slot = now - self._replica.last_slot, now
+        return seconds if scheduler.policy is None else min(max(seconds / self._replica.settings.slot, 1e-3), 1.0)
+
+    def _wait(self, scheduler: Scheduler, now: float) -> None:
+        """Let jobs that have come meanwhile be seen to wait, although no server is idle."""
+        if scheduler.policy is None:
+            scheduler.advance(self._elapsed(scheduler, now))
+
     def _expire(self, memory: Memory, now: float) -> None:
-        changes = Changes()
+        """End what is over: leases, waits for a start, and waits that were too long."""
+        changes, wall = Changes(), time.time()
         for lease in list(memory.expired(now)):
-            memory.fail(lease, "expired", "the lease expired", time.time(), changes)
+            memory.fail(lease, "expired", "the lease expired", wall, now, changes)
+        if memory.agenda:
+            memory.release(now, wall, self._replica.settings.late == "drop", changes)
+        if memory.bound:
+            self._report_unserved(memory)
+        if self._paused or memory.counters["failed"] or memory.counters["expired"]:
+            self._report_paused(memory)
         if changes:
             self._replica.spawn(_saved(self._replica.save(changes)))
+
+    def _report_paused(self, memory: Memory) -> None:
+        """Log each change of which servers are paused."""
+        paused = set() if memory.scheduler is None else set(memory.scheduler.paused)
+        for server_class, server in paused - self._paused:
+            log.warning("%s is paused: it fails more often than others", _called(server_class, server))
+        for server_class, server in self._paused - paused:
+            log.info("%s is no longer paused", _called(server_class, server))
+        self._paused = paused
+
+    def _report_unserved(self, memory: Memory) -> None:
+        """Log once that jobs wait for servers that are not there."""
+        unserved = tenants.unserved(memory, None)
+        if unserved and not self._unserved:
+            names = "; ".join(", ".join(some) for some in unserved)
+            log.warning("%d jobs wait for server classes without a server: %s", sum(unserved.values()), names)
+        self._unserved = bool(unserved)
 
     async def _deliver(self, memory: Memory, rows: Sequence[LeaseRow], polls: dict[int, Poll], saved: Payloads) -> None:
         """Hand leases that are on disk to the calls that wait for them; return those whose caller has gone."""
@@ -120,6 +165,10 @@ class Slots:
                 poll.deliver(_message(memory, lease, payloads[row.job]))
         if changes:
             await _saved(self._replica.save(changes))
+
+
+def _called(server_class: str, server: Hashable) -> str:
+    return f"server class {server_class}" if server is None else f"server s{server} of class {server_class}"
 
 
 def _message(memory: Memory, lease: LiveLease, payload: str) -> Lease:

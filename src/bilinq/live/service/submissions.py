@@ -9,21 +9,25 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from bilinq.errors import Busy, Conflict, NotFound, Unavailable
 from bilinq.live.service.memory import Memory, number
+from bilinq.live.service.namespaces import check_limits
+from bilinq.live.service.options import check_job, is_plain, new_options, options_of
 from bilinq.live.service.outbox import Changes, Payloads, digest, from_text, to_text
 from bilinq.live.store import job_tables as tables
 from bilinq.live.store.admin_tables import add_audit
 from bilinq.live.store.threads import Batcher
 from bilinq.live.wire.messages import Event, Job, JobPage, JobRef, NewJob, Retried, Submitted
-from bilinq.policies.registry import POLICIES
+from bilinq.live.wire.queries import BadField
 
 if TYPE_CHECKING:
     from bilinq.live.keys import Identity
     from bilinq.live.service.replica import Replica
     from bilinq.live.service.slots import Slots
-    from bilinq.live.settings import ServiceSettings
     from bilinq.live.store import Transaction
+    from bilinq.scheduler.scheduler import Scheduler
 
 Key = tuple[str, str]  # a namespace, and the key of a job in it
 
@@ -65,16 +69,19 @@ class Submissions:
         """
         memory = self._replica.memory
         self._check_classes(job.job_class for job in new)
+        self._check_options(new)
         keys = {(who.namespace, job.key) for job in new if job.key is not None}
         if not keys:
             self._check_room(job.job_class for job in new)
         rows = [self._row(who, job, next(memory.ids.job)) for job in new]
         if keys:
-            return await self._submit_once(memory, rows, keys)
+            return await self._submit_once(memory, new, rows, keys)
         await self._queue(rows)
         return Submitted([JobRef(f"j{row.id}", "queued") for row in rows])
 
-    async def _submit_once(self, memory: Memory, rows: Sequence[tables.JobRow], keys: set[Key]) -> Submitted:
+    async def _submit_once(
+        self, memory: Memory, new: Sequence[NewJob], rows: Sequence[tables.JobRow], keys: set[Key]
+    ) -> Submitted:
         release = await self._claims.take(keys)
         try:
             stored = _settle(rows, await self._look_up(keys))
@@ -82,6 +89,7 @@ class Submissions:
                 raise Unavailable("the service has lost its database meanwhile; try again", retry_after=1.0)
             fresh = [row for row, job in zip(rows, stored, strict=True) if row.id == job.id]
             self._check_room(row.job_class for row in fresh)
+            self._check_options(new)  # other jobs may have come meanwhile
             saved = self._queue(fresh, release) if fresh else None
         except BaseException:
             release()
@@ -99,14 +107,19 @@ class Submissions:
 
     def _queue(self, rows: Sequence[tables.JobRow], then: Callable[[], None] | None = None) -> Payloads:
         """Queue jobs and store them; await the returned future until they are on disk."""
-        memory = self._replica.memory
+        memory, wall, now = self._replica.memory, time.time(), time.monotonic()
+        books = memory.books(rows[0].namespace)
+        check_limits(books, rows)
         for row in rows:
-            memory.add(row)
+            memory.add(row, wall, now)
             memory.meters.submit(row.job_class, row.units)
+            books.meters.submit(row.job_class, row.units)
         memory.counters["submitted"] += len(rows)
-        if not _may_idle(self._replica.settings):
+        books.counters["submitted"] += len(rows)
+        if not _awaits_slot(memory.scheduler):
             self._slots.hurry()
-        return self._replica.save(Changes(new=list(rows)), then=then)
+        tags = [tables.TagRow(tag, row.id) for row in rows if row.options for tag in options_of(row.options).tags]
+        return self._replica.save(Changes(new=list(rows), tags=tags), then=then)
 
     async def job(self, who: Identity, id: str) -> Job:
         """Return a job with its history, as far as that is on disk."""
@@ -115,23 +128,23 @@ class Submissions:
 
     async def jobs(
         self, who: Identity, state: str | None, job_class: str | None, after: str | None, limit: int,
-        key: str | None = None,
+        key: str | None = None, tag: str | None = None,
     ) -> JobPage:  # fmt: skip
-        """Return the matching jobs of a namespace, newest first; an admin sees those of all namespaces."""
+        """Return the matching jobs of the caller's namespaces, newest first."""
         before = None if after is None else number("j", after)
         if key is not None:
-            return await self._with_key(who, key, state, job_class, before, limit)
-        namespace = None if who.may("admin") else who.namespace
-        read = self._replica.store.read
-        found = await read(lambda tx: tables.list_jobs(tx, namespace, state, job_class, before, limit))
+            page = await self._with_key(who, key, state, job_class, before, limit)
+            return page if tag is None else JobPage([job for job in page.jobs if tag in job.tags], page.after)
+        read, reach = self._replica.store.read, who.reach
+        found = await read(lambda tx: tables.list_jobs(tx, reach, state, job_class, before, limit, tag))
         return _page(found, limit)
 
     async def _with_key(
         self, who: Identity, key: str, state: str | None, job_class: str | None, before: int | None, limit: int
     ) -> JobPage:
         """Return the matching jobs that were submitted with a key: at most one of each namespace."""
-        every = {row.namespace for row in self._replica.memory.keys.values()}
-        spaces = sorted(every) if who.may("admin") else [who.namespace]
+        every = {row.namespace for row in self._replica.memory.keys.values()} | self._replica.memory.tenants.keys()
+        spaces = sorted(every if who.reach is None else who.reach)
         found = await self._replica.store.read(lambda tx: tables.jobs_with_key(tx, key, spaces))
         fitting = [row for row in found if state in (None, row.state) and job_class in (None, row.job_class)]
         rows = [row for row in fitting if before is None or row.id < before][:limit]
@@ -155,21 +168,26 @@ class Submissions:
         return await self.job(who, id)
 
     async def retry(self, who: Identity, id: str) -> Retried:
-        """Queue a dead job again, with all its attempts."""
+        """Queue a dead job again, with all its attempts and without a deadline."""
 
         def again(tx: Transaction) -> tables.JobRow:
             row, _ = self._find(tx, who, id)
             if row.state != "dead":
                 raise Conflict(f"job {id} must be dead to be retried; it is {row.state}")
             tables.requeue_jobs(tx, [tables.RequeuedJob(row.id, row.units_left, 0)])
-            add_audit(tx, time.time(), who.prefix, "retry", id)
-            return row
+            add_audit(tx, time.time(), who.prefix, "retry", id, row.namespace)
+            if row.options is None:
+                return row
+            timeless = structs.replace(options_of(row.options), deadline=None, not_before=None).text
+            tables.set_options(tx, row.id, timeless)
+            return row._replace(options=timeless)
 
         memory = self._replica.memory
         row = await self._replica.write(again)
         if memory is self._replica.memory and row.id not in memory.jobs:
-            memory.add(row._replace(attempts=0, submitted=time.time()))
+            memory.add(row._replace(attempts=0, submitted=time.time()), time.time(), time.monotonic())
             memory.dead -= 1
+            memory.books(row.namespace).dead -= 1
             self._slots.hurry()
         return Retried(id, "queued")
 
@@ -180,6 +198,21 @@ class Submissions:
                 known = ", ".join(sorted(key[1] for key in memory.classes if key[0] == "job")) or "none yet"
                 raise NotFound(f"there is no job class {name!r}; known are {known}")
 
+    def _check_options(self, new: Sequence[NewJob]) -> None:
+        """Raise unless the service can schedule jobs by what they have of their own."""
+        scheduler, classes = self._replica.memory.scheduler, self._replica.memory.classes
+        assert scheduler is not None
+        size = scheduler.own_features
+        for k, job in enumerate(new):
+            if is_plain(job):
+                continue
+            check_job(f"jobs[{k}]", job, [name for kind, name in classes if kind == "server"], scheduler.policy is None)
+            if job.features is not None:
+                size = size or len(job.features)
+                if len(job.features) != size:
+                    rule = f"must have length {size}, as those of earlier jobs; got {len(job.features)}"
+                    raise BadField(f"jobs[{k}].features", rule)
+
     def _check_room(self, coming: Iterable[str]) -> None:
         memory = self._replica.memory
         for name, many in Counter(coming).items():
@@ -188,18 +221,22 @@ class Submissions:
                 raise Busy(f"class {name!r} has room for {max(room, 0)} more jobs; got {many}", retry_after=1.0)
 
     def _row(self, who: Identity, job: NewJob, id: int) -> tables.JobRow:
-        payload = to_text(job.payload)
-        mark = None if job.key is None else digest(job.job_class, payload, job.units)
+        payload, wall = to_text(job.payload), time.time()
+        options = None if is_plain(job) else new_options(job, wall).text
+        mark = None
+        if job.key is not None:
+            own = () if options is None else (new_options(job, 0.0).text,)
+            mark = digest(job.job_class, payload, job.units, *own)
         return tables.JobRow(
             id=id, namespace=who.namespace, job_class=job.job_class, state="queued", key=job.key, digest=mark,
-            payload=payload, units=job.units, units_left=job.units, attempts=0, submitted=time.time(),
+            payload=payload, units=job.units, units_left=job.units, attempts=0, submitted=wall, options=options,
         )  # fmt: skip
 
     def _find(self, tx: Transaction, who: Identity, id: str) -> tuple[tables.JobRow, list[tables.LeaseRow]]:
         """Return a job that `who` may see, with its leases."""
         found = number("j", id)
         row = None if found is None else tables.get_job(tx, found)
-        if row is None or (row.namespace != who.namespace and not who.may("admin")):
+        if row is None or not who.sees(row.namespace):
             raise NotFound(f"there is no job {id!r}")
         return row, tables.leases_of_job(tx, row.id)
 
@@ -225,7 +262,7 @@ def _settle(rows: Sequence[tables.JobRow], known: Mapping[Key, tables.KnownJob])
         before = None if row.key is None else known.get((row.namespace, row.key)) or own.get(row.key)
         if before is not None and before.digest != row.digest:
             raise Conflict(
-                f"key {row.key!r} was used for a job with another class, payload or number of units, j{before.id}"
+                f"key {row.key!r} was used for a job with another class, payload, number of units or option, j{before.id}"
             )
         job = before or tables.KnownJob(row.id, row.state, row.digest)
         if row.key is not None:
@@ -250,10 +287,11 @@ def _message(row: tables.JobRow, history: Sequence[tables.LeaseRow]) -> Job:
         id=f"j{row.id}", job_class=row.job_class, state=row.state, namespace=row.namespace, key=row.key,  # type: ignore[arg-type]
         units=row.units, units_left=row.units_left, attempts=row.attempts, submitted=row.submitted, started=row.started,
         ended=row.ended, payload=from_text(row.payload), result=from_text(row.result), reward=row.reward, error=row.error,
-        history=events,
+        history=events, **structs.asdict(options_of(row.options)),
     )  # fmt: skip
 
 
-def _may_idle(settings: ServiceSettings) -> bool:
-    """Return whether the policy is set to let a server idle while a job waits for a better one."""
-    return "work_conserving" in POLICIES[settings.policy].adjustable and not settings.work_conserving
+def _awaits_slot(scheduler: Scheduler | None) -> bool:
+    """Return whether new jobs wait for the next slot: a policy that may let servers idle shares them slot by slot."""
+    policy = None if scheduler is None else scheduler.policy
+    return policy is not None and not getattr(policy, "work_conserving", True)

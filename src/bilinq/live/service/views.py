@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
+from math import isinf
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,48 +18,59 @@ from bilinq.live.metrics import Histogram, Meters
 from bilinq.live.metrics.meters import WAITS
 from bilinq.live.metrics.page import Page, add_process
 from bilinq.live.service.configuration import settings_info
+from bilinq.live.service.tenants import seen, servers_seen, unserved
 from bilinq.live.wire.messages import JobClassState, ServerClassState, State, Waits
 from bilinq.live.wire.samples import StateView
 
 if TYPE_CHECKING:
     from bilinq.learning import Health
+    from bilinq.live.service.entities import LiveServer
     from bilinq.live.service.memory import Memory
     from bilinq.live.service.replica import Replica
+    from bilinq.live.service.tenants import Books, View
 
 LEASES = ("finished", "failed", "expired", "revoked")
-JOBS = ("done", "dead", "cancelled")
+JOBS = ("done", "dead", "cancelled", "expired")
 SERVERS = ("idle", "busy", "away")
+HELD = ("paused", "draining", "quarantined")
 NONE = Histogram(WAITS)  # waits of a class that has had no lease yet
 
 Labelled = tuple[dict[str, str], float]
 _version = cache(version)
 
 
-def state(replica: Replica) -> State:
-    """Return queues, servers, the last allocation, what was learnt, and counters."""
-    memory = replica.memory
-    servers = [
-        ServerClassState(name, memory.idle_servers(name), memory.busy[name]) for name in _names(memory, "server")
-    ]
-    jobs = [_job_class(memory, row.name, row.weight) for row in memory.classes.values() if row.kind == "job"]
-    return State(now=time.time(), job_classes=jobs, server_classes=servers, **_common(replica))
+def state(replica: Replica, view: View = None) -> State:
+    """Return queues, servers, the last allocation, what was learnt, and counters, of all namespaces or of some."""
+    memory, books = replica.memory, seen(replica.memory, view)
+    idle, busy = servers_seen(memory, view)
+    servers = [ServerClassState(name, idle.get(name, 0), busy.get(name, 0)) for name in _names(memory, "server")]
+    jobs = [_job_class(books, row.name, row.weight) for row in memory.classes.values() if row.kind == "job"]
+    waiting = sum(unserved(memory, view).values())
+    return State(
+        now=time.time(), job_classes=jobs, server_classes=servers, unserved=waiting, awaited=books.awaited,
+        **_common(replica, view),
+    )  # fmt: skip
 
 
-def state_view(replica: Replica, rate: list[list[float]]) -> StateView:
+def state_view(replica: Replica, rate: list[list[float]], view: View = None) -> StateView:
     """Return the part of the state that is made of matrices, with leases per second of each pair as `rate`."""
     weights = [row.weight for row in replica.memory.classes.values() if row.kind == "job"]
-    return StateView(at=time.time(), weights=weights, rate=rate, **_common(replica))
+    return StateView(at=time.time(), weights=weights, rate=rate, **_common(replica, view))
 
 
-def _common(replica: Replica) -> dict[str, Any]:
-    """Return the fields that both have; V is zero and matrices are empty where the policy has none."""
-    memory, scheduler = replica.memory, replica.memory.scheduler
+def _common(replica: Replica, view: View) -> dict[str, Any]:
+    """Return the fields that both have; V is zero and matrices are empty where the policy has none, or none yet.
+
+    Those who see some namespaces only get neither the number of slots nor the allocation, which tell of the others' load.
+    """
+    memory, scheduler = seen(replica.memory, view), replica.memory.scheduler
     known = None if scheduler is None else scheduler.beliefs()
+    by_class = scheduler is not None and not scheduler.by_job and view is None
     return {
-        "slot": 0 if scheduler is None else scheduler.slot,
-        "V": 0.0 if scheduler is None or scheduler.settings is None else scheduler.V,
+        "slot": 0 if scheduler is None or view is not None else scheduler.slot,
+        "V": 0.0 if scheduler is None or scheduler.settings is None or isinf(scheduler.V) else scheduler.V,
         "knobs": settings_info(replica.settings),
-        "expected": [] if scheduler is None or scheduler.by_job else scheduler.expected.tolist(),
+        "expected": scheduler.expected.tolist() if scheduler is not None and by_class else [],
         "mean": [] if known is None else known.mean.tolist(),
         "width": [] if known is None else known.width.tolist(),
         "counters": dict(memory.counters),
@@ -74,14 +86,19 @@ def waits(seconds: Sequence[float]) -> Waits:
     return Waits(len(seconds), float(np.mean(seconds)), p50, p90, p99)
 
 
-def _job_class(memory: Memory, name: str, weight: float) -> JobClassState:
+def _job_class(memory: Memory | Books, name: str, weight: float) -> JobClassState:
     waited = waits(list(memory.waits.get(name, ())))
     return JobClassState(name, weight, memory.queued[name], memory.leased[name], waited)
 
 
-async def metrics_page(replica: Replica) -> str:
-    """Return the metrics as Prometheus reads them; without those of a leader where this process does not lead."""
+async def metrics_page(replica: Replica, view: View = None) -> str:
+    """Return the metrics as Prometheus reads them; without those of a leader where this process does not lead.
+
+    Those who see some namespaces only get their jobs and servers, and nothing about the process.
+    """
     page, memory = Page(), replica.memory if replica.ready else None
+    if view is not None:
+        return _part_of_page(page, replica, memory, view)
     scheduler = None if memory is None else memory.scheduler
     health = None if scheduler is None else await asyncio.to_thread(scheduler.health)
     _add_role(page, replica)
@@ -97,6 +114,15 @@ async def metrics_page(replica: Replica) -> str:
     return page.text()
 
 
+def _part_of_page(page: Page, replica: Replica, memory: Memory | None, view: frozenset[str]) -> str:
+    names = [] if memory is None else _names(memory, "job")
+    if memory is not None:
+        _add_queues(page, memory, view)
+        _add_servers(page, memory, view)
+    _add_jobs(page, Meters.merged([replica.meters.of(name) for name in sorted(view)]), names)
+    return page.text()
+
+
 def _add_role(page: Page, replica: Replica) -> None:
     page.gauge("bilinq_build_info", "Always 1; the label is the version.", [({"version": _version("bilinq")}, 1)])
     page.gauge("bilinq_ready", "Whether this process serves requests itself.", int(replica.ready))
@@ -105,23 +131,46 @@ def _add_role(page: Page, replica: Replica) -> None:
     page.gauge("bilinq_epoch", "How many leaders there were until this process led.", replica.store.epoch)
     about = "How often the database was unavailable and memory was loaded again."
     page.counter("bilinq_recoveries_total", about, replica.meters.recoveries)
+    about = "Slots in which the scheduler failed and jobs were served first come, first served."
+    page.counter("bilinq_slot_fallbacks_total", about, replica.meters.fallbacks)
     about = "Allocations that could not be certified as optimal; each was feasible and used."
     page.counter("bilinq_uncertified_allocations_total", about, tally.uncertified)
 
 
-def _add_queues(page: Page, memory: Memory) -> None:
-    names = _names(memory, "job")
+def _add_queues(page: Page, whole: Memory, view: View = None) -> None:
+    memory, names = seen(whole, view), _names(whole, "job")
     page.gauge("bilinq_jobs_queued", "Jobs that wait.", _by_class(names, memory.queued))
     page.gauge("bilinq_jobs_leased", "Jobs that are being served.", _by_class(names, memory.leased))
     page.gauge("bilinq_jobs_dead", "Jobs that failed too often and can be retried.", memory.dead)
+    page.gauge("bilinq_rewards_awaited", "Jobs that are done and have no reward so far.", memory.awaited)
+    about = "Jobs that wait for server classes without a registered server."
+    page.gauge("bilinq_jobs_unserved", about, sum(unserved(whole, view).values()))
 
 
-def _add_servers(page: Page, memory: Memory) -> None:
-    found = Counter[tuple[str, str]]((server.row.server_class, server.state) for server in memory.servers.values())
+def _add_servers(page: Page, memory: Memory, view: View = None) -> None:
+    own = [server for server in memory.servers.values() if view is None or server.namespace in view]
+    found = Counter[tuple[str, str]]((server.row.server_class, server.state) for server in own)
     places = [(name, state) for name in _names(memory, "server") for state in SERVERS]
     samples = [({"server_class": name, "state": state}, found[name, state]) for name, state in places]
     about = "Servers by class and state; those away neither wait for work nor have any."
     page.gauge("bilinq_servers", about, samples)
+    kept = [(name, how) for name in _names(memory, "server") for how in HELD]
+    held = _held(memory, own)
+    about = "Servers that get no job: paused after failures, or draining or quarantined by an operator."
+    page.gauge("bilinq_servers_held", about, [({"server_class": c, "held": how}, held[c, how]) for c, how in kept])
+
+
+def _held(memory: Memory, servers: Sequence[LiveServer]) -> Counter[tuple[str, str]]:
+    """Count the servers that get no job, by class and reason."""
+    paused = {} if memory.scheduler is None else memory.scheduler.paused
+    found: Counter[tuple[str, str]] = Counter()
+    for server in servers:
+        id, name = server.row.id, server.row.server_class
+        if server.row.held is not None:
+            found[name, server.row.held] += 1
+        elif (name, id) in paused or (name, None) in paused:
+            found[name, "paused"] += 1
+    return found
 
 
 def _add_settings(page: Page, replica: Replica, memory: Memory) -> None:
@@ -133,7 +182,7 @@ def _add_settings(page: Page, replica: Replica, memory: Memory) -> None:
 
 
 def _add_learner(page: Page, health: Health, saved: float) -> None:
-    page.gauge("bilinq_learner_observations", "Rewards that were learnt from, ever.", health.observations)
+    page.gauge("bilinq_learner_observations", "Rewards and failures that were learnt from, ever.", health.observations)
     page.gauge("bilinq_learner_noise", "Standard deviation of rewards as estimated, in the user's units.", health.noise)
     page.gauge("bilinq_learner_condition", "Condition number of the design matrix.", health.condition)
     extremes = [({"which": "smallest"}, health.smallest), ({"which": "largest"}, health.largest)]

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from bilinq.errors import BadInput, NotAllowed, NotFound, Refused, Stale, Unavailable
-from bilinq.live.service.memory import LiveLease, LiveServer, Poll, number
+from bilinq.live.keys import covers
+from bilinq.live.service.configuration import time_unit
+from bilinq.live.service.entities import LiveLease, LiveServer, Poll
+from bilinq.live.service.memory import number
 from bilinq.live.service.outbox import Changes, digest, to_text
+from bilinq.live.store.admin_tables import add_audit
 from bilinq.live.store.class_tables import ServerRow, put_server, remove_servers
 from bilinq.live.store.job_tables import Extension, extend_leases, get_job, get_lease
 from bilinq.live.wire import messages as m
@@ -19,6 +23,9 @@ if TYPE_CHECKING:
     from bilinq.live.service.replica import Replica
     from bilinq.live.service.slots import Slots
     from bilinq.live.store import Transaction
+
+
+Held = Literal["draining", "quarantined"]
 
 
 class Workers:
@@ -36,25 +43,61 @@ class Workers:
         same = memory.server_named(who.prefix, new.name) if new.name else None
         if same is not None and same.row.server_class == new.server_class:
             await self._replica.write(lambda tx: None)  # wait until the first call is on disk
-            return _message(same)
+            return self._info(same)
         changes = Changes()
         if same is not None:
             self._stop_serving(same, "the server was registered again", changes)
         id = next(memory.ids.server) if same is None else same.row.id
-        row = ServerRow(id=id, server_class=new.server_class, name=new.name, owner=who.prefix, registered=now, seen=now)
-        memory.enrol(LiveServer(row, now))
+        row = ServerRow(
+            id=id, server_class=new.server_class, name=new.name, owner=who.prefix, registered=now, seen=now,
+            held=None if same is None else same.row.held,
+        )  # fmt: skip
+        memory.enrol(server := LiveServer(row, now, namespace=who.namespace, serves=who.reach))
 
         def store(tx: Transaction) -> None:
             changes.write(tx)
             put_server(tx, row)
 
         await self._replica.write(store)
-        return m.ServerInfo(f"s{id}", new.server_class, new.name, "away", now)
+        return self._info(server)
 
     async def servers(self, who: Identity) -> list[m.ServerInfo]:
-        """Return the servers that the caller's key registered; with scope read or admin, all servers."""
+        """Return the servers that the caller's key registered; with scope read, all that belong to its namespaces."""
         sees_all, known = who.may("read"), self._replica.memory.servers.values()
-        return [_message(server) for server in known if sees_all or server.row.owner == who.prefix]
+        return [
+            self._info(server) for server in known
+            if server.row.owner == who.prefix or (sees_all and who.sees(server.namespace))
+        ]  # fmt: skip
+
+    async def hold(self, who: Identity, id: str, held: Held | None) -> m.ServerInfo:
+        """Hold a server, which finishes its job and then gets none, or release it; then a pause after failures ends too."""
+        server, memory = self._server(who, id), self._replica.memory
+        memory.set_held(server, held)
+        row, what = server.row, {"draining": "drain", "quarantined": "quarantine", None: "release"}[held]
+        if held is None and memory.scheduler is not None:
+            memory.scheduler.trust(row.server_class, row.id)
+
+        def store(tx: Transaction) -> None:
+            put_server(tx, row)
+            add_audit(tx, time.time(), who.prefix, what, id, server.namespace)
+
+        await self._replica.write(store)
+        self._slots.hurry()
+        return self._info(server)
+
+    def _info(self, server: LiveServer) -> m.ServerInfo:
+        """Return a server as the API shows it, with the reason why it gets no job."""
+        row, scheduler = server.row, self._replica.memory.scheduler
+        held, reason = row.held, None if row.held is None else "an operator holds it"
+        paused = {} if scheduler is None else scheduler.paused
+        for key, what in (
+            ((row.server_class, None), "servers of its class fail"),
+            ((row.server_class, row.id), "it fails"),
+        ):
+            if held is None and key in paused:
+                left = paused[key] * time_unit(self._replica.settings)
+                held, reason = "paused", f"{what} more often than others; the next trial is in {left:.3g} s"
+        return m.ServerInfo(f"s{row.id}", row.server_class, row.name, server.state, server.seen, held, reason)  # type: ignore[arg-type]
 
     async def unregister(self, who: Identity, id: str) -> None:
         """Delete a server; its job returns to the queue."""
@@ -181,10 +224,11 @@ class Workers:
             return None
         memory, now = self._replica.memory, time.time()
         if end.error is not None:
-            state = memory.fail(lease, "failed", end.error or "the worker failed", now, changes)
+            state = memory.fail(lease, "failed", end.error or "the worker failed", now, time.monotonic(), changes)
         else:
             result = None if end.result is None else to_text(end.result)
-            state = memory.finish(lease, end.reward, end.done, result, _digest(end), now, changes)
+            clock = time.monotonic()
+            state = memory.finish(lease, end.reward, end.done, result, _digest(end), now, clock, changes)
         return m.LeaseOutcome(end.lease, f"j{lease.row.job}", state)
 
     async def _ended(self, who: Identity, end: m.WorkFinish) -> m.LeaseOutcome:
@@ -195,9 +239,9 @@ class Workers:
             id = number("l", end.lease)
             row = None if id is None else get_lease(tx, id)
             foreign = row is not None and row.server in known and not _may_use(who, known[row.server])
-            if row is None or row.id != end.fence or foreign:
+            job = None if row is None or foreign else get_job(tx, row.job)
+            if row is None or row.id != end.fence or foreign or (job is not None and not who.sees(job.namespace)):
                 return m.LeaseOutcome(end.lease, refused=f"there is no lease {end.lease} with fence {end.fence}")
-            job = get_job(tx, row.job)
             same = (
                 row.digest == _digest(end)
                 if row.state == "finished"
@@ -218,11 +262,14 @@ class Workers:
         found = memory.leases.get(id)
         if found is None:
             return None
-        if not _may_use(who, memory.servers[found.row.server]):
+        server = memory.servers[found.row.server]
+        if not who.sees(server.namespace):
+            raise NotFound(f"there is no lease {lease!r}")
+        if not _may_use(who, server):
             raise NotAllowed(f"lease {lease} belongs to a server of another key")
         if fence != id:
             raise Stale(f"fence must be that of lease {lease}; got {fence}")
-        memory.servers[found.row.server].seen = time.time()
+        server.seen = time.time()
         return found
 
     def _servers(self, who: Identity, ids: Sequence[str]) -> list[LiveServer]:
@@ -230,7 +277,7 @@ class Workers:
 
     def _server(self, who: Identity, id: str) -> LiveServer:
         server = self._replica.memory.server_called(id)
-        if server is None:
+        if server is None or not who.sees(server.namespace):
             raise NotFound(f"there is no server {id!r}; register it first")
         if not _may_use(who, server):
             raise NotAllowed(f"server {id} was registered by another key")
@@ -243,17 +290,13 @@ class Workers:
             memory.keep_back(server)
             poll.close()
         if server.lease is not None:
-            memory.fail(memory.leases[server.lease], "failed", why, time.time(), changes)
+            memory.fail(memory.leases[server.lease], "failed", why, time.time(), time.monotonic(), changes)
 
 
 def _may_use(who: Identity, server: LiveServer) -> bool:
-    return server.row.owner == who.prefix or who.may("admin")
+    """Tell whether `who` may act for a server: with its key, or as an admin of all namespaces that it serves."""
+    return server.row.owner == who.prefix or (who.may("admin") and covers(who.reach, server.serves))
 
 
 def _digest(end: m.WorkFinish) -> str:
     return digest(end.reward, end.done, end.result)
-
-
-def _message(server: LiveServer) -> m.ServerInfo:
-    row = server.row
-    return m.ServerInfo(f"s{row.id}", row.server_class, row.name, server.state, server.seen)

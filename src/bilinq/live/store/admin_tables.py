@@ -1,6 +1,7 @@
 """The tables `meta`, `api_key` and `audit`: single values, API keys, and the log of admin actions."""
 
 import time
+from collections.abc import Collection
 from typing import NamedTuple
 
 import msgspec
@@ -11,7 +12,7 @@ LOCAL = "local"  # the caller in the audit log when the command line works on th
 
 
 class LargestIds(NamedTuple):
-    """The largest id ever used in each table, zero if none."""
+    """The largest id ever used in each table, zero if none; `seq` is the last place in the log of what was learnt."""
 
     job: int
     lease: int
@@ -21,7 +22,10 @@ class LargestIds(NamedTuple):
 
 
 class KeyRow(NamedTuple):
-    """An API key: its hash and its public prefix, never the key itself; `expires` and `revoked` are None if never."""
+    """An API key: its hash and its public prefix, never the key itself; `expires` and `revoked` are None if never.
+
+    `namespaces` are those in which its scopes hold beside its own; a star is all.
+    """
 
     prefix: str
     hash: str
@@ -31,20 +35,26 @@ class KeyRow(NamedTuple):
     created: float
     expires: float | None = None
     revoked: float | None = None
+    namespaces: tuple[str, ...] = ()
 
 
 class AuditRow(NamedTuple):
-    """An admin action; `who` is the prefix of a key or the name of the command line, `detail` its object."""
+    """An admin action; `who` is the prefix of a key or the name of the command line, `detail` its object.
+
+    `namespace` is the one that it concerns; None if that is not a single one.
+    """
 
     id: int
     at: float
     who: str
     what: str
     detail: str
+    namespace: str | None = None
 
 
 RESTORE_GAP = 10**10  # ids that are skipped after a restore: more than can have been used since the backup was made
 KEY_COLUMNS = ", ".join(KeyRow._fields)
+LISTS = ("scopes", "namespaces")  # columns of a key that are JSON lists
 AUDIT_COLUMNS = ", ".join(AuditRow._fields)
 
 
@@ -64,8 +74,9 @@ def put_meta(tx: Transaction, name: str, value: str) -> None:
 
 def largest_ids(tx: Transaction) -> LargestIds:
     """Return the largest id ever used in each table, deleted rows included."""
-    columns = {"job": "id", "lease": "id", "server": "id", "reward": "seq", "class": "id"}
-    return LargestIds(*(_largest_id(tx, table, column) for table, column in columns.items()))
+    job, lease, server, class_ = (_largest_id(tx, table, "id") for table in ("job", "lease", "server", "class"))
+    seq = max(_largest_id(tx, "observation", "seq"), _largest_id(tx, "class", "since"))
+    return LargestIds(job, lease, server, seq, class_)
 
 
 def keep_ids(tx: Transaction, table: str, skip: int = 0) -> None:
@@ -93,7 +104,7 @@ def skip_used_ids(tx: Transaction, backup: str) -> None:
 
 def add_key(tx: Transaction, row: KeyRow) -> None:
     """Store a new key."""
-    stored = row._asdict() | {"scopes": msgspec.json.encode(row.scopes).decode()}
+    stored = row._asdict() | {name: msgspec.json.encode(getattr(row, name)).decode() for name in LISTS}
     tx.run(f"INSERT INTO api_key ({KEY_COLUMNS}) VALUES (:{', :'.join(KeyRow._fields)})", **stored)
 
 
@@ -121,17 +132,21 @@ def expire_key(tx: Transaction, prefix: str, at: float) -> int:
 
 
 def _key(row: Row) -> KeyRow:
-    return KeyRow(*row)._replace(scopes=msgspec.json.decode(row[4], type=tuple[str, ...]))
+    stored = KeyRow(*row)
+    scopes, namespaces = (msgspec.json.decode(getattr(stored, name), type=tuple[str, ...]) for name in LISTS)
+    return stored._replace(scopes=scopes, namespaces=namespaces)
 
 
-def add_audit(tx: Transaction, at: float, who: str, what: str, detail: str) -> None:
+def add_audit(tx: Transaction, at: float, who: str, what: str, detail: str, namespace: str | None = None) -> None:
     """Append an action to the log, which the database protects from changes and deletions."""
     next_id = "(SELECT coalesce(max(id), 0) + 1 FROM audit)"
-    sql = f"INSERT INTO audit ({AUDIT_COLUMNS}) VALUES ({next_id}, :at, :who, :what, :detail)"
-    tx.run(sql, at=at, who=who, what=what, detail=detail)
+    sql = f"INSERT INTO audit ({AUDIT_COLUMNS}) VALUES ({next_id}, :at, :who, :what, :detail, :namespace)"
+    tx.run(sql, at=at, who=who, what=what, detail=detail, namespace=namespace)
 
 
-def list_audit(tx: Transaction, limit: int) -> list[AuditRow]:
-    """Return up to `limit` actions, newest first."""
-    found = tx.rows(f"SELECT {AUDIT_COLUMNS} FROM audit ORDER BY id DESC LIMIT :limit", limit=limit)
+def list_audit(tx: Transaction, limit: int, namespaces: Collection[str] | None = None) -> list[AuditRow]:
+    """Return up to `limit` actions, newest first: all, or those that concern one of some namespaces."""
+    some = "" if namespaces is None else "WHERE namespace {among}"
+    sql = f"SELECT {AUDIT_COLUMNS} FROM audit {some} ORDER BY id DESC LIMIT :limit"
+    found = tx.rows(sql, limit=limit) if namespaces is None else tx.among(sql, sorted(namespaces), limit=limit)
     return list(map(AuditRow._make, found))

@@ -12,7 +12,8 @@ from bilinq.live.store.transaction import Row, Transaction
 class ClassRow(NamedTuple):
     """A class; `kind` is job or server, and only one row of a kind and name is current.
 
-    A class with other features is another row, so that earlier rewards keep the features that they were earned with.
+    A class with other features is another row, so that earlier rewards keep the features that they were earned with. `since`
+    is the place in the log of observations from which on the row counts.
     """
 
     id: int
@@ -23,10 +24,13 @@ class ClassRow(NamedTuple):
     holding_cost: float = 1.0
     backlog: int | None = None
     current: bool = True
+    since: int = 0
+    retry_first: float | None = None
+    retry_longest: float | None = None
 
 
 class ServerRow(NamedTuple):
-    """A server; `owner` is the prefix of the key that registered it."""
+    """A server; `owner` is the prefix of the key that registered it, `held` is "draining", "quarantined" or None."""
 
     id: int
     server_class: str
@@ -34,6 +38,7 @@ class ServerRow(NamedTuple):
     owner: str
     registered: float
     seen: float
+    held: str | None = None
 
 
 class Checkpoint(NamedTuple):
@@ -62,6 +67,11 @@ def all_classes(tx: Transaction) -> list[ClassRow]:
     return [_class(row) for row in tx.rows(f"SELECT {CLASS_COLUMNS} FROM class ORDER BY id")]
 
 
+def class_name(tx: Transaction, id: int) -> str:
+    """Return the name of a class, also of one that is no longer current."""
+    return str(tx.rows("SELECT name FROM class WHERE id = :id", id=id)[0][0])
+
+
 def put_class(tx: Transaction, row: ClassRow) -> None:
     """Store a class in place of the row with its id; another row of its kind and name is no longer current."""
     if row.current:
@@ -70,7 +80,8 @@ def put_class(tx: Transaction, row: ClassRow) -> None:
     stored = row._asdict() | {"features": msgspec.json.encode(row.features).decode(), "current": int(row.current)}
     sql = f"""INSERT INTO class ({CLASS_COLUMNS}) VALUES (:{", :".join(ClassRow._fields)})
         ON CONFLICT (id) DO UPDATE SET features = excluded.features, weight = excluded.weight,
-        holding_cost = excluded.holding_cost, backlog = excluded.backlog, current = excluded.current"""
+        holding_cost = excluded.holding_cost, backlog = excluded.backlog, current = excluded.current,
+        retry_first = excluded.retry_first, retry_longest = excluded.retry_longest"""
     tx.run(sql, **stored)
 
 
@@ -89,7 +100,7 @@ def put_server(tx: Transaction, row: ServerRow) -> None:
     """Store a server; it replaces the row with its id."""
     sql = f"""INSERT INTO server ({SERVER_COLUMNS}) VALUES (:{", :".join(ServerRow._fields)})
         ON CONFLICT (id) DO UPDATE SET class = excluded.class, name = excluded.name, owner = excluded.owner,
-        registered = excluded.registered, seen = excluded.seen"""
+        registered = excluded.registered, seen = excluded.seen, held = excluded.held"""
     tx.run(sql, **row._asdict())
 
 

@@ -1,6 +1,6 @@
-"""The tables `job`, `lease` and `reward`: submitted jobs, the work on them, and the rewards of that work."""
+"""The tables `job`, `job_tag`, `lease` and `observation`: jobs, the work on them, and what is learnt from that work."""
 
-from collections.abc import Container, Sequence
+from collections.abc import Collection, Container, Sequence
 from typing import NamedTuple
 
 from bilinq.live.store.admin_tables import keep_ids
@@ -8,7 +8,10 @@ from bilinq.live.store.transaction import Bulk, Transaction
 
 
 class JobRow(NamedTuple):
-    """A job; `payload` and `result` are JSON texts, `digest` is the digest of the request that came with `key`."""
+    """A job; `payload` and `result` are JSON texts, `digest` is the digest of the request that came with `key`.
+
+    `options` is the JSON text of a `JobOptions`, None for a job that has none.
+    """
 
     id: int
     namespace: str
@@ -26,6 +29,19 @@ class JobRow(NamedTuple):
     result: str | None = None
     reward: float | None = None
     error: str | None = None
+    options: str | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the payload."""
+        return len(self.payload) if self.payload.isascii() else len(self.payload.encode())
+
+
+class TagRow(NamedTuple):
+    """A tag of a job."""
+
+    tag: str
+    job: int
 
 
 class KnownJob(NamedTuple):
@@ -37,13 +53,16 @@ class KnownJob(NamedTuple):
 
 
 class QueuedJob(NamedTuple):
-    """The part of a queued job that the scheduler needs."""
+    """The part of a queued job that the scheduler needs; `size` are the bytes of its payload."""
 
     id: int
     job_class: str
+    namespace: str
     units_left: int
     attempts: int
     submitted: float
+    size: int
+    options: str | None = None
 
 
 class RequeuedJob(NamedTuple):
@@ -56,7 +75,7 @@ class RequeuedJob(NamedTuple):
 
 
 class JobEnd(NamedTuple):
-    """A job that is done, dead or cancelled."""
+    """A job that is done, dead, cancelled or expired."""
 
     id: int
     state: str
@@ -69,7 +88,10 @@ class JobEnd(NamedTuple):
 
 
 class LeaseRow(NamedTuple):
-    """A lease; `state` is active, finished, failed, expired or revoked. Its id is also its fence."""
+    """A lease; `state` is active, finished, failed, expired or revoked. Its id is also its fence.
+
+    `decision` is the record of why it was granted, None if there is none.
+    """
 
     id: int
     job: int
@@ -83,6 +105,7 @@ class LeaseRow(NamedTuple):
     reward: float | None = None
     digest: str | None = None
     detail: str | None = None
+    decision: str | None = None
 
 
 class LeaseEnd(NamedTuple):
@@ -103,14 +126,34 @@ class Extension(NamedTuple):
     deadline: float
 
 
-class RewardRow(NamedTuple):
-    """The reward of a lease, with its class rows, and so their features at that time; `seq` is its place in the log."""
+class ObservationRow(NamedTuple):
+    """What the scheduler learns from a lease; `seq` is its place in the log.
+
+    Revision 0 is the end of the lease: a reward, a duration in seconds, or both, or that it `failed`. A reward that comes
+    later is revision 1, and each further one corrects the one `before`. `epoch` is the scheduler's when the reward was first
+    given, `features` (JSON) are those of the job, and `key` is that of a later reward.
+    """
 
     seq: int
     lease: int
+    revision: int
     job_class_id: int
     server_class_id: int
-    value: float
+    value: float | None
+    duration: float | None = None
+    failed: int = 0
+    before: float | None = None
+    epoch: int = 0
+    features: str | None = None
+    key: str | None = None
+
+
+class LateReward(NamedTuple):
+    """A reward that came after the end of a lease."""
+
+    job: int
+    lease: int
+    reward: float
 
 
 class JobStart(NamedTuple):
@@ -122,10 +165,12 @@ class JobStart(NamedTuple):
 
 JOB_COLUMNS = ", ".join("class" if name == "job_class" else name for name in JobRow._fields)
 LEASE_COLUMNS = ", ".join(LeaseRow._fields)
-REWARD_COLUMNS = ", ".join(RewardRow._fields)
+OBSERVATION_COLUMNS = ", ".join(ObservationRow._fields)
 
 insert_jobs = Bulk(f"INSERT INTO job ({JOB_COLUMNS}) SELECT :{', :'.join(JobRow._fields)} {{rows}}", JobRow)
 """Store new jobs."""
+insert_tags = Bulk("INSERT INTO job_tag (tag, job) SELECT :tag, :job {rows}", TagRow)
+"""Store the tags of new jobs."""
 requeue_jobs = Bulk(
     """UPDATE job SET state = 'queued', units_left = :units_left, attempts = :attempts, error = :error, ended = NULL {rows}
         WHERE {key}""",
@@ -139,7 +184,7 @@ end_jobs = Bulk(
     JobEnd,
     "job.id = :id",
 )
-"""Mark jobs as done, dead or cancelled."""
+"""Mark jobs as done, dead, cancelled or expired."""
 start_jobs = Bulk(
     "UPDATE job SET state = 'leased', started = coalesce(job.started, :granted) {rows} WHERE {key}",
     JobStart,
@@ -157,13 +202,24 @@ extend_leases = Bulk(
     "UPDATE lease SET deadline = :deadline {rows} WHERE {key} AND lease.ended IS NULL", Extension, "lease.id = :id"
 )
 """Set later deadlines of leases; those that have ended stay as they are."""
-add_rewards = Bulk(f"INSERT INTO reward ({REWARD_COLUMNS}) SELECT :{', :'.join(RewardRow._fields)} {{rows}}", RewardRow)
-"""Append rewards to the log; a second reward for the same lease is an error."""
+add_observations = Bulk(
+    f"INSERT INTO observation ({OBSERVATION_COLUMNS}) SELECT :{', :'.join(ObservationRow._fields)} {{rows}}",
+    ObservationRow,
+)
+"""Append observations to the log; a second one of the same lease and revision is an error."""
 
-STATES = {state: f"state = '{state}'" for state in ("queued", "leased", "done", "dead", "cancelled")}
+reward_jobs = Bulk(
+    "UPDATE job SET reward = :reward {rows} WHERE {key} AND job.state = 'done'", LateReward, "job.id = :job"
+)
+"""Set rewards of jobs that are done."""
+reward_leases = Bulk("UPDATE lease SET reward = :reward {rows} WHERE {key}", LateReward, "lease.id = :lease")
+"""Set rewards of leases that have ended."""
+
+STATES = {state: f"state = '{state}'" for state in ("queued", "leased", "done", "dead", "cancelled", "expired")}
 """Conditions on the state, written out so that partial indexes can be used."""
+SIZE = {"sqlite": "length(CAST(payload AS BLOB))", "postgresql": "octet_length(payload)"}  # bytes of a payload
 LARGEST_ID = 2**62  # larger than any id
-EXPIRED = """SELECT id FROM job WHERE state IN ('done', 'cancelled') AND ended < :before
+EXPIRED = """SELECT id FROM job WHERE state IN ('done', 'cancelled', 'expired') AND ended < :before
     ORDER BY ended, id LIMIT :limit"""
 
 
@@ -174,19 +230,23 @@ def get_job(tx: Transaction, id: int) -> JobRow | None:
 
 
 def list_jobs(
-    tx: Transaction, namespace: str | None, state: str | None, job_class: str | None, before_id: int | None, limit: int
-) -> list[JobRow]:
+    tx: Transaction, namespaces: Collection[str] | None, state: str | None, job_class: str | None, before_id: int | None,
+    limit: int, tag: str | None = None,
+) -> list[JobRow]:  # fmt: skip
     """Return up to `limit` jobs, newest first, older than `before_id`, that match every argument that is not None."""
     tests = ["id < :before_id"]
-    if namespace is not None:
-        tests.append("namespace = :namespace")
+    if namespaces is not None:
+        tests.append("namespace {among}")
     if state is not None:
         tests.append(STATES[state])
     if job_class is not None:
         tests.append("class = :job_class")
+    if tag is not None:
+        tests.append("id IN (SELECT job FROM job_tag WHERE tag = :tag AND job < :before_id)")
     sql = f"SELECT {JOB_COLUMNS} FROM job WHERE {' AND '.join(tests)} ORDER BY id DESC LIMIT :limit"
     before = LARGEST_ID if before_id is None else before_id
-    found = tx.rows(sql, namespace=namespace, job_class=job_class, before_id=before, limit=limit)
+    given = {"job_class": job_class, "before_id": before, "limit": limit, "tag": tag}
+    found = tx.rows(sql, **given) if namespaces is None else tx.among(sql, sorted(namespaces), **given)
     return list(map(JobRow._make, found))
 
 
@@ -206,18 +266,22 @@ def known_jobs(tx: Transaction, namespace: str, keys: Sequence[str]) -> dict[str
 
 def queued_jobs(tx: Transaction) -> list[QueuedJob]:
     """Return all queued jobs, oldest first."""
-    names: dict[str, str] = {}  # one string for each class, not one for each job
-    sql = "SELECT id, class, units_left, attempts, submitted FROM job WHERE state = 'queued' ORDER BY id"
-    return [QueuedJob(id, names.setdefault(name, name), *rest) for id, name, *rest in tx.rows(sql)]
+    names: dict[str, str] = {}  # one string for each class and namespace, not one for each job
+    sql = f"""SELECT id, class, namespace, units_left, attempts, submitted, {SIZE[tx.dialect]}, options FROM job
+        WHERE state = 'queued' ORDER BY id"""
+    return [
+        QueuedJob(id, names.setdefault(name, name), names.setdefault(space, space), *rest)
+        for id, name, space, *rest in tx.rows(sql)
+    ]
 
 
-def count_dead_jobs(tx: Transaction) -> int:
-    """Return the number of dead jobs."""
-    return int(tx.rows("SELECT count(*) FROM job WHERE state = 'dead'")[0][0])
+def count_dead_jobs(tx: Transaction) -> dict[str, int]:
+    """Return the number of dead jobs of each namespace that has some."""
+    return dict(tx.rows("SELECT namespace, count(*) FROM job WHERE state = 'dead' GROUP BY namespace"))
 
 
 def purge_jobs(tx: Transaction, before: float, limit: int) -> int:
-    """Delete up to `limit` jobs that were done or cancelled before a time, with their leases; return how many.
+    """Delete up to `limit` jobs that were done, cancelled or expired before a time, with their leases; return how many.
 
     Their rewards stay, and their ids are never used again.
     """
@@ -226,7 +290,13 @@ def purge_jobs(tx: Transaction, before: float, limit: int) -> int:
     keep_ids(tx, "job")
     keep_ids(tx, "lease")
     tx.run(f"DELETE FROM lease WHERE job IN ({EXPIRED})", before=before, limit=limit)
+    tx.run(f"DELETE FROM job_tag WHERE job IN ({EXPIRED})", before=before, limit=limit)
     return tx.run(f"DELETE FROM job WHERE id IN ({EXPIRED})", before=before, limit=limit)
+
+
+def set_options(tx: Transaction, id: int, options: str | None) -> None:
+    """Change the options of a job."""
+    tx.run("UPDATE job SET options = :options WHERE id = :id", options=options, id=id)
 
 
 def grant_leases(tx: Transaction, rows: Sequence[LeaseRow], stored: Container[int] = ()) -> dict[int, str]:
@@ -240,6 +310,12 @@ def grant_leases(tx: Transaction, rows: Sequence[LeaseRow], stored: Container[in
         return {}
     start_jobs(tx, [JobStart(row.job, row.granted) for row in waiting])
     return dict(tx.among("SELECT id, payload FROM job WHERE id {among}", [row.job for row in waiting]))
+
+
+def failed_servers(tx: Transaction, jobs: Sequence[int]) -> list[tuple[int, int]]:
+    """Return jobs with the servers on which a lease of theirs failed or expired."""
+    sql = "SELECT DISTINCT job, server FROM lease WHERE state IN ('failed', 'expired') AND job {among}"
+    return [(job, server) for job, server in tx.among(sql, jobs)] if jobs else []
 
 
 def get_lease(tx: Transaction, id: int) -> LeaseRow | None:
@@ -262,12 +338,56 @@ def leases_of_job(tx: Transaction, job: int, limit: int = 1000) -> list[LeaseRow
     return [LeaseRow._make(row) for row in reversed(tx.rows(sql, job=job, limit=limit))]
 
 
-def rewards_since(tx: Transaction, seq: int) -> list[RewardRow]:
-    """Return the rewards after `seq`, in order."""
-    found = tx.rows(f"SELECT {REWARD_COLUMNS} FROM reward WHERE seq > :seq ORDER BY seq", seq=seq)
-    return list(map(RewardRow._make, found))
+def observations_since(tx: Transaction, seq: int) -> list[ObservationRow]:
+    """Return the observations after `seq`, in order."""
+    found = tx.rows(f"SELECT {OBSERVATION_COLUMNS} FROM observation WHERE seq > :seq ORDER BY seq", seq=seq)
+    return list(map(ObservationRow._make, found))
 
 
-def last_reward(tx: Transaction) -> int:
-    """Return the place of the newest reward in the log, zero if there is none."""
-    return int(tx.rows("SELECT coalesce(max(seq), 0) FROM reward")[0][0])
+def last_observation(tx: Transaction) -> int:
+    """Return the place of the newest observation in the log, zero if there is none."""
+    return int(tx.rows("SELECT coalesce(max(seq), 0) FROM observation")[0][0])
+
+
+def observations_of(tx: Transaction, lease: int) -> list[ObservationRow]:
+    """Return what was observed of a lease, in order."""
+    found = tx.rows(
+        f"SELECT {OBSERVATION_COLUMNS} FROM observation WHERE lease = :lease ORDER BY revision", lease=lease
+    )
+    return list(map(ObservationRow._make, found))
+
+
+def count_awaited(tx: Transaction) -> dict[str, int]:
+    """Return the number of jobs of each namespace that are done and have no reward."""
+    return dict(
+        tx.rows("SELECT namespace, count(*) FROM job WHERE state = 'done' AND reward IS NULL GROUP BY namespace")
+    )
+
+
+class RewardedLease(NamedTuple):
+    """A lease that was finished with a reward and has a decision record, with the class and options of its job."""
+
+    id: int
+    job: int
+    job_class: str
+    server_class_id: int
+    granted: float
+    reward: float
+    decision: str
+    options: str | None
+
+
+def rewarded_leases(tx: Transaction, namespaces: Collection[str] | None, after: int, limit: int) -> list[RewardedLease]:
+    """Return up to `limit` rewarded leases with a decision record after one, oldest first, of some namespaces or of all."""
+    own = "" if namespaces is None else "AND job.namespace {among}"
+    sql = f"""SELECT lease.id, lease.job, job.class, server_class_id, granted, lease.reward, decision, options
+        FROM lease JOIN job ON job.id = lease.job WHERE lease.id > :after AND lease.state = 'finished'
+        AND lease.reward IS NOT NULL AND decision IS NOT NULL {own} ORDER BY lease.id LIMIT :limit"""
+    given = {"after": after, "limit": limit}
+    found = tx.rows(sql, **given) if namespaces is None else tx.among(sql, sorted(namespaces), **given)
+    return list(map(RewardedLease._make, found))
+
+
+def count_rewards(tx: Transaction) -> int:
+    """Return the number of services that were rewarded."""
+    return int(tx.rows("SELECT count(*) FROM observation WHERE value IS NOT NULL AND before IS NULL")[0][0])

@@ -2,7 +2,7 @@
 
 import contextlib
 import select
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from functools import lru_cache
 from os import PathLike
 from typing import Any
@@ -14,6 +14,7 @@ from psycopg.types.numeric import Int8Dumper
 
 from bilinq.errors import BadInput, Unavailable
 from bilinq.live.store.admin_tables import skip_used_ids
+from bilinq.live.store.inbox_tables import CHANNEL
 from bilinq.live.store.store import Store
 from bilinq.live.store.transaction import PARAMETER, Bulk, DatabaseConnection, R, Row
 
@@ -211,6 +212,19 @@ class PostgresStore(Store):
 
     async def backup(self, path: str | PathLike[str]) -> None:
         raise BadInput(f"backup copies SQLite files only; use pg_dump to write {path}")
+
+    async def notifications(self, every: float) -> AsyncGenerator[None, None]:
+        try:
+            async with await psycopg.AsyncConnection.connect(
+                make_conninfo(**self._parameters), autocommit=True
+            ) as listener:
+                await listener.execute(f"LISTEN {CHANNEL}")
+                while True:
+                    yield
+                    async for _ in listener.notifies(timeout=every, stop_after=1):
+                        pass
+        except psycopg.Error as error:
+            raise Unavailable(f"the database cannot be reached: {_first_line(error)}") from error
 
     async def restore(self, path: str | PathLike[str] | None, *, force: bool) -> None:
         """Skip the ids that were used since the backup; pg_restore has restored the rest."""

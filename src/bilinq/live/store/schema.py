@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from bilinq.errors import BadInput
+from bilinq.live.store import inbox_tables
 from bilinq.live.store.admin_tables import get_meta, put_meta
 from bilinq.live.store.transaction import Transaction
 
@@ -80,7 +81,77 @@ NO_INDEX_OF_ACTIVE = Migration(["DROP INDEX lease_active"], (), ["ALTER TABLE le
 """A lease ends without a change to any index: active leases are found through their jobs. Free space in the pages lets
 PostgreSQL write the new version of a row next to the old one, so that no index changes."""
 
-MIGRATIONS: tuple[Migration, ...] = (FIRST, NO_INDEX_OF_ACTIVE)
+LOG_OF_OBSERVATIONS = Migration(
+    both=(
+        """CREATE TABLE observation (
+            seq {id}, lease BIGINT NOT NULL, revision BIGINT NOT NULL, job_class_id BIGINT NOT NULL,
+            server_class_id BIGINT NOT NULL, value DOUBLE PRECISION, duration DOUBLE PRECISION, failed BIGINT NOT NULL,
+            before DOUBLE PRECISION, epoch BIGINT NOT NULL, features TEXT, UNIQUE (lease, revision))""",
+        """INSERT INTO observation (seq, lease, revision, job_class_id, server_class_id, value, failed, epoch)
+            SELECT seq, lease, 0, job_class_id, server_class_id, value, 0, 0 FROM reward ORDER BY seq""",
+        "ALTER TABLE class ADD COLUMN since BIGINT NOT NULL DEFAULT 0",
+        """WITH used AS MATERIALIZED (
+                SELECT job_class_id AS id, min(seq) - 1 AS since FROM reward GROUP BY job_class_id
+                UNION ALL SELECT server_class_id, min(seq) - 1 FROM reward GROUP BY server_class_id)
+            UPDATE class SET since = coalesce(
+                (SELECT used.since FROM used WHERE used.id = class.id), (SELECT coalesce(max(seq), 0) FROM reward))""",
+        "DROP TABLE reward",
+    )
+)
+"""The log also has durations, failures, features of single jobs, late rewards and corrections, and when classes changed.
+Classes that earlier versions stored count from the first reward that was earned with them."""
+
+OPTIONS_OF_JOBS = Migration(
+    both=(
+        "ALTER TABLE job ADD COLUMN options TEXT",
+        "CREATE TABLE job_tag (tag TEXT NOT NULL, job BIGINT NOT NULL, PRIMARY KEY (tag, job))",
+        "CREATE INDEX job_tag_job ON job_tag (job)",
+        "DROP INDEX job_past",
+        "CREATE INDEX job_past ON job (ended, id) WHERE state IN ('done', 'cancelled', 'expired')",
+    )
+)
+"""Jobs may have features, servers, a weight, a deadline and more of their own; most have none, and store nothing."""
+
+PAUSES = Migration(
+    both=(
+        "ALTER TABLE class ADD COLUMN retry_first DOUBLE PRECISION",
+        "ALTER TABLE class ADD COLUMN retry_longest DOUBLE PRECISION",
+        "ALTER TABLE server ADD COLUMN held TEXT",
+    )
+)
+"""Pauses before retries by job class, and servers that an operator holds."""
+
+LATE_REWARDS = Migration(
+    both=(
+        "ALTER TABLE observation ADD COLUMN key TEXT",
+        "CREATE INDEX job_awaited ON job (id) WHERE state = 'done' AND reward IS NULL",
+    )
+)
+"""Rewards that come later may have a key, and the jobs that await one are counted."""
+
+DECISIONS = Migration(["ALTER TABLE lease ADD COLUMN decision TEXT"])
+"""Why each lease was granted, in at most 300 bytes."""
+
+TENANTS = Migration(
+    both=(
+        "ALTER TABLE api_key ADD COLUMN namespaces TEXT NOT NULL DEFAULT '[]'",
+        "UPDATE api_key SET scopes = replace(scopes, '\"admin\"', '\"fleet\"')",
+        "ALTER TABLE audit ADD COLUMN namespace TEXT",
+        "CREATE INDEX audit_namespace ON audit (namespace, id)",
+        """CREATE TABLE namespace (
+            name TEXT PRIMARY KEY, weight DOUBLE PRECISION NOT NULL, rate DOUBLE PRECISION, backlog BIGINT,
+            payload_bytes BIGINT, running BIGINT)""",
+    ),
+)
+"""Namespaces are boundaries. Keys with scope admin could do everything everywhere; scope fleet keeps that."""
+
+ENQUEUE_BY_SQL = Migration(postgresql=(inbox_tables.TABLE, inbox_tables.FUNCTION, inbox_tables.REVOKE))
+"""On PostgreSQL jobs can be enqueued in a transaction of the application."""
+
+MIGRATIONS: tuple[Migration, ...] = (
+    FIRST, NO_INDEX_OF_ACTIVE, LOG_OF_OBSERVATIONS, OPTIONS_OF_JOBS, PAUSES, LATE_REWARDS, DECISIONS, TENANTS,
+    ENQUEUE_BY_SQL,
+)  # fmt: skip
 """Step i upgrades version i to version i + 1. A released step never changes; a change is a further step."""
 
 

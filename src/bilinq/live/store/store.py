@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -94,6 +94,14 @@ class Store(ABC):
         Without a database server this is quicker than waiting for another thread.
         """
         return self._reader.read_now(operation)
+
+    async def notifications(self, every: float) -> AsyncGenerator[None, None]:
+        """Yield at once, after each job that SQL has enqueued, and at least `every` so many seconds; SQLite never does.
+
+        Raise `Unavailable` if the connection for it is lost.
+        """
+        return
+        yield
 
     async def stop(self) -> None:
         """Finish the operations in progress, close all connections, release the lock."""

@@ -80,20 +80,22 @@ class Span:
 
 
 class Window:
-    """The totals and waits of the last minute, or since the window was made."""
+    """The totals and waits of the last minute, or since the window was made, of several meters together."""
 
-    def __init__(self, meters: Meters, at: float) -> None:
-        self._meters = meters
+    def __init__(self, *meters: Meters, at: float) -> None:
+        self._meters, self._waited = meters, [0] * len(meters)
         self._before = self._now = WindowTotals(at)
         self._totals = deque([self._now])
         self._waits: deque[tuple[float, Array, float]] = deque()
 
     def add(self, at: float) -> None:
         """Add the current totals and waits, and drop those older than a minute."""
-        self._before, self._now = self._now, WindowTotals.of(self._meters, at)
+        self._before, self._now = self._now, WindowTotals.of(Meters.merged(self._meters), at)
         if at - self._totals[-1].at >= STEP:
             self._totals.append(self._now)
-        waits = np.sort(np.array(self._meters.take_waits()))
+        pairs = list(zip(self._meters, self._waited, strict=True))
+        waits = np.sort(np.array([one for meters, seen in pairs for one in meters.waits_since(seen)]))
+        self._waited = [meters.waited for meters in self._meters]
         if waits.size:
             places = np.arange(waits.size) if waits.size <= THIN else ((np.arange(THIN) + 0.5) * waits.size / THIN)
             kept = waits[places.astype(np.int64)]

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from bilinq.arrays import Array
     from bilinq.live.settings import ServiceSettings
     from bilinq.live.watch.load import ObservedLoad
+    from bilinq.scheduler.waits import Waits
 
 STEPS, TOLERANCE = 500, 1e-8  # most iterations to the equilibrium, and the change at which they end
 FULL = "More jobs arrived than the servers can serve: queues grow, and no setting changes that."
@@ -29,6 +30,9 @@ EAGER = (
     "service times; regular ones wait less. V and weights only decide which job goes first; this is not predicted."
 )
 NOTHING = "No prediction: it needs jobs that arrived, were served and were rewarded within the last minute."
+
+
+AHEAD = "No prediction for the policy look-ahead: it adjusts V until jobs wait as long as the target says."
 
 
 class MeanField(NamedTuple):
@@ -118,6 +122,20 @@ def predict(
         job_classes=[_class_prediction(*row) for row in rows], reward_now=load.earned,
         reward_then=expected_reward(load, now, proposed),
         note=FULL if load.factor >= 1.0 else EAGER if proposed.options.work_conserving else PAPER,
+    )  # fmt: skip
+
+
+def measured(
+    names: Sequence[str], waits: Sequence[float | None], status: Waits | None, proposed: ServiceSettings
+) -> Prediction:
+    """Return what is measured under the look-ahead, for which nothing is predicted."""
+    found = (
+        "" if status is None else f" Mean wait {status.measured:.3g} s, target {status.target:.3g} s: {status.note}."
+    )
+    V = None if status is None or math.isinf(status.V) else status.V
+    return Prediction(
+        V_now=V, V_then=proposed.V, job_classes=[_class_prediction(*row) for row in zip(names, waits, strict=True)],
+        reward_now=None, reward_then=None, note=AHEAD + found,
     )  # fmt: skip
 
 

@@ -15,13 +15,15 @@ import httpx
 import msgspec
 
 from bilinq.live.service.configuration import settings_info
+from bilinq.live.service.tenants import seen, servers_seen
 from bilinq.live.watch.load import ObservedLoad, Window, in_order
 from bilinq.live.wire.messages import SettingsInfo
 from bilinq.live.wire.samples import BaselineSample, History, Layout, RecentLease, Sample
 
 if TYPE_CHECKING:
-    from bilinq.live.service.memory import LiveLease
+    from bilinq.live.service.entities import LiveLease
     from bilinq.live.service.replica import Replica
+    from bilinq.live.service.tenants import View
 
 log = logging.getLogger("bilinq.live")
 
@@ -36,10 +38,13 @@ FAILURES = (httpx.HTTPError, httpx.InvalidURL, msgspec.MsgspecError)
 
 
 class Sampler:
-    """Reads the leader's memory; raises `Unavailable` while there is none that can be trusted."""
+    """Reads the leader's memory; raises `Unavailable` while there is none that can be trusted.
 
-    def __init__(self, core: Replica) -> None:
-        self._core = core
+    With a `view` it counts the jobs and servers of these namespaces only, and leaves out what they share with others.
+    """
+
+    def __init__(self, core: Replica, view: View = None) -> None:
+        self._core, self._view = core, view
         self._layout: Layout | None = None
         self._slots, self._slot_seconds = sum(core.meters.slots.counts), core.meters.slots.total
         self._window: Window | None = None
@@ -67,19 +72,19 @@ class Sampler:
     def window(self) -> Window:
         """The totals of the last minute."""
         if self._window is None:
-            self._window = Window(self._core.meters, time.monotonic())
+            meters, view = self._core.meters, self._view
+            parts = [meters] if view is None else [meters.of(name) for name in sorted(view)]
+            self._window = Window(*parts, at=time.monotonic())
         return self._window
 
     def sample(self, id: str, best: float | None, baseline: BaselineSample | None) -> Sample:
         """Return the state of the service now, and what happened since the last call."""
-        memory, layout, window = self._core.memory, self.layout, self.window
+        memory, layout, window = seen(self._core.memory, self._view), self.layout, self.window
         window.add(time.monotonic())
         latest = window.latest
-        all_slots, all_seconds = sum(self._core.meters.slots.counts), self._core.meters.slots.total
-        slots, seconds = all_slots - self._slots, all_seconds - self._slot_seconds
-        self._slots, self._slot_seconds = all_slots, all_seconds
+        slots, seconds = self._latest_slots()
         jobs, servers = layout.job_classes, layout.server_classes
-        idle, busy = [memory.idle_servers(name) for name in servers], in_order(servers, memory.busy)
+        idle, busy = (in_order(servers, some) for some in servers_seen(self._core.memory, self._view))
         self._present.append({name: a + b for name, a, b in zip(servers, idle, busy, strict=True)})
         p50, p90, p99 = window.waits(0.5, 0.9, 0.99)
         return Sample(
@@ -89,6 +94,14 @@ class Sampler:
             reward=in_order(jobs, latest.reward), wait_p50=p50, wait_p90=p90, wait_p99=p99,
             idle=idle, busy=busy, best=best, earned=window.within().earned, rival=baseline,
         )  # fmt: skip
+
+    def _latest_slots(self) -> tuple[int, float]:
+        """Return the slots since the last call, and how long they took."""
+        if self._view is not None:
+            return 0, 0.0
+        before, meter = (self._slots, self._slot_seconds), self._core.meters.slots
+        self._slots, self._slot_seconds = sum(meter.counts), meter.total
+        return self._slots - before[0], self._slot_seconds - before[1]
 
     def lease_rates(self) -> list[list[float]]:
         """Return the recent leases per second of each pair of classes."""
@@ -104,7 +117,7 @@ class Sampler:
 
     def leases(self, limit: int) -> list[RecentLease]:
         """Return the newest leases, newest first."""
-        return [_recent_lease(lease) for lease in list(self._core.memory.recent)[: -limit - 1 : -1]]
+        return [_recent_lease(lease) for lease in list(seen(self._core.memory, self._view).recent)[: -limit - 1 : -1]]
 
 
 def _recent_lease(lease: LiveLease) -> RecentLease:

@@ -11,20 +11,43 @@ Reason = Annotated[str, Meta(max_length=2000, pattern=r"^[^\x00]*$")]
 Wait = Annotated[float, Meta(ge=0.0, le=60.0)]
 Positive = Annotated[float, Meta(ge=1e-6, le=1e9)]
 """In a range in which the product of a few of them neither overflows nor becomes zero."""
-Features = Annotated[list[Annotated[float, Meta(ge=-1e6, le=1e6)]], Meta(min_length=1, max_length=64)]
+Features = Annotated[list[Annotated[float, Meta(ge=-1e6, le=1e6)]], Meta(max_length=64)]
+Pause = Annotated[float, Meta(ge=0.0, le=86_400.0)]
 Cost = Annotated[float, Meta(ge=0.0, le=1e9)]
-JobState = Literal["queued", "leased", "done", "dead", "cancelled"]
-Scope = Literal["submit", "work", "read", "admin"]
+JobState = Literal["queued", "leased", "done", "dead", "cancelled", "expired"]
+Scope = Literal["submit", "work", "read", "admin", "fleet"]
+Namespace = Annotated[str, Meta(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9._-]+(?!\n)$")]
+NamespaceOrAll = Annotated[str, Meta(min_length=1, max_length=100, pattern=r"^(?:\*|[A-Za-z0-9._-]+)(?!\n)$")]
 BATCH = 1000  # most jobs, leases or servers in one call
 
 
+Number = Annotated[float, Meta(ge=-1e6, le=1e6)]
+OwnFeatures = Annotated[list[Number], Meta(min_length=1, max_length=64)]
+ServerNames = Annotated[list[Name], Meta(min_length=1, max_length=100)]
+Attempts = Annotated[int, Meta(ge=1, le=1000)]
+Tag = Annotated[str, Meta(min_length=1, max_length=64, pattern=PRINTABLE)]
+Tags = Annotated[list[Tag], Meta(max_length=8)]
+
+
 class NewJob(Struct, forbid_unknown_fields=True, frozen=True):
-    """A job to submit. The same `key` submits it only once; `units` is how many services it needs."""
+    """A job to submit. The same `key` submits it only once; `units` is how many services it needs.
+
+    `features` describe this job, and have the same length for all jobs that have some. `servers` are the server classes that
+    may serve it, default: all. `weight` is its priority, default: that of its class. It starts no earlier than `not_before`
+    seconds from now, and after `deadline` seconds from now it leaves the queue as `expired`, unless late jobs are served.
+    """
 
     job_class: Name = field(name="class")
     payload: Any = None
     key: Key | None = None
     units: Annotated[int, Meta(ge=1, le=1_000_000)] = 1
+    features: OwnFeatures | None = None
+    servers: ServerNames | None = None
+    weight: Positive | None = None
+    deadline: Positive | None = None
+    not_before: Positive | None = None
+    max_attempts: Attempts | None = None
+    tags: Tags = []
 
 
 class Submit(Struct, forbid_unknown_fields=True, frozen=True):
@@ -56,7 +79,10 @@ class Event(Struct, frozen=True):
 
 
 class Job(Struct, frozen=True):
-    """A job in its current state. `attempts` counts leases that failed or expired."""
+    """A job in its current state. `attempts` counts leases that failed or expired.
+
+    `deadline` and `not_before` are points in time. What its submission left out is null.
+    """
 
     id: str
     job_class: str = field(name="class")
@@ -74,6 +100,13 @@ class Job(Struct, frozen=True):
     reward: float | None
     error: str | None
     history: list[Event] = []
+    features: list[float] | None = None
+    servers: list[str] | None = None
+    weight: float | None = None
+    deadline: float | None = None
+    not_before: float | None = None
+    max_attempts: int | None = None
+    tags: list[str] = []
 
 
 class JobPage(Struct, frozen=True):
@@ -81,6 +114,54 @@ class JobPage(Struct, frozen=True):
 
     jobs: list[Job]
     after: str | None
+
+
+class DecisionOption(Struct, frozen=True):
+    """A server class that could serve a job: expected reward, its standard error, expected seconds, price and score.
+
+    `price` is what the service costs beyond the cheapest option, in units of reward: waiting, the server's time, and what
+    other jobs would pay. `score` is value less price. `probability` is the estimated chance of the choice over the draws.
+    """
+
+    server_class: str
+    value: float
+    uncertainty: float
+    duration: float
+    price: float
+    score: float
+    probability: float
+
+
+class DecisionInfo(Struct, frozen=True):
+    """Why a job was given to a server class: its options, best score first.
+
+    `lease` and `chosen` are null for a job that waits; then the numbers are those of now. `explored` is the kind of draw.
+    """
+
+    job: str
+    job_class: str = field(name="class")
+    lease: str | None
+    at: float | None
+    chosen: str | None
+    probability: float | None
+    options: list[DecisionOption]
+    explored: str
+
+
+class NewReward(Struct, forbid_unknown_fields=True, frozen=True):
+    """The reward of a job that was served before. The same `key` counts once, also after other rewards."""
+
+    reward: float
+    key: Key | None = None
+
+
+class Rewarded(Struct, frozen=True):
+    """The reward of a job. `repeated`: it was counted before; `corrected`: it replaces an earlier one."""
+
+    job: str
+    reward: float
+    repeated: bool = False
+    corrected: bool = False
 
 
 class NewServer(Struct, forbid_unknown_fields=True, frozen=True):
@@ -94,7 +175,8 @@ class ServerInfo(Struct, frozen=True):
     """A registered server.
 
     It is `idle` while it waits for work, `busy` while it has a lease, and `away` otherwise.
-    `seen` is when it last sent a request.
+    `seen` is when it last sent a request. While it is `held` it gets no job, for the `reason` given: `paused` because it
+    fails more often than others, `draining` or `quarantined` because an operator said so.
     """
 
     id: str
@@ -102,6 +184,8 @@ class ServerInfo(Struct, frozen=True):
     name: str | None
     state: Literal["idle", "busy", "away"]
     seen: float
+    held: Literal["paused", "draining", "quarantined"] | None = None
+    reason: str | None = None
 
 
 class LeasedJob(Struct, frozen=True):
@@ -199,36 +283,43 @@ class Worked(Struct, frozen=True):
 
 
 class JobClassInfo(Struct, forbid_unknown_fields=True, frozen=True):
-    """A job class; at most `backlog` of its jobs may wait."""
+    """A job class; at most `backlog` of its jobs may wait. Policies other than the default need features.
+
+    `retry_first` and `retry_longest` are pauses before retries, in place of the service's.
+    """
 
     name: Name
-    features: Features
+    features: Features = []
     weight: Positive = 1.0
     holding_cost: Cost = 1.0
-    backlog: Annotated[int, Meta(ge=1)] | None = None
+    backlog: Annotated[int, Meta(ge=1, le=1_000_000_000)] | None = None
+    retry_first: Pause | None = None
+    retry_longest: Pause | None = None
 
 
 class JobClassValues(Struct, forbid_unknown_fields=True, frozen=True):
     """The values of a job class; its name is in the path, and `name`, if present, must be the same."""
 
-    features: Features
+    features: Features = []
     name: Name | None = None
     weight: Positive = 1.0
     holding_cost: Cost = 1.0
-    backlog: Annotated[int, Meta(ge=1)] | None = None
+    backlog: Annotated[int, Meta(ge=1, le=1_000_000_000)] | None = None
+    retry_first: Pause | None = None
+    retry_longest: Pause | None = None
 
 
 class ServerClassInfo(Struct, forbid_unknown_fields=True, frozen=True):
-    """A server class."""
+    """A server class; policies other than the default need features."""
 
     name: Name
-    features: Features
+    features: Features = []
 
 
 class ServerClassValues(Struct, forbid_unknown_fields=True, frozen=True):
     """The values of a server class; its name is in the path, and `name`, if present, must be the same."""
 
-    features: Features
+    features: Features = []
     name: Name | None = None
 
 
@@ -249,7 +340,7 @@ class SettingsInfo(Struct, frozen=True):
     V: float | None
     work_conserving: bool
     exploration: str
-    policy: str = "sabr"
+    policy: str = "look-ahead"
     learns: bool = True
 
 
@@ -295,6 +386,7 @@ class State(Struct, frozen=True):
     """The current state of the service. Rows of matrices are job classes, columns server classes.
 
     `expected` is the allocation of the last slot, `mean` and `width` are the learnt rewards and their standard errors.
+    `unserved` counts waiting jobs whose server classes have no registered server, and `awaited` jobs done without a reward.
     """
 
     now: float
@@ -308,6 +400,8 @@ class State(Struct, frozen=True):
     width: list[list[float]]
     counters: dict[str, int]
     reward_total: float
+    unserved: int = 0
+    awaited: int = 0
 
 
 class Retried(Struct, frozen=True):
@@ -317,17 +411,71 @@ class Retried(Struct, frozen=True):
     state: JobState
 
 
-class NewKey(Struct, forbid_unknown_fields=True, frozen=True):
-    """A key to create; it expires after `days`, or never."""
+class NamespaceValues(Struct, forbid_unknown_fields=True, frozen=True):
+    """The settings of a namespace: the weight of its jobs against those of others, and its limits; null is no limit.
 
-    scopes: Annotated[list[Scope], Meta(min_length=1, max_length=4)]
+    `rate` are requests per second of its keys together, without calls of workers and of keys with scope fleet. `backlog` and
+    `payload_bytes` are for jobs that wait, `running` is for jobs that are being served.
+    """
+
+    weight: Positive = 1.0
+    rate: Positive | None = None
+    backlog: Annotated[int, Meta(ge=1)] | None = None
+    payload_bytes: Annotated[int, Meta(ge=1)] | None = None
+    running: Annotated[int, Meta(ge=1)] | None = None
+
+
+class NamespaceInfo(Struct, forbid_unknown_fields=True, frozen=True):
+    """A namespace with its settings; see `NamespaceValues`."""
+
+    name: Namespace
+    weight: Positive = 1.0
+    rate: Positive | None = None
+    backlog: Annotated[int, Meta(ge=1)] | None = None
+    payload_bytes: Annotated[int, Meta(ge=1)] | None = None
+    running: Annotated[int, Meta(ge=1)] | None = None
+
+
+class NamespaceState(Struct, frozen=True):
+    """A namespace: its settings, how many jobs wait, the bytes of their payloads, jobs being served, and dead jobs.
+
+    `served` says whether a registered server may serve its jobs.
+    """
+
+    name: str
+    weight: float
+    rate: float | None
+    backlog: int | None
+    payload_bytes: int | None
+    running: int | None
+    queued: int
+    queued_bytes: int
+    leased: int
+    dead: int
+    served: bool
+
+
+class Namespaces(Struct, frozen=True):
+    """The namespaces that the key sees."""
+
+    namespaces: list[NamespaceState]
+
+
+class NewKey(Struct, forbid_unknown_fields=True, frozen=True):
+    """A key to create; it expires after `days`, or never.
+
+    Its jobs are in `namespace`. Its scopes hold there and in `namespaces`; "*" stands for all.
+    """
+
+    scopes: Annotated[list[Scope], Meta(min_length=1, max_length=5)]
     name: Annotated[str, Meta(max_length=200, pattern=PRINTABLE)] = ""
-    namespace: Annotated[str, Meta(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9._-]+(?!\n)$")] = "default"
+    namespace: Namespace = "default"
     days: Annotated[float, Meta(gt=0.0, le=36_500)] | None = None
+    namespaces: Annotated[list[NamespaceOrAll], Meta(max_length=100)] = []
 
 
 class KeyInfo(Struct, frozen=True):
-    """What is known about a key; never the key itself."""
+    """What is known about a key; never the key itself. Its scopes hold in `namespaces`; "*" stands for all."""
 
     prefix: str
     name: str
@@ -336,6 +484,7 @@ class KeyInfo(Struct, frozen=True):
     created: float
     expires: float | None
     revoked: float | None
+    namespaces: list[str] = []
 
 
 class CreatedKey(Struct, frozen=True):
@@ -358,11 +507,16 @@ class Keys(Struct, frozen=True):
 
 
 class Me(Struct, frozen=True):
-    """The key in use: its prefix, namespace and scopes."""
+    """The key in use: its prefix, namespace and scopes, and the namespaces in which they hold; "*" stands for all.
+
+    `whole` says whether these are all namespaces in use, so that the key sees what they share.
+    """
 
     prefix: str
     namespace: str
     scopes: list[str]
+    namespaces: list[str] = []
+    whole: bool = True
 
 
 class AuditEntry(Struct, frozen=True):

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from bilinq.errors import BadInput
-from bilinq.live.wire.messages import JobState, Key, Name, Wait
+from bilinq.live.wire.messages import JobState, Key, Name, Tag, Wait
 
 T = TypeVar("T")
 
@@ -70,13 +70,21 @@ class WaitQuery(Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class JobsQuery(Struct, forbid_unknown_fields=True, frozen=True):
-    """Which jobs to list: by state, class and the key of their submission; `after` is that of the last page."""
+    """Which jobs to list: by state, class, tag and the key of their submission; `after` is that of the last page."""
 
     state: JobState | UnsetType = UNSET
     job_class: Name | UnsetType = field(name="class", default=UNSET)
+    tag: Tag | UnsetType = UNSET
     key: Key | UnsetType = UNSET
     after: After | UnsetType = UNSET
     limit: Limit = 100
+
+
+class DecisionsQuery(Struct, forbid_unknown_fields=True, frozen=True):
+    """Which decisions to export; `after` is the lease of the last line."""
+
+    after: After | UnsetType = UNSET
+    limit: Annotated[int, Meta(ge=1, le=10_000)] = 1000
 
 
 class DeadQuery(Struct, forbid_unknown_fields=True, frozen=True):

@@ -1,0 +1,124 @@
+"""Jobs, servers and leases in the leader's memory, and the calls in which servers wait for work."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING, Literal
+
+from bilinq.live.service.options import PLAIN, JobOptions
+
+if TYPE_CHECKING:
+    from bilinq.live.service.tenants import Books
+    from bilinq.live.store.class_tables import ServerRow
+    from bilinq.live.store.job_tables import LeaseEnd, LeaseRow
+    from bilinq.live.wire.messages import Lease
+
+
+class Poll:
+    """A call that waits for work on behalf of servers.
+
+    It ends when the first leases for any of its servers are on disk, after a timeout, or by `end`. `pending` counts leases
+    that are being written; while there are any, it is not over. `abandoned` tells that the caller has disconnected.
+    """
+
+    def __init__(self) -> None:
+        self.leases: list[Lease] = []
+        self.pending = 0
+        self.abandoned = False
+        self._over = asyncio.Event()
+
+    def expect(self) -> None:
+        """Count a lease for this call that is being written."""
+        self.pending += 1
+        self._over.clear()
+
+    def deliver(self, lease: Lease) -> None:
+        """Add a lease that is on disk."""
+        self.leases.append(lease)
+        self.miss()
+
+    def miss(self) -> None:
+        """Count one lease fewer that is being written."""
+        self.pending = max(self.pending - 1, 0)  # after `end` none is expected, but one may still arrive
+        self.close()
+
+    def close(self) -> None:
+        """Wait for nothing except what is being written."""
+        if not self.pending:
+            self._over.set()
+
+    def end(self) -> None:
+        """Stop waiting for anything."""
+        self.pending = 0
+        self._over.set()
+
+    async def wait(self, seconds: float) -> None:
+        """Return when it is over and nothing is being written for it."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._over.wait()
+        while self.pending:  # a lease may have been granted after the end, before this call resumed
+            await self._over.wait()
+
+
+@dataclass(slots=True)
+class LiveJob:
+    """A job that waits or is leased. It was `submitted` by the wall clock, and `came` by the monotonic clock.
+
+    `held` tells that it is not in the scheduler yet: before the time `start` it must not start. `deadline` is when it leaves
+    unless it is leased. Both are by the monotonic clock. `failed_on` are servers that have failed it; `avoid` is the last of
+    them, which does not serve it before `avoid_until` if another can. `books` are those of its
+    namespace, and `size` the bytes of its payload.
+    """
+
+    job_class: str
+    units_left: int
+    attempts: int
+    submitted: float
+    came: float
+    books: Books
+    size: int = 0
+    started: bool = False
+    lease: int | None = None
+    options: JobOptions = PLAIN
+    held: bool = False
+    start: float = -inf
+    deadline: float = inf
+    failed_on: frozenset[int] = frozenset()
+    avoid: int | None = None
+    avoid_until: float = -inf
+
+
+@dataclass(slots=True)
+class LiveServer:
+    """A server, its lease, and the call in which it waits for one.
+
+    It belongs to the namespace of its key, and serves the jobs of the namespaces in `serves`; None: of all.
+    """
+
+    row: ServerRow
+    seen: float
+    lease: int | None = None
+    poll: Poll | None = None
+    namespace: str = "default"
+    serves: frozenset[str] | None = None
+
+    @property
+    def state(self) -> Literal["idle", "busy", "away"]:
+        """Idle while it waits for work, busy while it has a lease, else away."""
+        return "idle" if self.poll else "busy" if self.lease else "away"
+
+
+@dataclass(slots=True)
+class LiveLease:
+    """A lease as stored, its begin and deadline by the monotonic clock, its classes, and its end, None before that."""
+
+    row: LeaseRow
+    began: float
+    deadline: float
+    job_class: str
+    server_class: str
+    end: LeaseEnd | None = None

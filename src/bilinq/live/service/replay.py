@@ -1,0 +1,64 @@
+"""The log of what was learnt: observations and changes of classes, in one order. A replay repeats both, bit for bit."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from math import inf
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from bilinq.live.service.configuration import scheduler_classes
+from bilinq.scheduler.scheduler import Observation, Scheduler
+
+if TYPE_CHECKING:
+    from bilinq.live.settings import ServiceSettings
+    from bilinq.live.store.class_tables import ClassRow
+    from bilinq.live.store.job_tables import ObservationRow
+
+
+def in_order(rows: Iterable[ClassRow]) -> list[ClassRow]:
+    """Return the newest row of each class, in the order in which the classes first came; rows are oldest first."""
+    newest = {(row.kind, row.name): row for row in rows}
+    return list(newest.values())
+
+
+def roster_at(every: Sequence[ClassRow], seq: int) -> list[ClassRow]:
+    """Return the classes that counted at a place in the log, in order."""
+    return in_order(row for row in every if row.since <= seq)
+
+
+def first_roster(every: Sequence[ClassRow]) -> int:
+    """Return the place in the log from which on there are classes of both kinds."""
+    return max(min(row.since for row in every if row.kind == kind) for kind in ("job", "server"))
+
+
+def replay(
+    scheduler: Scheduler, every: Sequence[ClassRow], log: Sequence[ObservationRow], settings: ServiceSettings,
+    after: int = 0,
+) -> Scheduler:  # fmt: skip
+    """Let a scheduler learn from a log after a place, with the classes of each time; return it with the current ones."""
+    names, places = {row.id: row.name for row in every}, [row.seq for row in log]
+    first, done = max(after, first_roster(every)), 0
+    changes = sorted({row.since for row in every if row.since > first})
+    for start, end in zip([first, *changes], [*changes, inf], strict=True):
+        scheduler.set_classes(*scheduler_classes(roster_at(every, start), settings))
+        until = bisect_right(places, end)
+        scheduler.replay(observation(row, names) for row in log[done:until] if _fits(scheduler, row))
+        done = until
+    scheduler.set_classes(*scheduler_classes(in_order(every), settings))  # what was observed is learnt now
+    return scheduler
+
+
+def observation(row: ObservationRow, names: dict[int, str]) -> Observation:
+    """Return a row of the log as the scheduler learns from it; `names` are those of classes by id."""
+    return Observation(
+        names[row.job_class_id], names[row.server_class_id], row.value, row.duration, bool(row.failed),
+        None if row.features is None else msgspec.json.decode(row.features), row.before, row.epoch,
+    )  # fmt: skip
+
+
+def _fits(scheduler: Scheduler, row: ObservationRow) -> bool:
+    """Tell whether a scheduler can learn from a row: a policy cannot correct what it has learnt."""
+    return row.before is None or scheduler.policy is None
