@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from typing import Any
 
 import pytest
@@ -119,10 +120,10 @@ def test_unknown_servers_and_bad_options_are_refused_all_or_none(sqlite_url: str
 def test_a_late_job_is_dropped_as_expired(database_url: str) -> None:
     async def work() -> None:
         async with serving(database_url, **CLASSES) as service:
-            late, leased = await submit(service, deadline=0.05), await submit(service, "b", weight=9.0, deadline=0.05)
+            late, leased = await submit(service, deadline=1.0), await submit(service, "b", weight=9.0, deadline=1.0)
             held = await lease(service, "x")
             assert held is not None and held.job.id == leased
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(1.1)
             assert await serve(service, "y") is None
             await slot(service)
             job = await service.job(LOCAL, late)
@@ -158,12 +159,14 @@ def test_a_late_job_is_served_where_the_settings_say_so(sqlite_url: str) -> None
 def test_a_job_starts_no_earlier_than_it_may(database_url: str) -> None:
     async def work() -> None:
         async with serving(database_url, **CLASSES) as service:
-            later, now = await submit(service, not_before=0.3), await submit(service)
+            later, now = await submit(service, not_before=4.0), await submit(service)
             assert (await serve(service, "x"), await serve(service, "x")) == (now, None)
             assert (await service.state()).job_classes[0].queued == 1
         async with serving(database_url, **CLASSES) as service:
             assert await serve(service, "x") is None
-            await asyncio.sleep(0.3)
+            start = (await service.job(LOCAL, later)).not_before
+            assert start is not None
+            await asyncio.sleep(max(start - time.time(), 0.0) + 0.05)
             assert await serve(service, "x") == later
             gone = await submit(service, not_before=60.0)
             assert (await service.cancel(LOCAL, gone)).state == "cancelled"

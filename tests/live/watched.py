@@ -21,7 +21,8 @@ class Watched:
     def __init__(self, folder: Path) -> None:
         database = f"sqlite:///{folder / 'live.db'}"
         self.keys = {scope: make_key(database, scope) for scope in ("admin", "read", "submit")}
-        self.process = Process(folder, database, settings=SETTINGS.format(sample=0.25))
+        settings = f'policy = "sabr"\n{SETTINGS.format(sample=0.25)}'  # predictions are for sabr
+        self.process = Process(folder, database, settings=settings)
         self.client = self.process.client(self.keys["admin"])
         with Load(self.client):
             self.see_served()
