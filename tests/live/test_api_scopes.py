@@ -22,6 +22,8 @@ WANTED = {
     "GET /v1/jobs": {"submit", "read"},
     "GET /v1/jobs/{id}": {"submit", "read"},
     "DELETE /v1/jobs/{id}": {"submit"},
+    "POST /v1/jobs/cancel": {"submit"},
+    "POST /v1/jobs/retry": set(),
     "POST /v1/servers": {"work"},
     "GET /v1/servers": {"work", "read"},
     "DELETE /v1/servers/{id}": {"work"},
@@ -79,8 +81,11 @@ def test_every_route_is_in_the_table() -> None:
     assert sorted(map(name, ROUTES)) == sorted({*WANTED, *OPEN})
 
 
+NEEDS_QUERY = {"POST /v1/jobs/cancel": "?class=short", "POST /v1/jobs/retry": "?state=dead"}
+
+
 def requests_of(route: Route, keys: list[str | None]) -> Iterator[Request]:
-    path = re.sub(r"{\w+(:path)?}", "x1", route.path)
+    path = re.sub(r"{\w+(:path)?}", "x1", route.path) + NEEDS_QUERY.get(name(route), "")
     body = None if route.body is None else msgspec.to_builtins(BODIES[route.body])
     for key in keys:
         yield request(route.method, path, body, key)

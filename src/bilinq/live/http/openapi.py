@@ -73,6 +73,7 @@ BODIES: dict[Any, Any] = {
     m.Job: _JOB,
     m.JobPage: m.JobPage([_JOB, _DEAD], "j99"),
     m.Retried: m.Retried("j99", "queued"),
+    m.Changed: m.Changed(1000, "j99"),
     m.NewServer: m.NewServer("gpu", "rack 3, card 1"),
     m.ServerInfo: _SERVER,
     list[m.ServerInfo]: [_SERVER],
@@ -116,7 +117,8 @@ BODIES: dict[Any, Any] = {
 """An example for each type of body."""
 
 PATHS = {"id": "j123", "lease": "l45", "prefix": "k7m2x9qa", "name": "short"}  # examples of names in a path
-SPECIAL = {"/servers/": {"id": "s6"}, "/namespaces/": {"name": "research"}}  # examples in some paths
+SPECIAL = {"/servers/": {"id": "s6"}, "/namespaces/": {"name": "research"}, "/jobs/retry": {"state": "dead"}}
+"""Examples of names and queries in some paths."""
 QUERIES: dict[str, Any] = {
     "wait": 10.0, "state": "queued", "class": "short", "key": "order 77", "tag": "urgent", "after": "j99",
     "limit": 100, "seconds": 60.0,
@@ -234,10 +236,13 @@ def _needs(route: Route) -> str:
     return f"Needs a key with scope {' or '.join(route.scopes)}." if route.scopes else "Needs a key of any scope."
 
 
+def _examples(route: Route, usual: dict[str, Any]) -> dict[str, Any]:
+    special = (examples for part, examples in SPECIAL.items() if part in route.path)
+    return usual | {name: value for examples in special for name, value in examples.items()}
+
+
 def _path_parameters(route: Route) -> list[dict[str, Any]]:
-    shown = dict(PATHS)
-    for part, examples in SPECIAL.items():
-        shown |= examples if part in route.path else {}
+    shown = _examples(route, PATHS)
     schema = {"type": "string", "minLength": 1, "maxLength": 200}
     return [
         {"name": name, "in": "path", "required": True, "schema": schema, "example": shown[name]}
@@ -247,8 +252,9 @@ def _path_parameters(route: Route) -> list[dict[str, Any]]:
 
 def _query_parameters(route: Route) -> list[dict[str, Any]]:
     properties = msgspec.json.schema_components([route.query])[1][route.query.__name__]["properties"]
+    shown = _examples(route, QUERIES)
     return [
-        {"name": name, "in": "query", "schema": schema, "example": QUERIES[name]} for name, schema in properties.items()
+        {"name": name, "in": "query", "schema": schema, "example": shown[name]} for name, schema in properties.items()
     ]
 
 

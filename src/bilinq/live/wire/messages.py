@@ -411,6 +411,13 @@ class Retried(Struct, frozen=True):
     state: JobState
 
 
+class Changed(Struct, frozen=True):
+    """How many jobs a call has changed, at most as many as its limit; pass `after` to go on, unless it is null."""
+
+    changed: int
+    after: str | None
+
+
 class NamespaceValues(Struct, forbid_unknown_fields=True, frozen=True):
     """The settings of a namespace: the weight of its jobs against those of others, and its limits; null is no limit.
 
