@@ -230,6 +230,12 @@ class FakeService:
         self.calls.append(("update_settings", body))
         return SETTINGS
 
+    async def settings_history(self, limit: int) -> m.SettingsChanges:
+        return m.SettingsChanges([])
+
+    async def undo_settings(self, who: Identity, change: int | None) -> m.SettingsInfo:
+        return SETTINGS
+
     async def create_key(self, who: Identity, new: m.NewKey) -> m.CreatedKey:
         key = self.add_key(*check_scopes(new.scopes), namespace=new.namespace)
         return m.CreatedKey(key, self._info(prefix_of(key)))

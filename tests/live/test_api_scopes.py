@@ -46,6 +46,8 @@ WANTED = {
     "PUT /v1/server-classes/{name:path}": set(),
     "GET /v1/settings": {"read"},
     "PATCH /v1/settings": set(),
+    "GET /v1/settings/history": set(),
+    "POST /v1/settings/undo": set(),
     "GET /v1/knobs": {"read"},
     "PATCH /v1/knobs": set(),
     "GET /v1/namespaces": {"read"},
@@ -66,7 +68,7 @@ WANTED = {
 """Scopes that a route accepts, in addition to fleet, which every route accepts, and to admin."""
 SHARED = {
     "PUT /v1/job-classes/{name:path}", "PUT /v1/server-classes/{name:path}", "PATCH /v1/settings", "PATCH /v1/knobs",
-    "PUT /v1/namespaces/{name}",
+    "PUT /v1/namespaces/{name}", "GET /v1/settings/history", "POST /v1/settings/undo",
 }  # fmt: skip
 """Routes that change what all namespaces share, and so do not accept admin."""
 

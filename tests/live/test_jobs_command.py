@@ -177,6 +177,18 @@ def test_settings_are_shown_and_changed(place: Place) -> None:
     assert json.loads(back.stdout) == before
 
 
+def test_changes_of_settings_are_listed_and_undone(place: Place) -> None:
+    bilinq("settings", "set", "target_wait=4", "weight.short=3")
+    change = json.loads(bilinq("settings", "history", "--limit", "1", "--json").stdout)["changes"][0]
+    assert (change["after"], change["undone"]) == ({"target_wait": 4.0, "weight": {"short": 3.0}}, False)
+    assert "target_wait: 2 to 4; weight.short: 1 to 3" in bilinq("settings", "history").stdout
+    assert "must be" in bilinq("settings", "undo", "--change", "999", code=2).stderr
+    undone = json.loads(bilinq("settings", "undo", "--change", str(change["id"]), "--json").stdout)
+    assert (undone["target_wait"], undone["weight"]) == (2.0, {"short": 1.0})
+    lines = bilinq("settings", "history", "--limit", "2").stdout
+    assert f"undoes {change['id']}" in lines and "undone" in lines
+
+
 def test_a_setting_has_one_value_in_its_range() -> None:
     update = parse_update(["work_conserving=true", "V=2", "weight.a=b=3"])
     assert (update.work_conserving, update.V, update.weight) == (True, 2.0, {"a=b": 3.0})

@@ -42,6 +42,8 @@ CROSSED: dict[str, tuple[str, Any, int]] = {
     "PUT /v1/job-classes/{name:path}": ("/v1/job-classes/a", {"features": [0.0, 0.0]}, 403),
     "PUT /v1/server-classes/{name:path}": ("/v1/server-classes/x", {"features": [0.0, 0.0]}, 403),
     "GET /v1/settings": ("/v1/settings", None, 200),
+    "GET /v1/settings/history": ("/v1/settings/history", None, 403),
+    "POST /v1/settings/undo": ("/v1/settings/undo", None, 403),
     "PATCH /v1/settings": ("/v1/settings", {"target_wait": 9.0}, 403),
     "POST /v1/settings/preview": ("/v1/settings/preview", {"target_wait": 9.0}, 403),
     "GET /v1/knobs": ("/v1/knobs", None, 200),

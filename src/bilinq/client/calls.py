@@ -311,6 +311,21 @@ class ApiCalls(ABC):
         return self._send(ApiRequest("PATCH", SETTINGS_PATH, _reader(m.SettingsInfo), msgspec.json.encode(update)))
 
     @ApiCall
+    def settings_history(self, *, limit: int | None = None) -> Steps[list[m.SettingsChange]]:
+        """Return who changed which settings and when, newest first; the key needs scope fleet."""
+        return (yield from self._get(f"{SETTINGS_PATH}/history", m.SettingsChanges, {"limit": limit})).changes
+
+    @ApiCall
+    def undo_settings(self, change: int | None = None) -> Steps[m.SettingsInfo]:
+        """Undo the newest change that was not undone, only if it is `change` where that is given; return all settings.
+
+        Not retried after a lost response unless `change` is given: that could undo two changes.
+        """
+        query, repeatable = _given({"change": change}), change is not None
+        path, answer = f"{SETTINGS_PATH}/undo", _reader(m.SettingsInfo)
+        return self._send(ApiRequest("POST", path, answer, query=query, repeatable=repeatable))
+
+    @ApiCall
     def create_key(self, key: m.NewKey) -> Steps[m.CreatedKey]:
         """Create a key, which is never shown again. Not retried after a lost response: that would create two."""
         return self._post("/v1/keys", key, m.CreatedKey, repeatable=False)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from bilinq.commands.shared import Json, Url, print_structs
+from bilinq.commands.shared import Json, Url, print_structs, time_text
 from bilinq.errors import BadInput, Refused
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def show(
         typer.echo(f"{name:<14}{value}")
     for event in job.history:
         where = "" if event.server is None else f" on {event.server}"
-        typer.echo(f"  {_time(event.at)}  {event.what}{where}{'' if event.detail is None else f': {event.detail}'}")
+        typer.echo(f"  {time_text(event.at)}  {event.what}{where}{'' if event.detail is None else f': {event.detail}'}")
 
 
 @app.command()
@@ -213,7 +213,7 @@ def _row(job: Job) -> tuple[str, ...]:
     error = (job.error or "").partition("\n")[0]
     short = error if len(error) <= LONGEST else f"{error[: LONGEST - 3]}..."
     tags = " ".join(job.tags)
-    return job.id, job.job_class, job.state, str(job.attempts), _time(job.submitted), wait, reward, tags, short
+    return job.id, job.job_class, job.state, str(job.attempts), time_text(job.submitted), wait, reward, tags, short
 
 
 def _facts(job: Job) -> Iterator[tuple[str, str]]:
@@ -226,7 +226,7 @@ def _facts(job: Job) -> Iterator[tuple[str, str]]:
         if name == "history" or value is None or value == []:
             continue
         if name in times:
-            text = _time(value)
+            text = time_text(value)
         elif name in ("payload", "result"):
             text = msgspec.json.encode(value).decode()
         else:
@@ -238,9 +238,3 @@ def _seconds(value: float) -> str:
     from bilinq.commands.screen import seconds
 
     return seconds(value)
-
-
-def _time(at: float) -> str:
-    from datetime import datetime
-
-    return datetime.fromtimestamp(at).strftime("%Y-%m-%d %H:%M:%S")

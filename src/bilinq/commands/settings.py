@@ -1,4 +1,4 @@
-"""`bilinq settings`: show and change the settings of a running service."""
+"""`bilinq settings`: show and change the settings of a running service, and undo changes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from bilinq.commands.shared import Json, Url, print_structs
+from bilinq.commands.shared import Json, Url, print_structs, time_text
 from bilinq.errors import BadInput
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ Key = Annotated[str | None, Option(help="Key with scope fleet. [default: BILINQ_
 
 @app.callback()
 def main() -> None:
-    """Show and change settings while the service runs."""
+    """Show, change and undo settings while the service runs."""
 
 
 @app.command()
@@ -54,6 +54,60 @@ def set_settings(
     with Client(url, key) as client:
         client.update_settings(update)
         _show(client, json)
+
+
+@app.command()
+def history(
+    limit: Annotated[int, Option(min=1, max=1000, help="Number of changes to list at most.")] = 20,
+    url: Url = None,
+    key: Key = None,
+    json: Json = False,
+) -> None:
+    """List who changed which settings and when, newest first."""
+    from bilinq.client import Client
+
+    with Client(url, key) as client:
+        found = client.settings_history(limit=limit)
+    if json:
+        print_structs({"changes": found})
+        return
+    if not found:
+        typer.echo("no changes")
+        return
+    from bilinq.commands.tables import show_rows
+
+    notes = ("undone" if one.undone else "" if one.undoes is None else f"undoes {one.undoes}" for one in found)
+    rows = (
+        (str(one.id), time_text(one.at), one.who, _change_text(one.before, one.after), note)
+        for one, note in zip(found, notes, strict=True)
+    )
+    show_rows(("change", "at", "by", "what", ""), rows, left=5)
+
+
+@app.command()
+def undo(
+    change: Annotated[int | None, Option(help="Undo only if this is the newest change that was not undone.")] = None,
+    url: Url = None,
+    key: Key = None,
+    json: Json = False,
+) -> None:
+    """Undo the newest change of settings that was not undone, and show the settings."""
+    from bilinq.client import Client
+
+    with Client(url, key) as client:
+        client.undo_settings(change)
+        _show(client, json)
+
+
+def _change_text(before: dict[str, Any], after: dict[str, Any]) -> str:
+    """Return what has changed as one text: the old and the new value of each setting."""
+    parts = []
+    for name, new in after.items():
+        pairs = {name: (before[name], new)}
+        if isinstance(new, dict):
+            pairs = {f"{WEIGHT}{one}": (before[name][one], value) for one, value in new.items()}
+        parts += [f"{one}: {setting_text(old)} to {setting_text(value)}" for one, (old, value) in pairs.items()]
+    return "; ".join(parts)
 
 
 def parse_update(changes: Sequence[str]) -> SettingsUpdate:

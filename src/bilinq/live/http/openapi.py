@@ -20,6 +20,9 @@ _KEY = m.KeyInfo(
     expires=_AT + 90 * 86_400.0, revoked=None, namespaces=["default"],
 )  # fmt: skip
 _SETTINGS = m.SettingsInfo(target_wait=2.0, V=None, work_conserving=False, exploration="thompson")
+_CHANGE = m.SettingsChange(
+    id=7, at=_AT, who="a2c4e6g8", before={"target_wait": 2.0}, after={"target_wait": 5.0}, undoes=None, undone=False
+)
 _GPU = m.ServerClassInfo("gpu", [0.3, 1.0])
 _LEASED = m.LeasedJob("j123", "short", _PAYLOAD, 1, 0)
 _LEASE = m.Lease(lease="l45", fence=45, server="s6", deadline=_AT + 31.5, seconds=30.0, job=_LEASED)
@@ -92,6 +95,7 @@ BODIES: dict[Any, Any] = {
     m.ServerClassValues: m.ServerClassValues([0.3, 1.0]),
     m.ServerClassInfo: _GPU,
     m.SettingsInfo: _SETTINGS,
+    m.SettingsChanges: m.SettingsChanges([_CHANGE]),
     m.SettingsUpdate: m.SettingsUpdate(target_wait=5.0, weight={"short": 2.0}),
     m.NamespaceValues: m.NamespaceValues(weight=2.0, backlog=10_000, running=50),
     m.NamespaceInfo: m.NamespaceInfo("research", weight=2.0, backlog=10_000, running=50),
@@ -121,7 +125,7 @@ SPECIAL = {"/servers/": {"id": "s6"}, "/namespaces/": {"name": "research"}, "/jo
 """Examples of names and queries in some paths."""
 QUERIES: dict[str, Any] = {
     "wait": 10.0, "state": "queued", "class": "short", "key": "order 77", "tag": "urgent", "after": "j99",
-    "limit": 100, "seconds": 60.0,
+    "limit": 100, "seconds": 60.0, "change": 7,
 }  # fmt: skip
 
 REFUSALS: dict[int, BilinqError] = {

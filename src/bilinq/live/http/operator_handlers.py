@@ -1,11 +1,11 @@
-"""Routes of those who operate the service: many jobs at once."""
+"""Routes of those who operate the service: many jobs at once, and the history of settings."""
 
 from bilinq.live.http.routing import Request, route
 from bilinq.live.service.bulk import JobFilter
 from bilinq.live.wire import messages as m
-from bilinq.live.wire.queries import BadField, CancelQuery, RetryQuery, given
+from bilinq.live.wire.queries import AuditQuery, BadField, CancelQuery, RetryQuery, UndoQuery, given
 
-SUBMIT, ADMIN = ("submit",), ("admin",)
+SUBMIT, ADMIN, FLEET = ("submit",), ("admin",), ("fleet",)
 
 
 async def cancel_jobs(request: Request[None, CancelQuery]) -> m.Changed:
@@ -36,4 +36,10 @@ OPERATOR_ROUTES = (
     route("POST", "/v1/jobs/retry", "retry_jobs", retry_jobs,
           "Queue up to 1,000 dead jobs again that match, newest first", "jobs", ADMIN,
           query=RetryQuery, response=m.Changed),
+    route("GET", "/v1/settings/history", "get_settings_history", lambda r: r.service.settings_history(r.query.limit),
+          "List changes of settings, newest first", "admin", FLEET, query=AuditQuery, response=m.SettingsChanges),
+    route("POST", "/v1/settings/undo", "undo_settings",
+          lambda r: r.service.undo_settings(r.who, given(r.query.change)),
+          "Undo the newest change of settings that was not undone", "admin", FLEET,
+          query=UndoQuery, response=m.SettingsInfo, also=(404, 409)),
 )  # fmt: skip

@@ -120,6 +120,12 @@ class AuditQuery(Struct, forbid_unknown_fields=True, frozen=True):
     limit: Limit = 100
 
 
+class UndoQuery(Struct, forbid_unknown_fields=True, frozen=True):
+    """The change that must be the newest; default: whichever is."""
+
+    change: Annotated[int, Meta(ge=1, le=2**53)] | UnsetType = UNSET
+
+
 class HistoryQuery(Struct, forbid_unknown_fields=True, frozen=True):
     """Which samples to return: those after the sample with the id `after`, at most the newest `limit`; default: all."""
 
