@@ -149,6 +149,7 @@ def test_nothing_is_cut_or_hard_to_read(browser: Browser, watched: Watched, widt
     expect(page.locator("#job .decision tbody tr")).to_have_count(2)
     assert hard_to_read(page) == []
     take(page, f"job-{width}-{scheme}", "#job")
+    assert page.locator("#job .scroll").evaluate("it => it.scrollWidth <= it.clientWidth")
     page.close()
     watched.client.post("/v1/jobs/cancel?state=queued")
 
