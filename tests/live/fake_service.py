@@ -10,6 +10,7 @@ from bilinq.errors import BadInput, Busy, Conflict, NoKey, NotFound, Stale
 from bilinq.live.http.app import make_app
 from bilinq.live.keys import Identity, check_scopes, hash_key, make_key, matches, prefix_of
 from bilinq.live.metrics import Meters
+from bilinq.live.service.bulk import JobFilter
 from bilinq.live.settings import ServiceSettings
 from bilinq.live.wire import messages as m
 from bilinq.live.wire import samples as w
@@ -117,6 +118,14 @@ class FakeService:
     async def retry(self, who: Identity, id: str) -> m.Retried:
         raise Conflict(f"job {(await self.job(who, id)).id!r} is not dead")
 
+    async def cancel_jobs(self, who: Identity, wanted: JobFilter) -> m.Changed:
+        self.calls.append(("cancel_jobs", wanted))
+        return m.Changed(0, None)
+
+    async def retry_jobs(self, who: Identity, wanted: JobFilter) -> m.Changed:
+        self.calls.append(("retry_jobs", wanted))
+        return m.Changed(0, None)
+
     async def register(self, who: Identity, new: m.NewServer) -> m.ServerInfo:
         if new.server_class not in self.server_classes:
             raise NotFound(f"there is no server class {new.server_class!r}")
@@ -219,6 +228,12 @@ class FakeService:
 
     async def update_settings(self, who: Identity, body: m.SettingsUpdate) -> m.SettingsInfo:
         self.calls.append(("update_settings", body))
+        return SETTINGS
+
+    async def settings_history(self, limit: int) -> m.SettingsChanges:
+        return m.SettingsChanges([])
+
+    async def undo_settings(self, who: Identity, change: int | None) -> m.SettingsInfo:
         return SETTINGS
 
     async def create_key(self, who: Identity, new: m.NewKey) -> m.CreatedKey:

@@ -22,6 +22,8 @@ WANTED = {
     "GET /v1/jobs": {"submit", "read"},
     "GET /v1/jobs/{id}": {"submit", "read"},
     "DELETE /v1/jobs/{id}": {"submit"},
+    "POST /v1/jobs/cancel": {"submit"},
+    "POST /v1/jobs/retry": set(),
     "POST /v1/servers": {"work"},
     "GET /v1/servers": {"work", "read"},
     "DELETE /v1/servers/{id}": {"work"},
@@ -44,6 +46,8 @@ WANTED = {
     "PUT /v1/server-classes/{name:path}": set(),
     "GET /v1/settings": {"read"},
     "PATCH /v1/settings": set(),
+    "GET /v1/settings/history": set(),
+    "POST /v1/settings/undo": set(),
     "GET /v1/knobs": {"read"},
     "PATCH /v1/knobs": set(),
     "GET /v1/namespaces": {"read"},
@@ -64,7 +68,7 @@ WANTED = {
 """Scopes that a route accepts, in addition to fleet, which every route accepts, and to admin."""
 SHARED = {
     "PUT /v1/job-classes/{name:path}", "PUT /v1/server-classes/{name:path}", "PATCH /v1/settings", "PATCH /v1/knobs",
-    "PUT /v1/namespaces/{name}",
+    "PUT /v1/namespaces/{name}", "GET /v1/settings/history", "POST /v1/settings/undo",
 }  # fmt: skip
 """Routes that change what all namespaces share, and so do not accept admin."""
 
@@ -79,8 +83,11 @@ def test_every_route_is_in_the_table() -> None:
     assert sorted(map(name, ROUTES)) == sorted({*WANTED, *OPEN})
 
 
+NEEDS_QUERY = {"POST /v1/jobs/cancel": "?class=short", "POST /v1/jobs/retry": "?state=dead"}
+
+
 def requests_of(route: Route, keys: list[str | None]) -> Iterator[Request]:
-    path = re.sub(r"{\w+(:path)?}", "x1", route.path)
+    path = re.sub(r"{\w+(:path)?}", "x1", route.path) + NEEDS_QUERY.get(name(route), "")
     body = None if route.body is None else msgspec.to_builtins(BODIES[route.body])
     for key in keys:
         yield request(route.method, path, body, key)

@@ -1,5 +1,6 @@
 """Client and worker with a real service process: kills and frozen workers lose nothing and count nothing twice."""
 
+import asyncio
 import os
 import signal
 import socket
@@ -17,7 +18,9 @@ import pytest
 from faulty import until
 from process import Process, make_key
 
-from bilinq.client import Client, Done, HeldJob, NewJob, Worker
+from bilinq.client import AsyncClient, Client, Done, HeldJob, NewJob, Worker
+from bilinq.errors import BadInput
+from bilinq.live.wire.messages import Changed
 
 
 class Place:
@@ -163,3 +166,34 @@ def test_heartbeats_hold_a_job_for_longer_than_a_lease(client: Client) -> None:
     with at_work(client, serve):
         assert client.wait(ref.id, 20.0).reward == 0.75
     assert client.job(ref.id).attempts == 0
+
+
+def test_both_clients_cancel_and_retry_many_jobs(place: Place) -> None:
+    def new(tag: str) -> list[NewJob]:
+        return [NewJob("short", tags=[tag], not_before=3600.0)] * 3
+
+    with place.client() as client:
+        ids = [ref.id for ref in client.submit_all(new("sync"))]
+        assert client.cancel_jobs(tag="sync", limit=2) == Changed(2, ids[1])
+        assert client.cancel_jobs(tag="sync", after=ids[1]) == Changed(1, None)
+        assert client.cancel_jobs(state="leased", tag="sync") == Changed(0, None)
+        assert [client.job(id).state for id in ids] == ["cancelled"] * 3
+        [dead] = [ref.id for ref in client.submit_all([NewJob("short", tags=["retry"], max_attempts=1)])]
+        server = client.register("gpu")
+        lease = client.lease(server.id)
+        assert lease is not None
+        client.fail(lease.lease, lease.fence)
+        client.unregister(server.id)
+        assert client.retry_jobs(tag="retry") == Changed(1, None)
+        assert client.retry_jobs() == Changed(0, None)
+        assert client.cancel(dead).state == "cancelled"
+        with pytest.raises(BadInput, match="is needed"):
+            client.cancel_jobs()
+
+    async def again() -> None:
+        async with AsyncClient(place.url, place.key) as client:
+            await client.submit_all(new("async"))
+            assert await client.cancel_jobs(tag="async", job_class="short") == Changed(3, None)
+            assert await client.retry_jobs(tag="async") == Changed(0, None)
+
+    asyncio.run(again())

@@ -143,7 +143,7 @@ def test_everything_is_reached_by_tab(page: Page) -> None:
     """From the top, each stop of the Tab key has a name and can be seen to have the focus."""
     page.locator("[data-setting=target_wait]").wait_for()
     stops: list[dict[str, Any]] = []
-    for _ in range(60):
+    for _ in range(150):
         page.keyboard.press("Tab")
         stop = page.evaluate(STOP)
         if stop is None:
@@ -161,6 +161,7 @@ def test_everything_is_reached_by_tab(page: Page) -> None:
         "allocation",
         "learnt",
         "settings",
+        "jobs",
         "leases",
     ):
         assert card in places, f"{card} cannot be reached"

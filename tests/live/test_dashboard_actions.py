@@ -149,6 +149,6 @@ def test_a_tenant_sees_its_namespace_and_no_settings(browser: Browser, watched: 
     expect(page.locator("#leases tbody tr")).to_have_count(0)
     page.locator("#wanted").fill(job)
     page.locator("#search button").click()
-    expect(page.locator("dialog")).to_contain_text("no job")
+    expect(page.locator("dialog[open]")).to_contain_text("no job")
     page.close()
     assert len(trouble) <= 1  # the browser logs the answer 404

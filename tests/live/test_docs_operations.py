@@ -61,6 +61,14 @@ def test_keys_are_rotated_as_written(tmp_path: Path) -> None:
     assert printed.count("web front") == 2
 
 
+def test_jobs_and_settings_are_changed_as_written(tmp_path: Path) -> None:
+    prepare(tmp_path)
+    start = "export BILINQ_KEY=$(bilinq keys create --scope admin)\nbilinq serve --config service.toml &\n"
+    printed = run(f"set -e\n{start}job=$(bilinq submit chat)\n. ./operators.sh\n", tmp_path)
+    for text in ("j1 is cancelled", "0 jobs cancelled", "0 jobs queued again", "target_wait: 2 to 5", "weight.chat"):
+        assert text in printed
+
+
 def test_old_backups_are_removed(tmp_path: Path) -> None:
     prepare(tmp_path)
     make_key(f"sqlite:///{tmp_path}/bilinq.db", "admin")

@@ -290,7 +290,7 @@ def test_submit_says_how_to_continue_after_an_error(live: Faulty) -> None:
 
 @pytest.mark.usefixtures("environment")
 def test_submit_soon_says_that_the_service_does_not_respond(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bilinq.commands.jobs.SLOW", 0.05)
+    monkeypatch.setattr("bilinq.commands.submit.SLOW", 0.05)
     result = run("submit", "short", "--url", "http://127.0.0.1:1", "--timeout", "0.5")
     fails(result, "cannot reach http://127.0.0.1:1")
     assert result.stderr.splitlines()[0] == "no response from http://127.0.0.1:1 yet; retrying for up to 0.5 s"

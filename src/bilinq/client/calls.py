@@ -16,7 +16,7 @@ from copy import copy
 from dataclasses import replace
 from functools import partial, wraps
 from types import MethodType
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, get_args, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar, get_args, overload
 from urllib.parse import quote
 
 import msgspec
@@ -144,6 +144,24 @@ class ApiCalls(ABC):
             if found.state == "cancelled":
                 return found
             raise
+
+    @ApiCall
+    def cancel_jobs(
+        self, *, state: Literal["queued", "leased"] | None = None, job_class: str | None = None, tag: str | None = None,
+        after: str | None = None, limit: int | None = None,
+    ) -> Steps[m.Changed]:  # fmt: skip
+        """Cancel up to `limit` (1,000) jobs that match and have not ended, newest first; pass `after` for the next ones."""
+        query = {"state": state, "class": job_class, "tag": tag, "after": after, "limit": limit}
+        return self._change("/v1/jobs/cancel", query)
+
+    @ApiCall
+    def retry_jobs(
+        self, *, state: Literal["dead"] | None = "dead", job_class: str | None = None, tag: str | None = None,
+        after: str | None = None, limit: int | None = None,
+    ) -> Steps[m.Changed]:  # fmt: skip
+        """Queue up to `limit` (1,000) dead jobs again that match, newest first; pass `after` for the next ones."""
+        query = {"state": state, "class": job_class, "tag": tag, "after": after, "limit": limit}
+        return self._change("/v1/jobs/retry", query, repeatable=False)
 
     @ApiCall
     def wait(self, id: str, seconds: float = 3600.0) -> Steps[m.Job]:
@@ -293,6 +311,21 @@ class ApiCalls(ABC):
         return self._send(ApiRequest("PATCH", SETTINGS_PATH, _reader(m.SettingsInfo), msgspec.json.encode(update)))
 
     @ApiCall
+    def settings_history(self, *, limit: int | None = None) -> Steps[list[m.SettingsChange]]:
+        """Return who changed which settings and when, newest first; the key needs scope fleet."""
+        return (yield from self._get(f"{SETTINGS_PATH}/history", m.SettingsChanges, {"limit": limit})).changes
+
+    @ApiCall
+    def undo_settings(self, change: int | None = None) -> Steps[m.SettingsInfo]:
+        """Undo the newest change that was not undone, only if it is `change` where that is given; return all settings.
+
+        Not retried after a lost response unless `change` is given: that could undo two changes.
+        """
+        query, repeatable = _given({"change": change}), change is not None
+        path, answer = f"{SETTINGS_PATH}/undo", _reader(m.SettingsInfo)
+        return self._send(ApiRequest("POST", path, answer, query=query, repeatable=repeatable))
+
+    @ApiCall
     def create_key(self, key: m.NewKey) -> Steps[m.CreatedKey]:
         """Create a key, which is never shown again. Not retried after a lost response: that would create two."""
         return self._post("/v1/keys", key, m.CreatedKey, repeatable=False)
@@ -344,8 +377,10 @@ class ApiCalls(ABC):
         return (yield from self._get("/v1/keys", m.Keys)).keys
 
     def _get(self, path: str, answer: type[T], query: dict[str, Any] | None = None) -> Steps[T]:
-        given = {key: str(value) for key, value in (query or {}).items() if value is not None}
-        return self._send(ApiRequest("GET", path, _reader(answer), query=given))
+        return self._send(ApiRequest("GET", path, _reader(answer), query=_given(query or {})))
+
+    def _change(self, path: str, query: dict[str, Any], *, repeatable: bool = True) -> Steps[m.Changed]:
+        return self._send(ApiRequest("POST", path, _reader(m.Changed), query=_given(query), repeatable=repeatable))
 
     def _post(
         self, path: str, body: msgspec.Struct, answer: type[T], *, wait: float = 0.0, repeatable: bool = True
@@ -391,6 +426,10 @@ def as_reward(value: float | None) -> float | None:
 def as_reason(text: str) -> str:
     """Return the text without what the service refuses: NUL, lone surrogates and more than 2,000 characters."""
     return text.replace("\0", " ").encode(errors="replace").decode()[:LONGEST_REASON]
+
+
+def _given(query: dict[str, Any]) -> dict[str, str]:
+    return {key: str(value) for key, value in query.items() if value is not None}
 
 
 def _part(name: str, value: str) -> str:

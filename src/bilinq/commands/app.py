@@ -7,19 +7,19 @@ import typer
 from typer import Option
 from typer.core import TyperGroup
 
-from bilinq.commands import keys, trace
+from bilinq.commands import jobs, keys, settings, trace
 from bilinq.commands.allocate import allocate
 from bilinq.commands.backup import backup, restore
 from bilinq.commands.contest import contest
 from bilinq.commands.development import bench, warm
 from bilinq.commands.distributed import distributed
-from bilinq.commands.jobs import submit, work
 from bilinq.commands.paper import paper
 from bilinq.commands.replay import replay
 from bilinq.commands.serve import serve
 from bilinq.commands.shared import INTERRUPTED as INTERRUPTED
 from bilinq.commands.shared import not_installed
 from bilinq.commands.simulate import simulate
+from bilinq.commands.submit import submit, work
 from bilinq.commands.sweep import sweep
 from bilinq.commands.top import top
 from bilinq.errors import BilinqError
@@ -86,6 +86,8 @@ for command in (
 ):
     app.command()(command)
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(bench)
+app.add_typer(jobs.app, name="jobs")
+app.add_typer(settings.app, name="settings")
 app.add_typer(keys.app, name="keys")
 app.add_typer(trace.app, name="trace")
 

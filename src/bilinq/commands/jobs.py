@@ -1,183 +1,240 @@
-"""`bilinq submit` and `bilinq work`: jobs into the service, and servers for them."""
+"""`bilinq jobs`: list, show, cancel and retry jobs of the live service."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
 
-from bilinq.commands.shared import Json, Url, print_structs, read_text, source_name
-from bilinq.errors import BadInput
+from bilinq.commands.shared import Json, Url, print_structs, time_text
+from bilinq.errors import BadInput, Refused
 
 if TYPE_CHECKING:
-    from msgspec import Raw
-
     from bilinq.client import Client
-    from bilinq.live.wire.messages import Job, JobRef, NewJob
+    from bilinq.live.wire.messages import Changed, Job
+
+NOT_CHANGED = 1  # exit code if a job that was named could not be changed
+LONGEST = 60  # characters of an error that the table shows
+PAGE = 1000  # jobs in one request
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+State = Annotated[str | None, Option(help="queued, leased, done, dead, cancelled or expired.")]
+Class = Annotated[str | None, Option("--class", metavar="CLASS", help="Class of the jobs.")]
+Tag = Annotated[str | None, Option(help="A tag of the jobs.")]
+Ids = Annotated[list[str] | None, Argument(metavar="[ID]...", help="Jobs, such as j12, instead of a filter.")]
+Key = Annotated[str | None, Option(help="Key with scope read or submit. [default: BILINQ_KEY]")]
 
 
-ROOM = 900_000  # bytes of payload in one request, somewhat less than the service accepts by default
-SLOW = 3.0  # seconds without a response after which the user gets a message
-NOT_DONE = 1  # exit code if --wait was given and a job is not done
+@app.callback()
+def main() -> None:
+    """List, show, cancel and retry jobs."""
 
 
-def submit(
-    job_class: Annotated[str, Argument(metavar="CLASS", help="Class of the jobs.")],
-    payload: Annotated[str | None, Option(help="JSON for the worker, or - for standard input. [default: null]")] = None,
-    lines: Annotated[str | None, Option(help="File of JSON payloads, one job per line; - is standard input.")] = None,
-    count: Annotated[int, Option(help="Number of jobs with this payload.")] = 1,
-    units: Annotated[int, Option(help="Number of services that each job needs.")] = 1,
-    once: Annotated[str | None, Option(help="Name of this submission: the same name again adds no jobs.")] = None,
-    wait: Annotated[float | None, Option(help="Seconds to wait for the jobs to end and print their results.")] = None,
+@app.command("list")
+def list_jobs(
+    state: State = None,
+    job_class: Class = None,
+    tag: Tag = None,
+    limit: Annotated[int, Option(min=1, help="Number of jobs to list at most.")] = 20,
     url: Url = None,
-    key: Annotated[str | None, Option(help="Key with scope submit. [default: BILINQ_KEY, hidden from others]")] = None,
-    timeout: Annotated[float, Option(help="Seconds to retry while the service is busy or unavailable.")] = 30.0,
+    key: Key = None,
     json: Json = False,
 ) -> None:
-    """Submit jobs and print their ids, one per line.
+    """List jobs, newest first."""
+    from itertools import islice
 
-    With --wait the exit code is 1 if a job is not done by then.
-    """
-    from bilinq.arrays import count as whole
     from bilinq.client import Client
-    from bilinq.client.calls import new_key
-    from bilinq.live.wire.messages import NewJob
 
-    if lines is not None and (payload is not None or count != 1):
-        raise BadInput("--lines excludes --payload and --count; use either --lines or these")
-    payloads = [_payload(payload)] * whole("count", count) if lines is None else _lines(lines)
-    word = once or new_key()
-    jobs = [NewJob(job_class, one, f"{word}-{k}", whole("units", units)) for k, one in enumerate(payloads)]
-    with Client(url, key, timeout=timeout) as client:
-        with _message_if_slow(f"no response from {client.link.url} yet; retrying for up to {timeout:g} s"):
-            refs = _send(client, jobs, word)
-        if wait is None:
-            _show(refs, [ref.id for ref in refs], json)
-            return
-        end = time.monotonic() + wait
-        found = [client.wait(ref.id, max(end - time.monotonic(), 0.0)) for ref in refs]
-    _show(found, [_line(job) for job in found], json)
-    if any(job.state != "done" for job in found):
-        raise typer.Exit(NOT_DONE)
-
-
-@contextmanager
-def _message_if_slow(text: str) -> Iterator[None]:
-    import threading
-
-    timer = threading.Timer(SLOW, typer.echo, (text,), {"err": True})
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
-def _payload(text: str | None) -> Raw | None:
-    if text is None:
-        return None
-    return _checked("standard input", read_text("-")) if text == "-" else _checked("payload", text)
-
-
-def _lines(source: str) -> list[Raw]:
-    numbered = enumerate(read_text(source).splitlines(), 1)
-    return [_checked(f"{source_name(source)}, line {k}", line) for k, line in numbered if line.strip()]
-
-
-def _checked(name: str, text: str) -> Raw:
-    import msgspec
-
-    try:
-        msgspec.json.decode(text)
-    except ValueError as error:
-        raise BadInput(f"{name} must be JSON: {error}") from None
-    return msgspec.Raw(text.strip().encode())
-
-
-def _send(client: Client, jobs: Sequence[NewJob], word: str) -> list[JobRef]:
-    """Submit all jobs; if that fails halfway, print how to continue without submitting any job twice."""
-    refs: list[JobRef] = []
-    try:
-        for batch in _batches(jobs):
-            refs += client.submit_all(batch)
-    except Exception:
-        if len(jobs) > 1 or refs:
-            typer.echo(
-                f"{len(refs)} of {len(jobs)} jobs were submitted; add --once {word} to submit the others", err=True
-            )
-        raise
-    return refs
-
-
-def _batches(jobs: Sequence[NewJob]) -> Iterator[list[NewJob]]:
-    from bilinq.live.wire.messages import BATCH
-
-    batch: list[NewJob] = []
-    room = ROOM
-    for job in jobs:
-        size = len(bytes(job.payload)) if job.payload is not None else 0
-        if batch and (len(batch) == BATCH or size > room):
-            yield batch
-            batch, room = [], ROOM
-        batch.append(job)
-        room -= size + 200
-    if batch:
-        yield batch
-
-
-def _line(job: Job) -> str:
-    import msgspec
-
-    reward = [] if job.reward is None else [f"{job.reward:g}"]
-    result = [] if job.result is None else [msgspec.json.encode(job.result).decode()]
-    return "\t".join([job.id, job.state, *reward, *result, *([job.error] if job.error else [])])
-
-
-def _show(jobs: Sequence[Any], lines: Sequence[str], json: bool) -> None:
+    with Client(url, key) as client:
+        found = list(
+            islice(_all_jobs(client, min(limit + 1, PAGE), state=state, job_class=job_class, tag=tag), limit + 1)
+        )
     if json:
-        print_structs({"jobs": jobs})
-    elif lines:
-        typer.echo("\n".join(lines))
+        print_structs({"jobs": found[:limit]})
+        return
+    from bilinq.commands.tables import show_rows
+
+    if not found:
+        typer.echo("no jobs")
+        return
+    caption = f"the newest {limit}; use --limit for more" if len(found) > limit else ""
+    columns = ("job", "class", "state", "attempts", "submitted", "wait", "reward", "tags", "error")
+    show_rows(columns, map(_row, found[:limit]), caption=caption, left=len(columns))
 
 
-def work(
-    server_class: Annotated[str, Argument(metavar="CLASS", help="Server class of this machine.")],
-    command: Annotated[list[str], Argument(metavar="-- COMMAND", help="Program and arguments to run for each job.")],
-    reward: Annotated[
-        str,
-        Option(
-            help="exit: the highest reward for exit code 0; duration: more reward for less time; last-line: the last "
-            'line of output, a number or {"reward": x, "done": true, "result": any}.'
-        ),
-    ] = "exit",
-    low: Annotated[float, Option(help="Lowest reward; the same as in the settings of the service.")] = 0.0,
-    high: Annotated[float, Option(help="Highest reward; the same as in the settings of the service.")] = 1.0,
-    half: Annotated[float, Option(help="For duration: seconds that earn the mean of --low and --high.")] = 10.0,
-    limit: Annotated[float | None, Option(help="Seconds after which a command is stopped and fails.")] = None,
-    servers: Annotated[int, Option(help="Number of commands that may run at the same time.")] = 1,
-    name: Annotated[str | None, Option(help="Server name; after a crash the same name frees its jobs at once.")] = None,
+@app.command()
+def show(
+    id: Annotated[str, Argument(help="A job, such as j12.")],
     url: Url = None,
-    key: Annotated[str | None, Option(help="Key with scope work. [default: BILINQ_KEY, hidden from others]")] = None,
+    key: Key = None,
+    json: Json = False,
 ) -> None:
-    """Run a command for each job that this server gets.
+    """Show a job with its history, payload and result."""
+    from bilinq.client import Client
 
-    The command reads the payload of the job as JSON from standard input. The environment contains BILINQ_JOB_ID,
-    BILINQ_JOB_CLASS, BILINQ_UNITS_LEFT, BILINQ_ATTEMPTS and BILINQ_FENCE. Exit code 0 is success; any other code fails
-    the attempt and returns the job to its queue. After SIGTERM or Ctrl-C running commands may finish; a second signal
-    stops them and returns their jobs.
+    with Client(url, key) as client:
+        job = client.job(id)
+    if json:
+        print_structs(job)
+        return
+    for name, value in _facts(job):
+        typer.echo(f"{name:<14}{value}")
+    for event in job.history:
+        where = "" if event.server is None else f" on {event.server}"
+        typer.echo(f"  {time_text(event.at)}  {event.what}{where}{'' if event.detail is None else f': {event.detail}'}")
+
+
+@app.command()
+def cancel(
+    ids: Ids = None,
+    state: Annotated[str | None, Option(help="queued or leased. [default: both]")] = None,
+    job_class: Class = None,
+    tag: Tag = None,
+    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask before jobs are cancelled by a filter.")] = False,
+    url: Url = None,
+    key: Annotated[str | None, Option(help="Key with scope submit. [default: BILINQ_KEY]")] = None,
+    json: Json = False,
+) -> None:
+    """Cancel jobs that have not ended, by id or by a filter.
+
+    The exit code is 1 if a job that was named could not be cancelled.
     """
-    import sys
+    from bilinq.client import Client
 
-    from bilinq.client import Client, Worker
-    from bilinq.client.command import Command, reward_rule
-    from bilinq.live.logs import log_to
+    wanted = _filter(ids, state, job_class, tag)
+    if wanted and not yes:
+        typer.confirm(f"Cancel all jobs with {_words(wanted)} that have not ended?", abort=True, err=True)
+    with Client(url, key) as client:
+        if ids:
+            _each(ids, lambda id: client.cancel(id), "cancelled", json)
+        else:
+            _show_count(_in_batches(client.cancel_jobs, wanted, "cancelled"), "cancelled", json)
 
-    rule = reward_rule(reward, low, high, half)
-    log_to(sys.stderr)
-    with Client(url, key) as client, Command(command, rule, limit) as function:
-        Worker(client, server_class, function, name, servers=servers).run()
+
+@app.command()
+def retry(
+    ids: Ids = None,
+    job_class: Class = None,
+    tag: Tag = None,
+    every: Annotated[bool, Option("--all", help="Retry all dead jobs.")] = False,
+    url: Url = None,
+    key: Annotated[str | None, Option(help="Key with scope admin. [default: BILINQ_KEY]")] = None,
+    json: Json = False,
+) -> None:
+    """Queue dead jobs again, by id or by a filter.
+
+    The exit code is 1 if a job that was named could not be retried.
+    """
+    from bilinq.client import Client
+
+    wanted = _filter(ids, "dead" if every else None, job_class, tag, every="--all")
+    with Client(url, key) as client:
+        if ids:
+            _each(ids, lambda id: client.retry(id), "queued again", json)
+        else:
+            _show_count(_in_batches(client.retry_jobs, wanted, "queued again"), "queued again", json)
+
+
+def _filter(
+    ids: Sequence[str] | None, state: str | None, job_class: str | None, tag: str | None, every: str = "--state"
+) -> dict[str, Any]:
+    """Return the options of a filter that are given; raise unless there are either ids or such options."""
+    given = {"state": state, "job_class": job_class, "tag": tag}
+    wanted = {name: value for name, value in given.items() if value is not None}
+    if bool(ids) == bool(wanted):
+        got = "both" if ids else "neither"
+        raise BadInput(f"give either ids of jobs or some of {every}, --class and --tag; got {got}")
+    return wanted
+
+
+def _words(wanted: dict[str, Any]) -> str:
+    return ", ".join(f"{name.removeprefix('job_')} {value}" for name, value in wanted.items())
+
+
+def _in_batches(change: Callable[..., Changed], wanted: dict[str, Any], what: str) -> int:
+    """Return how many jobs were changed, batch by batch; if that fails halfway, print how many were changed before."""
+    total, after = 0, None
+    try:
+        while True:
+            done = change(**wanted, after=after)
+            total, after = total + done.changed, done.after
+            if after is None:
+                return total
+    except BaseException:
+        if total:
+            typer.echo(f"{total} jobs were {what} before this error", err=True)
+        raise
+
+
+def _show_count(many: int, what: str, json: bool) -> None:
+    if json:
+        print_structs({"changed": many})
+    else:
+        typer.echo(f"{many} {'job' if many == 1 else 'jobs'} {what}")
+
+
+def _each(ids: Sequence[str], change: Callable[[str], Any], what: str, json: bool) -> None:
+    """Change jobs one by one; those that cannot be changed do not stop the others."""
+    changed, problems = [], []
+    for id in ids:
+        try:
+            change(id)
+            changed.append(id)
+        except Refused as error:
+            problems.append(error)
+    if json:
+        print_structs({"changed": len(changed), "jobs": changed})
+    else:
+        for id in changed:
+            typer.echo(f"{id} is {what}")
+    for problem in problems:
+        typer.echo(f"error: {problem}", err=True)
+    if problems:
+        raise typer.Exit(NOT_CHANGED)
+
+
+def _all_jobs(client: Client, page: int, **wanted: Any) -> Iterator[Job]:
+    """Yield jobs page by page."""
+    after = None
+    while True:
+        found = client.jobs(**wanted, after=after, limit=page)
+        yield from found.jobs
+        after = found.after
+        if after is None:
+            return
+
+
+def _row(job: Job) -> tuple[str, ...]:
+    wait = "" if job.started is None else _seconds(job.started - job.submitted)
+    reward = "" if job.reward is None else f"{job.reward:.3g}"
+    error = (job.error or "").partition("\n")[0]
+    short = error if len(error) <= LONGEST else f"{error[: LONGEST - 3]}..."
+    tags = " ".join(job.tags)
+    return job.id, job.job_class, job.state, str(job.attempts), time_text(job.submitted), wait, reward, tags, short
+
+
+def _facts(job: Job) -> Iterator[tuple[str, str]]:
+    """Yield what is known of a job, by name."""
+    import msgspec
+
+    times = ("submitted", "started", "ended", "deadline", "not_before")
+    for name in msgspec.structs.asdict(job):
+        value = getattr(job, name)
+        if name == "history" or value is None or value == []:
+            continue
+        if name in times:
+            text = time_text(value)
+        elif name in ("payload", "result"):
+            text = msgspec.json.encode(value).decode()
+        else:
+            text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+        yield {"job_class": "class"}.get(name, name.replace("_", " ")), text
+
+
+def _seconds(value: float) -> str:
+    from bilinq.commands.screen import seconds
+
+    return seconds(value)

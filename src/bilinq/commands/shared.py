@@ -81,6 +81,13 @@ def print_structs(value: Any) -> None:
     typer.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
+def time_text(at: float) -> str:
+    """Return a point in time as date and time of day, in local time."""
+    from datetime import datetime
+
+    return datetime.fromtimestamp(at).strftime("%Y-%m-%d %H:%M:%S")
+
+
 def on_store(database: str | None, work: "Callable[[Store], Awaitable[T]]", *, lead: bool = False) -> T:
     """Return the result of `work` on a database of the live service, which is closed afterwards."""
     import asyncio

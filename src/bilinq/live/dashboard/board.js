@@ -2,8 +2,10 @@
 import { Chart, Cursor } from './chart.js'
 import { byId, count, duration, exact, make, percent, short, write } from './dom.js'
 import { Painter, Theme } from './drawing.js'
+import { Fleet } from './fleet.js'
 import { Heatmap } from './heatmap.js'
 import { History } from './history.js'
+import { JobList } from './joblist.js'
 import { Jobs } from './jobs.js'
 import { Palette } from './lines.js'
 import { Dead, Leases } from './lists.js'
@@ -15,7 +17,7 @@ const EMPTY = 'No data yet'
 const plain = value => exact(value)
 const withError = (value, width) => `${exact(value)} ± ${exact(width)}`
 
-/** The board; an admin may retry jobs, and a key of the fleet change settings. */
+/** The board; an admin may change jobs and hold servers, and a key of the fleet change settings. */
 export class Board {
   history = new History()
   painter = new Painter()
@@ -41,6 +43,8 @@ export class Board {
     byId('settings').hidden = namespaces !== null
     this.settings = new Settings(byId('settings'), api, fleet)
     this.dead = new Dead(byId('dead'), api, { admin, open })
+    this.list = new JobList(byId('jobs'), api, { admin, open })
+    this.fleet = new Fleet(byId('fleet'), api, { admin })
     this.recent = new Leases(byId('leases'), open)
     onChoice('window', value => this.#show(Number(value)))
     onChoice('allocated', value => {
@@ -81,6 +85,8 @@ export class Board {
     this.rewards.show(learnt)
     this.settings.update(rows, state)
     this.dead.update(state)
+    this.list.classes(rows)
+    this.fleet.update(state)
   }
 
   /** Shows leases that were granted or ended recently. */

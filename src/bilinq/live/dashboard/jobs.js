@@ -1,7 +1,8 @@
 // The search for a job, and the dialog that shows it with its history.
+import { decisionOf } from './decision.js'
 import { announce, byId, clock, duration, exact, make } from './dom.js'
 
-const ENDED = ['done', 'dead', 'cancelled']
+const ENDED = ['done', 'dead', 'cancelled', 'expired']
 
 /** The search field, and the dialog that shows a job. */
 export class Jobs {
@@ -67,7 +68,7 @@ export class Jobs {
     this.#job = job
     const facts = make('dl', { class: 'facts' })
     for (const [name, value] of factsOf(job)) facts.append(make('dt', { text: name }), make('dd', { text: value }))
-    const parts = [facts, make('h3', { text: 'History' }), historyOf(job)]
+    const parts = [facts, decisionOf(this.api, job.id), make('h3', { text: 'History' }), historyOf(job)]
     for (const [title, value] of [['Payload', job.payload], ['Result', job.result]]) {
       const text = JSON.stringify(value, null, 2)
       if (value !== null) parts.push(make('h3', { text: title }), make('pre', { tabindex: '0', text }))
@@ -87,6 +88,7 @@ export class Jobs {
 
 function factsOf(job) {
   const facts = [['Class', job.class], ['Key', job.key], ['Namespace', job.namespace]]
+  facts.push(['Tags', job.tags?.length ? job.tags.join(', ') : null], ['Servers', job.servers?.join(', ') ?? null])
   facts.push(['Units', job.units === 1 ? null : `${job.units - job.units_left} of ${job.units} served`])
   facts.push(['Failed attempts', job.attempts ? String(job.attempts) : null], ['Submitted', clock(job.submitted)])
   facts.push(['Wait', job.started === null ? null : duration(job.started - job.submitted)])

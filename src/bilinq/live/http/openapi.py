@@ -20,6 +20,9 @@ _KEY = m.KeyInfo(
     expires=_AT + 90 * 86_400.0, revoked=None, namespaces=["default"],
 )  # fmt: skip
 _SETTINGS = m.SettingsInfo(target_wait=2.0, V=None, work_conserving=False, exploration="thompson")
+_CHANGE = m.SettingsChange(
+    id=7, at=_AT, who="a2c4e6g8", before={"target_wait": 2.0}, after={"target_wait": 5.0}, undoes=None, undone=False
+)
 _GPU = m.ServerClassInfo("gpu", [0.3, 1.0])
 _LEASED = m.LeasedJob("j123", "short", _PAYLOAD, 1, 0)
 _LEASE = m.Lease(lease="l45", fence=45, server="s6", deadline=_AT + 31.5, seconds=30.0, job=_LEASED)
@@ -73,6 +76,7 @@ BODIES: dict[Any, Any] = {
     m.Job: _JOB,
     m.JobPage: m.JobPage([_JOB, _DEAD], "j99"),
     m.Retried: m.Retried("j99", "queued"),
+    m.Changed: m.Changed(1000, "j99"),
     m.NewServer: m.NewServer("gpu", "rack 3, card 1"),
     m.ServerInfo: _SERVER,
     list[m.ServerInfo]: [_SERVER],
@@ -91,6 +95,7 @@ BODIES: dict[Any, Any] = {
     m.ServerClassValues: m.ServerClassValues([0.3, 1.0]),
     m.ServerClassInfo: _GPU,
     m.SettingsInfo: _SETTINGS,
+    m.SettingsChanges: m.SettingsChanges([_CHANGE]),
     m.SettingsUpdate: m.SettingsUpdate(target_wait=5.0, weight={"short": 2.0}),
     m.NamespaceValues: m.NamespaceValues(weight=2.0, backlog=10_000, running=50),
     m.NamespaceInfo: m.NamespaceInfo("research", weight=2.0, backlog=10_000, running=50),
@@ -116,10 +121,11 @@ BODIES: dict[Any, Any] = {
 """An example for each type of body."""
 
 PATHS = {"id": "j123", "lease": "l45", "prefix": "k7m2x9qa", "name": "short"}  # examples of names in a path
-SPECIAL = {"/servers/": {"id": "s6"}, "/namespaces/": {"name": "research"}}  # examples in some paths
+SPECIAL = {"/servers/": {"id": "s6"}, "/namespaces/": {"name": "research"}, "/jobs/retry": {"state": "dead"}}
+"""Examples of names and queries in some paths."""
 QUERIES: dict[str, Any] = {
     "wait": 10.0, "state": "queued", "class": "short", "key": "order 77", "tag": "urgent", "after": "j99",
-    "limit": 100, "seconds": 60.0,
+    "limit": 100, "seconds": 60.0, "change": 7,
 }  # fmt: skip
 
 REFUSALS: dict[int, BilinqError] = {
@@ -234,10 +240,13 @@ def _needs(route: Route) -> str:
     return f"Needs a key with scope {' or '.join(route.scopes)}." if route.scopes else "Needs a key of any scope."
 
 
+def _examples(route: Route, usual: dict[str, Any]) -> dict[str, Any]:
+    special = (examples for part, examples in SPECIAL.items() if part in route.path)
+    return usual | {name: value for examples in special for name, value in examples.items()}
+
+
 def _path_parameters(route: Route) -> list[dict[str, Any]]:
-    shown = dict(PATHS)
-    for part, examples in SPECIAL.items():
-        shown |= examples if part in route.path else {}
+    shown = _examples(route, PATHS)
     schema = {"type": "string", "minLength": 1, "maxLength": 200}
     return [
         {"name": name, "in": "path", "required": True, "schema": schema, "example": shown[name]}
@@ -247,8 +256,9 @@ def _path_parameters(route: Route) -> list[dict[str, Any]]:
 
 def _query_parameters(route: Route) -> list[dict[str, Any]]:
     properties = msgspec.json.schema_components([route.query])[1][route.query.__name__]["properties"]
+    shown = _examples(route, QUERIES)
     return [
-        {"name": name, "in": "query", "schema": schema, "example": QUERIES[name]} for name, schema in properties.items()
+        {"name": name, "in": "query", "schema": schema, "example": shown[name]} for name, schema in properties.items()
     ]
 
 

@@ -14,12 +14,14 @@ from bilinq.live.service import configuration as config
 from bilinq.live.service.outbox import to_text
 from bilinq.live.store.admin_tables import add_audit, all_keys, list_audit
 from bilinq.live.store.class_tables import ClassRow, put_class, store_settings
+from bilinq.live.store.settings_tables import add_change
 from bilinq.live.wire import messages as m
 
 if TYPE_CHECKING:
     from bilinq.live.service.memory import Memory
     from bilinq.live.service.replica import Replica
     from bilinq.live.service.slots import Slots
+    from bilinq.live.settings import ServiceSettings
     from bilinq.live.store import Transaction
     from bilinq.scheduler.scheduler import Scheduler
 
@@ -73,12 +75,30 @@ class Administration:
         async with self._changing:
             memory = self._replica.memory
             after, weights = config.check_update(memory, self._replica.settings, update)
-            rows = [memory.classes["job", name]._replace(weight=weight) for name, weight in weights.items()]
-            values = {name: getattr(after, name) for name in config.ADJUSTABLE}
-            await self._set_classes(memory, who, rows, f"settings {to_text(values | {'weight': weights})}", values)
-            self._replica.settings = after
-            if memory.scheduler is not None:
-                memory.scheduler.update_settings(**config.scheduler_settings(after))
+            return await self._set_settings(who, after, weights)
+
+    async def _set_settings(
+        self, who: Identity, after: ServiceSettings, weights: dict[str, float], undoes: int | None = None
+    ) -> m.SettingsInfo:
+        """Set settings and weights, and record what changes; call it while nothing else changes."""
+        memory = self._replica.memory
+        rows = [memory.classes["job", name]._replace(weight=weight) for name, weight in weights.items()]
+        values = {name: getattr(after, name) for name in config.ADJUSTABLE}
+        known = {name: getattr(self._replica.settings, name) for name in config.ADJUSTABLE}
+        before, now = config.difference(
+            known | {"weight": {name: memory.classes["job", name].weight for name in weights}},
+            values | {"weight": weights},
+        )
+
+        def record(tx: Transaction) -> None:
+            if now:
+                add_change(tx, time.time(), who.prefix, before, now, undoes)
+
+        detail = f"settings {to_text(values | {'weight': weights})}"
+        await self._set_classes(memory, who, rows, detail, values, record)
+        self._replica.settings = after
+        if memory.scheduler is not None:
+            memory.scheduler.update_settings(**config.scheduler_settings(after))
         self._slots.hurry()
         return config.settings_info(after)
 
@@ -110,7 +130,13 @@ class Administration:
         return m.Audit([m.AuditEntry(row.at, row.who, row.what, row.detail) for row in found])
 
     async def _set_classes(
-        self, memory: Memory, who: Identity, rows: list[ClassRow], detail: str, values: dict[str, object] | None = None
+        self,
+        memory: Memory,
+        who: Identity,
+        rows: list[ClassRow],
+        detail: str,
+        values: dict[str, object] | None = None,
+        record: Callable[[Transaction], None] = lambda tx: None,
     ) -> None:
         """Pass classes to the scheduler and store them, with settings; raise first if they do not fit.
 
@@ -123,6 +149,7 @@ class Administration:
             for row in rows:
                 put_class(tx, row)
             store_settings(tx, values or {})
+            record(tx)
             add_audit(tx, time.time(), who.prefix, "set", detail)
 
         memory.classes, memory.scheduler = after, scheduler

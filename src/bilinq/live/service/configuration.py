@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,8 +13,9 @@ from bilinq.errors import BadInput, NotFound
 from bilinq.live.service.memory import Ids, Memory
 from bilinq.live.settings import LivePolicy, live_policies
 from bilinq.live.store.admin_tables import get_meta, largest_ids, put_meta
-from bilinq.live.store.class_tables import ClassRow, current_classes, put_class, store_settings
+from bilinq.live.store.class_tables import ClassRow, current_classes, put_class, store_settings, stored_settings
 from bilinq.live.store.namespace_tables import put_namespace
+from bilinq.live.store.settings_tables import FILE, add_change
 from bilinq.live.wire.messages import JobClassInfo, ServerClassInfo, SettingsInfo, SettingsUpdate
 from bilinq.live.wire.queries import BadField
 from bilinq.scheduler.classes import JobClass, RewardRange, ServerClass
@@ -140,6 +142,7 @@ def configure(tx: Transaction, settings: ServiceSettings, address: str | None) -
         if before.get("namespace", {}).get(one.name) != now["namespace"][one.name]:
             put_namespace(tx, one)
     if before and before["knobs"] != given["knobs"]:
+        add_change(tx, time.time(), FILE, *difference(before["knobs"] | stored_settings(tx), given["knobs"]))
         store_settings(tx, given["knobs"])
     put_meta(tx, "settings", stored)
     return ids
@@ -148,6 +151,23 @@ def configure(tx: Transaction, settings: ServiceSettings, address: str | None) -
 def _given(values: dict[str, Any] | None) -> dict[str, Any] | None:
     """Return the values of a class that are given; those that an earlier version did not know are not."""
     return None if values is None else {name: value for name, value in values.items() if value is not None}
+
+
+def difference(before: dict[str, Any], after: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the values that differ, as they were before and as they are after; those in dictionaries one by one.
+
+    Examples
+    --------
+    >>> difference({"V": None, "weight": {"a": 1.0, "b": 1.0}}, {"V": None, "weight": {"a": 2.0, "b": 1.0}})
+    ({'weight': {'a': 1.0}}, {'weight': {'a': 2.0}})
+    """
+    old: dict[str, Any] = {}
+    new: dict[str, Any] = {}
+    for name, value in after.items():
+        was, now = difference(before[name], value) if isinstance(value, dict) else (before[name], value)
+        if was != now:
+            old[name], new[name] = was, now
+    return old, new
 
 
 def class_row(one: JobClassInfo | ServerClassInfo, known: ClassRow | None, ids: Ids, since: int) -> ClassRow:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 from bilinq.errors import Unavailable
 from bilinq.live.keys import LOCAL, identify
 from bilinq.live.service import views
-from bilinq.live.service.administration import Administration
+from bilinq.live.service.bulk import BulkChanges
 from bilinq.live.service.decisions import Decisions
 from bilinq.live.service.inbox import Inbox
 from bilinq.live.service.leadership import Leadership
 from bilinq.live.service.namespaces import NamespaceSettings
 from bilinq.live.service.recovery import Recovery
 from bilinq.live.service.replica import Replica
+from bilinq.live.service.settings_history import SettingsHistory
 from bilinq.live.service.slots import Slots
 from bilinq.live.service.tenants import view_of
 from bilinq.live.service.workers import Workers
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 FRESH = 5.0  # seconds after which a process that does not lead reads the keys again
 
 
-class Service(Decisions, Workers, Administration, NamespaceSettings):
+class Service(Decisions, BulkChanges, Workers, SettingsHistory, NamespaceSettings):
     """A durable scheduler. It starts and stops the store that it is given."""
 
     healthy = True
@@ -42,7 +43,7 @@ class Service(Decisions, Workers, Administration, NamespaceSettings):
         self.replica = Replica(settings, store)
         self.slots, self.meters = Slots(self.replica), self.replica.meters
         self._leadership = Leadership(self.replica, self.slots, Recovery(self.replica), Inbox(self.replica, self))
-        for part in (Decisions, Workers, Administration, NamespaceSettings):
+        for part in (Decisions, BulkChanges, Workers, SettingsHistory, NamespaceSettings):
             part.__init__(self, self.replica, self.slots)
         self._kept: dict[str, KeyRow] | None = None
         self._read = float("-inf")

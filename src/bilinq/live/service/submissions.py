@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from bilinq.errors import Busy, Conflict, NotFound, Unavailable
+from bilinq.live.service.bulk import queue_again, requeue_dead
 from bilinq.live.service.memory import Memory, number
 from bilinq.live.service.namespaces import check_limits
 from bilinq.live.service.options import check_job, is_plain, new_options, options_of
@@ -170,24 +171,17 @@ class Submissions:
     async def retry(self, who: Identity, id: str) -> Retried:
         """Queue a dead job again, with all its attempts and without a deadline."""
 
-        def again(tx: Transaction) -> tables.JobRow:
+        def again(tx: Transaction) -> list[tables.JobRow]:
             row, _ = self._find(tx, who, id)
             if row.state != "dead":
                 raise Conflict(f"job {id} must be dead to be retried; it is {row.state}")
-            tables.requeue_jobs(tx, [tables.RequeuedJob(row.id, row.units_left, 0)])
             add_audit(tx, time.time(), who.prefix, "retry", id, row.namespace)
-            if row.options is None:
-                return row
-            timeless = structs.replace(options_of(row.options), deadline=None, not_before=None).text
-            tables.set_options(tx, row.id, timeless)
-            return row._replace(options=timeless)
+            return requeue_dead(tx, [row])
 
         memory = self._replica.memory
-        row = await self._replica.write(again)
-        if memory is self._replica.memory and row.id not in memory.jobs:
-            memory.add(row._replace(attempts=0, submitted=time.time()), time.time(), time.monotonic())
-            memory.dead -= 1
-            memory.books(row.namespace).dead -= 1
+        rows = await self._replica.write(again)
+        if self._replica.uses(memory):
+            queue_again(memory, rows)
             self._slots.hurry()
         return Retried(id, "queued")
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Container, Sequence
 from typing import NamedTuple
 
 from bilinq.live.store.admin_tables import keep_ids
-from bilinq.live.store.transaction import Bulk, Transaction
+from bilinq.live.store.transaction import Bulk, Row, Transaction
 
 
 class JobRow(NamedTuple):
@@ -234,6 +234,23 @@ def list_jobs(
     limit: int, tag: str | None = None,
 ) -> list[JobRow]:  # fmt: skip
     """Return up to `limit` jobs, newest first, older than `before_id`, that match every argument that is not None."""
+    found = _matching(tx, JOB_COLUMNS, namespaces, state, job_class, before_id, limit, tag)
+    return list(map(JobRow._make, found))
+
+
+def list_ids(
+    tx: Transaction, namespaces: Collection[str] | None, states: Collection[str], job_class: str | None,
+    before_id: int | None, limit: int, tag: str | None = None,
+) -> list[int]:  # fmt: skip
+    """Return the ids of up to `limit` jobs in one of `states`, newest first, that match as in `list_jobs`."""
+    found = (_matching(tx, "id", namespaces, state, job_class, before_id, limit, tag) for state in states)
+    return sorted((id for some in found for (id,) in some), reverse=True)[:limit]
+
+
+def _matching(
+    tx: Transaction, columns: str, namespaces: Collection[str] | None, state: str | None, job_class: str | None,
+    before_id: int | None, limit: int, tag: str | None,
+) -> list[Row]:  # fmt: skip
     tests = ["id < :before_id"]
     if namespaces is not None:
         tests.append("namespace {among}")
@@ -243,11 +260,16 @@ def list_jobs(
         tests.append("class = :job_class")
     if tag is not None:
         tests.append("id IN (SELECT job FROM job_tag WHERE tag = :tag AND job < :before_id)")
-    sql = f"SELECT {JOB_COLUMNS} FROM job WHERE {' AND '.join(tests)} ORDER BY id DESC LIMIT :limit"
+    sql = f"SELECT {columns} FROM job WHERE {' AND '.join(tests)} ORDER BY id DESC LIMIT :limit"
     before = LARGEST_ID if before_id is None else before_id
     given = {"job_class": job_class, "before_id": before, "limit": limit, "tag": tag}
-    found = tx.rows(sql, **given) if namespaces is None else tx.among(sql, sorted(namespaces), **given)
-    return list(map(JobRow._make, found))
+    return tx.rows(sql, **given) if namespaces is None else tx.among(sql, sorted(namespaces), **given)
+
+
+def dead_jobs(tx: Transaction, ids: Sequence[int]) -> list[JobRow]:
+    """Return those of some jobs that are dead, oldest first."""
+    sql = f"SELECT {JOB_COLUMNS} FROM job WHERE {STATES['dead']} AND id {{among}} ORDER BY id"
+    return list(map(JobRow._make, tx.among(sql, ids)))
 
 
 def jobs_with_key(tx: Transaction, key: str, namespaces: Sequence[str]) -> list[JobRow]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from bilinq.errors import BadInput
-from bilinq.live.store import inbox_tables
+from bilinq.live.store import inbox_tables, settings_tables
 from bilinq.live.store.admin_tables import get_meta, put_meta
 from bilinq.live.store.transaction import Transaction
 
@@ -148,9 +148,12 @@ TENANTS = Migration(
 ENQUEUE_BY_SQL = Migration(postgresql=(inbox_tables.TABLE, inbox_tables.FUNCTION, inbox_tables.REVOKE))
 """On PostgreSQL jobs can be enqueued in a transaction of the application."""
 
+SETTINGS_HISTORY = Migration([settings_tables.TABLE])
+"""Changes of settings are kept with what they changed, so that they can be undone."""
+
 MIGRATIONS: tuple[Migration, ...] = (
     FIRST, NO_INDEX_OF_ACTIVE, LOG_OF_OBSERVATIONS, OPTIONS_OF_JOBS, PAUSES, LATE_REWARDS, DECISIONS, TENANTS,
-    ENQUEUE_BY_SQL,
+    ENQUEUE_BY_SQL, SETTINGS_HISTORY,
 )  # fmt: skip
 """Step i upgrades version i to version i + 1. A released step never changes; a change is a further step."""
 

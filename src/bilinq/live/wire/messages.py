@@ -354,6 +354,27 @@ class SettingsUpdate(Struct, forbid_unknown_fields=True, frozen=True):
     weight: dict[Name, Positive] | UnsetType = UNSET
 
 
+class SettingsChange(Struct, frozen=True):
+    """A change of settings: when, by which key or `settings file`, and what it changed, as it was before and after.
+
+    `undoes` is the id of the change that it takes back, `undone` whether it was taken back.
+    """
+
+    id: int
+    at: float
+    who: str
+    before: dict[str, Any]
+    after: dict[str, Any]
+    undoes: int | None
+    undone: bool
+
+
+class SettingsChanges(Struct, frozen=True):
+    """Changes of settings, newest first."""
+
+    changes: list[SettingsChange]
+
+
 class Waits(Struct, frozen=True):
     """Seconds from submission to first lease of recent jobs: count, mean and percentiles; null if there were none."""
 
@@ -409,6 +430,13 @@ class Retried(Struct, frozen=True):
 
     id: str
     state: JobState
+
+
+class Changed(Struct, frozen=True):
+    """How many jobs a call has changed, at most as many as its limit; pass `after` to go on, unless it is null."""
+
+    changed: int
+    after: str | None
 
 
 class NamespaceValues(Struct, forbid_unknown_fields=True, frozen=True):

@@ -1,7 +1,7 @@
 """Queries of requests, and how values are checked: the error names the field and the rule that it breaks."""
 
 import re
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, field
@@ -94,10 +94,36 @@ class DeadQuery(Struct, forbid_unknown_fields=True, frozen=True):
     limit: Limit = 100
 
 
+class CancelQuery(Struct, forbid_unknown_fields=True, frozen=True):
+    """Which jobs to cancel: by state, class and tag, at least one of them; `after` is that of the last call."""
+
+    state: Literal["queued", "leased"] | UnsetType = UNSET
+    job_class: Name | UnsetType = field(name="class", default=UNSET)
+    tag: Tag | UnsetType = UNSET
+    after: After | UnsetType = UNSET
+    limit: Limit = 1000
+
+
+class RetryQuery(Struct, forbid_unknown_fields=True, frozen=True):
+    """Which dead jobs to queue again: by state, class and tag, at least one of them; `after` is that of the last call."""
+
+    state: Literal["dead"] | UnsetType = UNSET
+    job_class: Name | UnsetType = field(name="class", default=UNSET)
+    tag: Tag | UnsetType = UNSET
+    after: After | UnsetType = UNSET
+    limit: Limit = 1000
+
+
 class AuditQuery(Struct, forbid_unknown_fields=True, frozen=True):
     """How many entries to list."""
 
     limit: Limit = 100
+
+
+class UndoQuery(Struct, forbid_unknown_fields=True, frozen=True):
+    """The change that must be the newest; default: whichever is."""
+
+    change: Annotated[int, Meta(ge=1, le=2**53)] | UnsetType = UNSET
 
 
 class HistoryQuery(Struct, forbid_unknown_fields=True, frozen=True):
