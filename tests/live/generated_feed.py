@@ -107,6 +107,8 @@ class Feed:
         answers: dict[str, Any] = {
             "/v1/me": {"prefix": "made", "namespace": "default", "scopes": ["read"]},
             "/v1/dead": {"jobs": [], "after": None},
+            "/v1/jobs": {"jobs": [], "after": None},
+            "/v1/servers": [],
         }
         await _start(send, b"application/json")
         await send({"type": "http.response.body", "body": json.dumps(answers[scope["path"]]).encode()})

@@ -185,7 +185,7 @@ def test_both_clients_cancel_and_retry_many_jobs(place: Place) -> None:
         client.fail(lease.lease, lease.fence)
         client.unregister(server.id)
         assert client.retry_jobs(tag="retry") == Changed(1, None)
-        assert client.retry_jobs() == Changed(0, None)
+        assert client.retry_jobs(tag="retry") == Changed(0, None)
         assert client.cancel(dead).state == "cancelled"
         with pytest.raises(BadInput, match="is needed"):
             client.cancel_jobs()

@@ -55,7 +55,7 @@ def test_the_reference_has_every_public_name(site: Path) -> None:
         assert re.search(rf'<h3 id="{name.lower()}(-1)?">{name}</h3>', pages["reference"]), name
     assert '<h2 id="bilinq-serve">' in pages["commands"] and "--work-conserving" in pages["commands"]
     assert "POST /v1/jobs" in pages["http"] and "idle: Mapping" in pages["reference"]
-    assert "submit(job_class: str" in pages["reference-client"] and "limits" not in pages["reference-client"]
+    assert "submit(job_class: str" in pages["reference-client"] and "time limits" not in pages["reference-client"]
     assert "Assignment(job: Job, job_class: str" in re.sub(r"<[^>]*>", "", pages["reference"])
 
 
