@@ -52,7 +52,7 @@ class ServiceSettings(Struct, forbid_unknown_fields=True, frozen=True, kw_only=T
     ] = None
     policy: Annotated[
         str,
-        _about("Policy that assigns jobs to servers: look-ahead, sabr of the paper, or a baseline such as first-come."),
+        _about("Policy that assigns jobs to servers; sabr is that of the paper."),
     ] = DEFAULT_POLICY
     slot: Annotated[float, _about("Seconds of a slot.", ge=0.001, le=60.0)] = 0.05
     lease: Annotated[float, _about("Seconds until a lease expires.", ge=0.05, le=86_400.0)] = 30.0
