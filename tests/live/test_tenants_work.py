@@ -11,7 +11,7 @@ from tenants import Tenants, tenants
 
 from bilinq.live.keys import LOCAL
 from bilinq.live.settings import ServiceSettings, live_policies
-from bilinq.live.store.namespace_tables import all_namespaces
+from bilinq.live.store.class_tables import all_namespaces
 from bilinq.live.wire.messages import NamespaceInfo
 
 pytest_plugins = ("databases",)

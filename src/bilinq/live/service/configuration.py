@@ -13,8 +13,14 @@ from bilinq.errors import BadInput, NotFound
 from bilinq.live.service.memory import Ids, Memory
 from bilinq.live.settings import LivePolicy, live_policies
 from bilinq.live.store.admin_tables import get_meta, largest_ids, put_meta
-from bilinq.live.store.class_tables import ClassRow, current_classes, put_class, store_settings, stored_settings
-from bilinq.live.store.namespace_tables import put_namespace
+from bilinq.live.store.class_tables import (
+    ClassRow,
+    current_classes,
+    put_class,
+    put_namespace,
+    store_settings,
+    stored_settings,
+)
 from bilinq.live.store.settings_tables import FILE, add_change
 from bilinq.live.wire.messages import JobClassInfo, ServerClassInfo, SettingsInfo, SettingsUpdate
 from bilinq.live.wire.queries import BadField

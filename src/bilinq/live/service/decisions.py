@@ -1,4 +1,4 @@
-"""Why each lease was granted, as the API tells it, and a log of decisions for `bilinq.evaluate`."""
+"""Why each lease was granted, as the API shows it, and a log of decisions for `bilinq.evaluate`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LEAST = 1e-6  # chance of a choice in the log: an estimate may be zero, but it w
 
 
 class Decisions(LateRewards):
-    """Tells why jobs are where they are."""
+    """Returns why jobs were assigned to their servers."""
 
     async def decision(self, who: Identity, id: str) -> DecisionInfo:
         """Return why a job was last assigned to its server; for a job that waits, what a decision would rest on now."""

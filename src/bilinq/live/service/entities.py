@@ -1,9 +1,11 @@
-"""Jobs, servers and leases in the leader's memory, and the calls in which servers wait for work."""
+"""Jobs, servers and leases in the leader's memory, what is due for them, and the calls in which servers wait for work."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import heapq
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Literal
@@ -122,3 +124,25 @@ class LiveLease:
     job_class: str
     server_class: str
     end: LeaseEnd | None = None
+
+
+class Agenda:
+    """Jobs by the time, on the monotonic clock, at which something is to be done about them.
+
+    An entry may be out of date when it is due, since the job has gone on meanwhile: the caller looks.
+    """
+
+    def __init__(self) -> None:
+        self._entries: list[tuple[float, int]] = []
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, at: float, job: int) -> None:
+        """Note a job for a time."""
+        heapq.heappush(self._entries, (at, job))
+
+    def due(self, now: float) -> Iterator[int]:
+        """Yield the jobs whose time has come, each entry once."""
+        while self._entries and self._entries[0][0] <= now:
+            yield heapq.heappop(self._entries)[1]

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from bilinq.live.keys import covers
 from bilinq.live.metrics import Meters
-from bilinq.live.service.agenda import Agenda
 from bilinq.live.service.decision_record import record
-from bilinq.live.service.entities import LiveJob, LiveLease, LiveServer, Poll
+from bilinq.live.service.entities import Agenda, LiveJob, LiveLease, LiveServer, Poll
 from bilinq.live.service.options import PLAIN, JobOptions, options_of
 from bilinq.live.service.outbox import to_text
 from bilinq.live.service.tenants import NO_LIMITS, RECENT, SHOWN, Books
@@ -68,7 +67,7 @@ class Memory:
 
     `queued` counts the jobs of each class that wait, and `waiting` those of them that may start now. `bound` counts the
     waiting jobs that only some server classes may serve, by these, and `registered` the servers of each class. While a
-    scheduler stands in for one that has failed, `missed` has what it was not told; otherwise it is None.
+    scheduler stands in for one that has failed, `missed` has what it did not learn; otherwise it is None.
 
     `tenants` has the books of each namespace, `limits` their settings, and `rights` how many servers serve which namespaces.
     `pooled` is the scheduler that knows all of this, None after a change.

@@ -12,7 +12,7 @@ from bilinq.live.metrics import Meters
 from bilinq.live.service.outbox import to_text
 from bilinq.live.service.tenants import NO_LIMITS, Books, in_use, takes_weights
 from bilinq.live.store.admin_tables import add_audit
-from bilinq.live.store.namespace_tables import put_namespace
+from bilinq.live.store.class_tables import put_namespace
 from bilinq.live.wire.messages import NamespaceInfo, Namespaces, NamespaceState
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from bilinq.live.service.tenants import server_rights
 from bilinq.live.settings import LOOK_AHEAD
 from bilinq.live.store import class_tables, job_tables
 from bilinq.live.store.admin_tables import all_keys
-from bilinq.live.store.namespace_tables import all_namespaces
+from bilinq.live.store.class_tables import all_namespaces
 from bilinq.scheduler.scheduler import Scheduler
 from bilinq.scheduler.snapshot import policy_of, unseal
 

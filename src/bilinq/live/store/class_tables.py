@@ -1,4 +1,4 @@
-"""The tables `class`, `server`, `knob` and `checkpoint`: what a scheduler is made from."""
+"""The tables `class`, `server`, `namespace`, `knob` and `checkpoint`: what a scheduler is made from."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -7,6 +7,9 @@ import msgspec
 
 from bilinq.live.store.admin_tables import keep_ids
 from bilinq.live.store.transaction import Row, Transaction
+from bilinq.live.wire.messages import NamespaceInfo
+
+NAMESPACE_COLUMNS = NamespaceInfo.__struct_fields__
 
 
 class ClassRow(NamedTuple):
@@ -135,3 +138,17 @@ def save_checkpoint(tx: Transaction, seq: int, at: float, state: bytes, checksum
 def newest_checkpoints(tx: Transaction) -> list[Checkpoint]:
     """Return the stored checkpoints, newest first."""
     return list(map(Checkpoint._make, tx.rows(f"SELECT {CHECKPOINT_COLUMNS} FROM checkpoint ORDER BY id DESC")))
+
+
+def all_namespaces(tx: Transaction) -> dict[str, NamespaceInfo]:
+    """Return the stored settings by namespace."""
+    found = tx.rows(f"SELECT {', '.join(NAMESPACE_COLUMNS)} FROM namespace ORDER BY name")
+    return {row[0]: NamespaceInfo(*row) for row in found}
+
+
+def put_namespace(tx: Transaction, one: NamespaceInfo) -> None:
+    """Store the settings of a namespace in place of those it had."""
+    changes = ", ".join(f"{name} = excluded.{name}" for name in NAMESPACE_COLUMNS[1:])
+    sql = f"""INSERT INTO namespace ({", ".join(NAMESPACE_COLUMNS)}) VALUES (:{", :".join(NAMESPACE_COLUMNS)})
+        ON CONFLICT (name) DO UPDATE SET {changes}"""
+    tx.run(sql, **{name: getattr(one, name) for name in NAMESPACE_COLUMNS})
