@@ -9,7 +9,19 @@ from collections.abc import Callable, Iterable
 from itertools import chain
 from pathlib import Path
 
-from bench import allocation, distributed, lab, learning, live, on_ray, operations, routing, simulation, watching
+from bench import (
+    allocation,
+    distributed,
+    gateway,
+    lab,
+    learning,
+    live,
+    on_ray,
+    operations,
+    routing,
+    simulation,
+    watching,
+)
 from bench.report import Report
 from bench.scale import tables
 
@@ -27,7 +39,7 @@ def learning_reports() -> list[Report]:
         paper = prices["paper's radius"][0]
         report.at_most("calibrated UCB, part of the paper's price", prices["calibrated UCB"][0] / paper, 0.15)
         report.at_most(
-            "Thompson sampling, part of the paper's price", prices["Thompson sampling (default)"][0] / paper, 0.10
+            "Thompson sampling, part of the paper's price", prices["Thompson sampling (default)"][0] / paper, 0.05
         )
         reports.append(report)
     return reports
@@ -45,6 +57,7 @@ SUITES: dict[str, Callable[[], Iterable[Report]]] = {
     "lab": lambda: [lab.run()],
     "live": live.run,
     "watching": watching.run,
+    "gateway": gateway.run,
 }
 LONG: dict[str, Callable[[], list[Report]]] = {"live": live.run_long}
 """Additional measurements with --long."""

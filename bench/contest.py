@@ -23,6 +23,7 @@ TABLES = {"paretobandit": "ParetoBandit", "mmlu": "MMLU"}
 WAITS = {0.5: 5.0, 0.8: 5.0, 0.95: 20.0}
 """The wait at each load; at 0.95 even a common queue makes jobs wait longer than 5."""
 JOBS, SEEDS, TUNING_SEEDS, WORKERS = 4000, 10, 5, 2
+ALL_QUESTIONS = 14_042  # jobs of a run with each question of MMLU once
 POINTS = 100.0  # rewards of a percentage point
 UNPRICED = "no price, "  # how the names of contestants without a queue price begin
 
@@ -54,6 +55,22 @@ def run(data: Path, out: Path) -> dict[tuple[str, float], Contest]:
                 made.report(out / f"{name}-{load}.html")
                 print(f"{file}: done", file=sys.stderr)
             found[name, load] = Contest.load(file)
+    return found
+
+
+def every_question(data: Path, out: Path) -> dict[tuple[str, float], Contest]:
+    """Run bilinq and the bandits with a queue price on all of MMLU at the high loads, or read what is finished."""
+    found = {}
+    for load in (0.8, 0.95):
+        file = out / f"mmlu-{load}-all.json"
+        if not file.exists():
+            arena = Arena(_table("mmlu", data), load, ALL_QUESTIONS)
+            routers = {
+                name: one for name, one in contestants().items() if name.startswith(("bilinq", "queue", "least"))
+            }
+            contest(arena, routers, WAITS[load], seeds=SEEDS, tuning_seeds=TUNING_SEEDS, jobs=WORKERS,
+                    out=out / "runs").save(file)  # fmt: skip
+        found["mmlu", load] = Contest.load(file)
     return found
 
 
@@ -101,8 +118,8 @@ def other_measures(found: dict[tuple[str, float], Contest], load: float = 0.8) -
 
 def _tables(found: dict[tuple[str, float], Contest], columns: str, cells: Cells, unpriced: bool) -> str:
     parts = []
-    for name, title in TABLES.items():
-        mine = {load: one for (table, load), one in found.items() if table == name}
+    for name in dict.fromkeys(table for table, _ in found):
+        title, mine = TABLES[name], {load: one for (table, load), one in found.items() if table == name}
         head = " | ".join(columns.format(load=load, wait=one.wait) for load, one in mine.items())
         lines = [f"### {title}", "", f"| | {head} |", "| --- |" + " ---: |" * (head.count(" | ") + 1)]
         for contestant in next(iter(mine.values())).standings:
@@ -175,7 +192,7 @@ def main() -> None:
     data, out = map(Path, sys.argv[1:])
     out.mkdir(parents=True, exist_ok=True)
     found = run(data, out)
-    for part in (markdown(found), without_price(found), other_measures(found)):
+    for part in (markdown(found), without_price(found), other_measures(found), markdown(every_question(data, out))):
         print(part, end="\n\n")
     for name, one in by_class(data, out).items():
         gain = one["bilinq"].samples["reward"] - found[name, 0.8]["bilinq"].samples["reward"]

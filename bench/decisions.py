@@ -1,7 +1,7 @@
 """How `bilinq.Scheduler` decides, as in `docs/contest.md`: `python -m bench.decisions DATA OUT [SECTION ...]`.
 
 DATA has the folders "routing", "llm_speed" and "llm_arrivals". OUT gets finished runs of contests, which are not repeated.
-Each section prints a table: waits, growth, change, durations, parts.
+Each section prints a table: squares, waits, growth, change, durations, parts.
 """
 
 import sys
@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from importlib import import_module
 from pathlib import Path
 from types import MethodType
 from typing import Any
@@ -21,6 +22,7 @@ from bilinq.learning import pair_model
 from bilinq.routing.arena import Arena
 from bilinq.routing.router import FleetView
 from bilinq.routing.routers import LeastBusy
+from bilinq.scheduler.learnt import Learnt, Services
 from bilinq.scheduler.look_ahead import LookAhead
 from bilinq.traces import RoutingTable, load_azure_llm, load_inference_bench, load_mmlu, load_paretobandit
 
@@ -67,7 +69,7 @@ def share_nothing(engine: LookAhead) -> None:
         pair_model.PairModel.refresh(self)
         self.mean, self.shared = np.zeros_like(self.mean), np.zeros_like(self.shared)
         self.mean[:, 0] = self.start
-        self._solve()
+        self._solve(self._equations())
 
     model.refresh = MethodType(refresh, model)  # type: ignore[method-assign]
 
@@ -80,14 +82,15 @@ def remember(engine: LookAhead) -> None:
 def ignore_durations(engine: LookAhead) -> None:
     """Expect the mean duration everywhere; releases of servers are still counted."""
 
-    def learn(self: LookAhead, features: Array, row: int, column: int, duration: float) -> None:
-        learnt = self.learnt
-        learnt.timed = min(learnt.timed + 1.0, 200.0)
-        learnt.mean_time += (duration - learnt.mean_time) / learnt.timed
-        learnt.time.begin(float(np.log(learnt.mean_time)))
-        learnt.class_time[column] += (duration - learnt.class_time[column]) / min(learnt.timed, 50.0)
+    def learn(self: Learnt, some: Services) -> None:
+        for column, duration in zip(some.column, some.duration, strict=True):
+            if duration > 0.0:
+                self.timed = min(self.timed + 1.0, 200.0)
+                self.mean_time += (duration - self.mean_time) / self.timed
+                self.class_time[column] += (duration - self.class_time[column]) / min(self.timed, 50.0)
+        self.time.begin(float(np.log(self.mean_time)))
 
-    engine._learn_duration = MethodType(learn, engine)  # type: ignore[method-assign]
+    engine.learnt._learn_durations = MethodType(learn, engine.learnt)  # type: ignore[method-assign]
 
 
 def price_no_time(engine: LookAhead) -> None:
@@ -97,11 +100,17 @@ def price_no_time(engine: LookAhead) -> None:
 
 def explore_more(engine: LookAhead) -> None:
     """Draw values with one standard error in place of a fifth."""
-    draw = engine._draw
-    engine._draw = lambda serial, J: 5.0 * draw(serial, J)  # type: ignore[method-assign]
+    terms = engine._terms
+    engine._terms = lambda now: terms(now)._replace(scale=1.0)  # type: ignore[method-assign]
+
+
+def leave_squares_out(engine: LookAhead) -> None:
+    """Learn from features alone."""
+    engine.learnt.value.squares = engine.learnt.time.squares = False
 
 
 CHANGES: dict[str, Change] = {
+    "no squares": leave_squares_out,
     "fixed shrinkage": fix_shrinkage,
     "nothing shared": share_nothing,
     "no forgetting": remember,
@@ -315,7 +324,59 @@ def parts(data: Path, out: Path) -> str:
     return "\n".join(lines)
 
 
-SECTIONS = {"waits": waits, "growth": growth, "change": change, "durations": durations, "parts": parts}
+# Squares
+
+
+@cache
+def digits() -> RoutingTable:
+    """Return scikit-learn's digits as jobs: five classifiers that see a third of the pixels each, one if they are right."""
+    parts = (
+        "cluster",
+        "datasets",
+        "decomposition",
+        "linear_model",
+        "model_selection",
+        "naive_bayes",
+        "neighbors",
+        "tree",
+    )
+    cluster, datasets, decomposition, linear_model, model_selection, naive_bayes, neighbors, tree = (
+        import_module(f"sklearn.{part}") for part in parts
+    )
+    pixels, label = datasets.load_digits(return_X_y=True)
+    rng, reward = np.random.default_rng(0), []
+    for model in (tree.DecisionTreeClassifier(max_depth=4, random_state=0), naive_bayes.GaussianNB(),
+                  neighbors.KNeighborsClassifier(5), linear_model.LogisticRegression(max_iter=500),
+                  tree.DecisionTreeClassifier(max_depth=8, random_state=1)):  # fmt: skip
+        seen = rng.permutation(pixels.shape[1])[: pixels.shape[1] // 3]
+        reward.append(model_selection.cross_val_predict(model, pixels[:, seen] / 16.0, label, cv=5) == label)
+    vectors = decomposition.PCA(16, random_state=0).fit_transform(pixels)
+    group = cluster.KMeans(8, n_init=4, random_state=0).fit_predict(vectors)
+    return RoutingTable(
+        reward=np.stack(reward, axis=1).astype(float), job_class=np.array([f"group {k}" for k in group]),
+        servers=("small tree", "Bayes", "neighbours", "logistic", "tree"), source="scikit-learn, digits",
+        licence="CC BY 4.0",
+        vectors=vectors,
+    )  # fmt: skip
+
+
+def squares(data: Path, out: Path) -> str:
+    """Return what squares of features are worth on digits, at load 0.8 and a wait of 5."""
+    routers = {"all": Altered(), "no squares": Altered("no squares"), "least busy": LeastBusy()}
+    found = contest(Arena(digits(), 0.8), routers, 5.0, seeds=8, seed=SEED, jobs=WORKERS, out=out / "runs")
+    lines = ["| | less all |", "| --- | ---: |"]
+    lines += [f"| {name} | {difference(found, name)} |" for name in ("no squares", "least busy")]
+    return "\n".join(lines)
+
+
+SECTIONS = {
+    "squares": squares,
+    "waits": waits,
+    "growth": growth,
+    "change": change,
+    "durations": durations,
+    "parts": parts,
+}
 
 
 def main() -> None:

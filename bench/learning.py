@@ -10,6 +10,7 @@ import numpy as np
 from bench.report import Report, best_seconds
 from bilinq import KnownRewards, Policy, Problem, Sabr, UgdaOl, simulate
 from bilinq.arrays import Array, IntArray
+from bilinq.lab.presets import PRINTED
 from bilinq.learning import Bilinear, BilinearState, Outcome
 from bilinq.problem.instances import Instances, stack
 
@@ -31,25 +32,28 @@ class Setting:
     V: tuple[float, ...]
 
 
-PAPER = Setting("I=10 J=2 d=2 n=4 T=500", {}, 500, 400, 15.0, (16, 24, 36, 52, 76, 110))
+PAPER = Setting("I=10 J=2 d=2 n=4 T=500", {}, 500, 1000, 15.0, (16, 24, 36, 52, 76, 110))
 LARGE = Setting(
     "I=30 J=6 d=3 n=12 T=2000",
     {"job_classes": 30, "server_classes": 6, "dimension": 3, "servers": 12},
     2000,
-    100,
+    200,
     40.0,
     (40, 60, 90, 135, 200, 300),
 )
 
 POLICIES: dict[str, Maker] = {
-    "known rewards": lambda V: KnownRewards(V=V),
-    "paper's radius": lambda V: Sabr(V=V, radius="paper"),
-    "public code's radius": lambda V: Sabr(V=V, radius="published"),
-    "calibrated UCB": lambda V: Sabr(V=V, radius="calibrated"),
-    "Thompson sampling (default)": lambda V: Sabr(V=V),
-    "Thompson, noise estimated": lambda V: Sabr(V=V, noise="estimate"),
-    "no exploration": lambda V: Sabr(V=V, exploration="none"),
-    "UGDA-OL per class pair": lambda V: UgdaOl("class", V=V),
+    "known rewards": lambda V: KnownRewards(V=V, **PRINTED),
+    "paper's radius": lambda V: Sabr(V=V, **PRINTED, radius="paper"),
+    "public code's radius": lambda V: Sabr(V=V, **PRINTED, radius="published"),
+    "calibrated UCB": lambda V: Sabr(V=V, **PRINTED, radius="calibrated"),
+    "Thompson sampling (default)": lambda V: Sabr(V=V, **PRINTED),
+    "Thompson sampling, scale 1": lambda V: Sabr(V=V, **PRINTED, scale=1.0),
+    "Thompson sampling, scale 0.7": lambda V: Sabr(V=V, **PRINTED, scale=0.7),
+    "Thompson sampling, scale 0.35": lambda V: Sabr(V=V, **PRINTED, scale=0.35),
+    "Thompson, noise estimated": lambda V: Sabr(V=V, **PRINTED, noise="estimate"),
+    "no exploration": lambda V: Sabr(V=V, **PRINTED, exploration="none"),
+    "UGDA-OL per class pair": lambda V: UgdaOl("class", V=V, **PRINTED),
 }
 
 

@@ -18,15 +18,16 @@ MENU: dict[str, Sequence[str | Callable[[], Page]]] = {
         "docs/howto-simulate.md", "docs/howto-notebook.md", "docs/howto-replay.md", "docs/howto-policy.md",
         "docs/howto-own-table.md",
         "docs/howto-traces.md", "docs/howto-evaluate.md", "docs/howto-sweep.md", "docs/howto-embed.md", "docs/live.md",
-        "docs/operations.md",
-        "examples/llm_router/README.md", "docs/howto-distributed.md", "docs/howto-ray.md",
+        "docs/operations.md", "docs/reliability.md",
+        "docs/gateway.md", "docs/howto-distributed.md", "docs/howto-ray.md", "docs/howto-litellm.md",
+        "docs/howto-ray-serve.md",
     ),
     "Understand": (
         "docs/findings.md", "docs/maths.md", "docs/guarantees.md", "docs/design.md", "docs/contest.md", "docs/measured.md",
-        "docs/scale.md",
+        "docs/gateway-comparison.md", "docs/scale.md",
     ),
     "Reference": reference.PAGES,
-    "Project": ("CONTRIBUTING.md", "CHANGELOG.md"),
+    "Project": ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"),
 }  # fmt: skip
 """The pages in order: Markdown files of the repository, and functions that return a page."""
 

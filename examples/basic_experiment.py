@@ -6,6 +6,7 @@ Run it with ``python examples/basic_experiment.py --out out``: it prints a table
 import argparse
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -20,12 +21,13 @@ from bilinq.commands.tables import show, summary_table
 
 V = 57.99
 """The authors' choice for this experiment, `bilinq.theory.V_published`."""
+DRAWS: dict[str, Any] = {"assignment": "independent", "limit": "none"}  # as in the paper, two servers may pick one job
 
 POLICIES: dict[str, Policy] = {
-    "UGDA-OL": UgdaOl(learning="job", V=V),
-    "SABR, published radius": Sabr(radius="published", V=V),
-    "SABR": Sabr(V=V),
-    "rewards known": KnownRewards(V=V),
+    "UGDA-OL": UgdaOl(learning="job", V=V, **DRAWS),
+    "SABR, published radius": Sabr(radius="published", V=V, **DRAWS),
+    "SABR": Sabr(V=V, **DRAWS),
+    "rewards known": KnownRewards(V=V, **DRAWS),
 }
 COLOURS = ("#d55e00", "#56b4e9", "#0072b2", "#444444")
 """From the palette of Okabe and Ito, which colour-blind readers can distinguish; grey for the reference."""

@@ -159,12 +159,12 @@ def at_equal_wait(run: Measure, kind: Callable[[float], Policy], wait: float) ->
 
 def sabr(V: float) -> Sabr:
     """Return SABR that gives a job at most one server."""
-    return Sabr(V=V, assignment="distinct", limit="queue")
+    return Sabr(V=V)
 
 
 def known(V: float) -> KnownRewards:
     """Return the same with known rewards."""
-    return KnownRewards(V=V, assignment="distinct", limit="queue")
+    return KnownRewards(V=V)
 
 
 def compare(tables: dict[str, Problem], load: float, **settings: int) -> dict[str, dict[str, Interval]]:

@@ -5,15 +5,19 @@ synchronous_commit=on. A job end to end is a submit, a lease and a finish. Agent
 """
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable
+from contextlib import ExitStack, nullcontext
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from bench.live import commits
 from bench.live.baseline import run_jobs
 from bench.live.load import Measured
 from bench.live.serving import Serving, postgres, serving
-from bench.live.slots import slot_seconds
+from bench.live.slots import Size, slot_seconds
+from bench.live.slow_disk import slow_disk
 from bench.report import Report
 
 MIX: dict[str, Any] = {"batch": 20, "submitters": 4, "agents": 16, "servers": 16, "ahead": 500}
@@ -22,11 +26,28 @@ SINGLE = MIX | {"batch": 1, "submitters": 32}
 """The same with each job submitted alone, over 32 connections."""
 KEYED = SINGLE | {"keyed": True}
 """The same with idempotency keys, as the clients of the package send them."""
+FEATURES = MIX | {"features": 16}
+"""Jobs in batches, each with 16 features of its own."""
 BASELINE: dict[str, Any] = {"batch": 100, "workers": 2, "concurrency": 10}
 """The best settings found for procrastinate on two cores; one worker does a third less."""
 ROUNDS = 3
 JOBS, TIMES = 1500, 4
 """Required jobs each second on SQLite, and required ratio to procrastinate on the same PostgreSQL."""
+DISKS: dict[str, tuple[Any, float]] = {
+    "this disk": (nullcontext, 1.5),
+    "1 ms for each sync, 0.1 ms for each page": (partial(slow_disk, queued=False), 1.5),
+    "the same, one sync at a time with its pages": (partial(slow_disk, queued=True), 2.5),
+}
+"""Disks, and how many times as long the 99th percentile of operations may be with checkpoints."""
+SIZES: dict[str, tuple[Size, float, float]] = {
+    "100 x 20 classes, 100,000 jobs": (Size(100, 20, 100_000, 200), 10, 100),
+    "20 x 20 classes, 10,000 jobs with 16 features of their own": (Size(20, 20, 10_000, 20, own=16), 20, 100),
+    "1,000 x 20 classes, 10,000 jobs": (Size(1000, 20, 10_000, 20), 100, 100),
+    "100 x 80 classes with 64 features each, 10,000 jobs": (Size(100, 80, 10_000, 80, features=64), 100, 100),
+}
+"""Sizes of services, and how many milliseconds slots may take: the median by the wall clock, the longest of CPU time."""
+RECORD = 300
+"""Bytes of the record of a decision at most."""
 WINDOW, WINDOWS = 3.0, 5
 """Seconds of a window in which waits are measured, and the number of windows for a bound."""
 COLUMNS = ("what", "jobs/s", "p50 ms", "p99 ms", "service CPU us/job", "stolen %")
@@ -38,7 +59,8 @@ def run() -> list[Report]:
     with postgres() as fresh:
         return [
             on_sqlite(),
-            against_baseline(fresh(), [fresh() for _ in range(ROUNDS + 1)]),
+            checkpoints(),
+            against_baseline(fresh),
             slots(),
             memory(fresh(), 100_000),
         ]
@@ -65,32 +87,57 @@ def on_sqlite() -> Report:
     return report
 
 
-def against_baseline(url: str, others: Sequence[str]) -> Report:
-    """Measure jobs end to end, alternating with procrastinate, which has a new schema in every round."""
-    report = Report("live service and procrastinate on the same PostgreSQL", COLUMNS)
-    own, other = [], []
-    with serving(url) as service:
-        for schema in others[1:]:
-            own.append(service.load(jobs=5000, **MIX))
-            other.append(run_jobs(schema, 600, **BASELINE))
-        rate = _row(report, "bilinq, end to end", *own)
-        baseline = _row(report, "procrastinate, end to end", *other)
-        _bounded_wait(report, "end to end at half of that rate", service, rate / 2, MIX)
-        half = TIMES * baseline / 2
-        _bounded_wait(report, f"end to end at {half:.0f}/s, half of the required rate", service, half, MIX)
-    calm = run_jobs(others[0], 200, **(BASELINE | {"batch": 1}), rate=min(50.0, baseline / 4))
-    _row(report, "procrastinate at light load", calm)
-    report.at_least("jobs end to end each second, times those of procrastinate", rate / baseline, TIMES)
+def checkpoints() -> Report:
+    """Measure how much longer operations on SQLite take because the write-ahead log is copied to the file meanwhile."""
+    columns = ("disk", "checkpoints", "p50 ms", "p99 ms", "longest ms")
+    report = Report("operations on SQLite at 500 jobs each second, keyed", columns)
+    for disk, (slow, limit) in DISKS.items():
+        spent = [1e3 * np.array(some) for some in commits.seconds(500.0, 3.0, rounds=3, disk=slow)]
+        for name, some in zip(("with", "without"), spent, strict=True):
+            report.row(disk, name, *np.percentile(some, (50, 99, 100)).tolist())
+        ratio = np.percentile(spent[0], 99) / np.percentile(spent[1], 99)
+        report.at_most(f"99th percentile of operations with checkpoints, times that without, {disk}", ratio, limit)
     return report
 
 
-def slots() -> Report:
-    """Measure slots of a large service."""
-    report = Report("a slot of 100 x 20 classes with 100,000 waiting jobs", ("clock", "p50 ms", "p99 ms"))
-    spent = {clock: 1e3 * np.array(some) for clock, some in zip(("CPU", "wall"), slot_seconds(), strict=True)}
-    for clock, some in spent.items():
-        report.row(clock, *np.percentile(some, (50, 99)).tolist())
-    report.at_most("milliseconds of a slot, median", float(np.median(spent["wall"])), 10)
+def against_baseline(fresh: Callable[[], str]) -> Report:
+    """Measure jobs end to end, in turns with other policies and features, and with procrastinate in new schemas."""
+    report = Report("live service and procrastinate on the same PostgreSQL", COLUMNS)
+    own: dict[str, list[Measured]] = {"end to end": [], "policy sabr": [], "16 features of each job": []}
+    other = []
+    with ExitStack() as stack:
+        plain, sabr, wide = (stack.enter_context(serving(fresh(), *words)) for words in ((), ("--policy", "sabr"), ()))
+        for _ in range(ROUNDS):
+            for name, service, mix in zip(own, (plain, sabr, wide), (MIX, MIX, FEATURES), strict=True):
+                own[name].append(service.load(jobs=5000, **mix))
+            other.append(run_jobs(fresh(), 600, **BASELINE))
+        rates = {name: _row(report, f"bilinq, {name}", *some) for name, some in own.items()}
+        baseline = _row(report, "procrastinate, end to end", *other)
+        rate = rates["end to end"]
+        _bounded_wait(report, "end to end at half of that rate", plain, rate / 2, MIX)
+        half = TIMES * baseline / 2
+        _bounded_wait(report, f"end to end at {half:.0f}/s, half of the required rate", plain, half, MIX)
+    calm = run_jobs(fresh(), 200, **(BASELINE | {"batch": 1}), rate=min(50.0, baseline / 4))
+    _row(report, "procrastinate at light load", calm)
+    report.at_least("jobs end to end each second, times those of procrastinate", rate / baseline, TIMES)
+    cpu = {name: sum(one.service for one in some) for name, some in own.items()}
+    report.at_most("CPU time for each job, times that of policy sabr", cpu["end to end"] / cpu["policy sabr"], 1.25)
+    wide_rate = rates["16 features of each job"]
+    report.at_least("jobs end to end with 16 features each second, times those without", wide_rate / rate, 0.5)
+    return report
+
+
+def slots(times: int = 50) -> Report:
+    """Measure slots of large services, and the records of their decisions."""
+    columns = ("service", "p50 ms", "longest ms", "longest CPU ms", "bytes of a record")
+    report = Report("slots of large services", columns)
+    for name, (size, median, longest) in SIZES.items():
+        spent = slot_seconds(size, times)
+        wall, cpu = 1e3 * spent.wall, 1e3 * spent.cpu
+        report.row(name, float(np.median(wall)), float(wall.max()), float(cpu.max()), spent.record)
+        report.at_most(f"milliseconds of a slot, median, {name}", float(np.median(wall)), median)
+        report.at_most(f"CPU milliseconds of the longest slot, {name}", float(cpu.max()), longest)
+        report.at_most(f"bytes of the record of a decision, {name}", spent.record, RECORD)
     return report
 
 

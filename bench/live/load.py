@@ -37,6 +37,8 @@ class Plan(msgspec.Struct, frozen=True):
     rate: float = 0.0
     keyed: bool = False
     """Whether each job has an idempotency key, as with the clients of the package."""
+    features: int = 0
+    """Numbers that describe each job of its own."""
     ahead: int = 5000
     """Maximum number of waiting jobs when the next batch is submitted."""
 
@@ -113,6 +115,11 @@ class Connection(asyncio.Protocol):
         answer = await self._answer
         return _decode(answer) if answer else None
 
+    @property
+    def closed(self) -> bool:
+        """Whether it can no longer be used: the service closes connections that are idle for long."""
+        return bool(self._transport.is_closing())
+
     def close(self) -> None:
         """Close the connection."""
         self._transport.close()
@@ -158,13 +165,16 @@ class Load:
             await self._submit(connection, number, time.perf_counter())
 
     async def _submit(self, connection: Connection, number: int, at: float) -> None:
-        jobs = [{"class": random.choice(CLASSES), "payload": {"at": at}, **self._key()} for _ in range(number)]
+        jobs = [{"class": random.choice(CLASSES), "payload": {"at": at}, **self._own()} for _ in range(number)]
         answer = await connection.request("POST", "/v1/jobs", {"jobs": jobs})
         assert len(answer["jobs"]) == number
         self.measured.submitted += number
 
-    def _key(self) -> dict[str, str]:
-        return {"key": secrets.token_urlsafe(12)} if self.plan.keyed else {}
+    def _own(self) -> dict[str, Any]:
+        own: dict[str, Any] = {"key": secrets.token_urlsafe(12)} if self.plan.keyed else {}
+        if self.plan.features:
+            own["features"] = [round(random.gauss(0.0, 1.0), 3) for _ in range(self.plan.features)]
+        return own
 
     async def _at_random(self, connections: list[Connection]) -> None:
         """Submit batches at random times, each on a free connection; a job's wait begins when it is due."""

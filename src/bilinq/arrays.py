@@ -1,12 +1,13 @@
 """Array types, and the checks that public functions run on their arguments."""
 
 from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bilinq.errors import BadInput
+from bilinq.errors import BadInput, BadState, did_you_mean
 
 Array: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]
@@ -44,15 +45,19 @@ def non_negative(name: str, value: ArrayLike) -> Array:
     return require(name, finite(name, value), lambda x: x >= 0, "non-negative")
 
 
-def count(name: str, value: int, least: int = 1) -> int:
-    """Return `value` as an int of at least `least`."""
+def count(name: str, value: int, least: int = 1, most: int | None = None) -> int:
+    """Return `value` as an int of at least `least` and at most `most`."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
         raise BadInput(f"{name} must be a whole number of at least {least}; got {short(value)}")
+    if most is not None and value > most:
+        raise BadInput(f"{name} must be at most {most:,}; got {short(value)}")
     return int(value)
 
 
 def scalar(name: str, value: float, check: Callable[[str, ArrayLike], Array] = finite) -> float:
     """Return `value` as one float that passes `check`."""
+    if type(value) is float and 0.0 < value < inf and check in (finite, positive, non_negative):
+        return value
     array = check(name, value)
     if array.ndim:
         raise BadInput(f"{name} must be one number; got shape {array.shape}")
@@ -84,6 +89,17 @@ def require(name: str, array: Array, rule: Callable[[Array], ArrayLike], wording
     raise BadInput(f"{name} must be {wording}; got {name}{index} = {array[where]:g}")
 
 
+def within(name: str, value: ArrayLike, low: float, high: float) -> None:
+    """Raise `BadState` unless all numbers of a stored state are finite and from `low` to `high`."""
+    array = np.asarray(value)
+    good = (array >= low) & (array <= high)
+    if not good.all():
+        where = tuple(int(k) for k in np.argwhere(~good)[0])
+        index, found = f"[{', '.join(map(str, where))}]" if where else "", array[where]
+        rule = f"from {low:g} to {high:g}" if np.isfinite(found) else "finite"
+        raise BadState(f"{name} must be {rule}; got {name}{index} = {found:g}")
+
+
 def short(value: object, length: int = 60) -> str:
     """Return `value` for an error message, cut to `length` characters."""
     text = repr(value)
@@ -94,4 +110,6 @@ def check_known(given: Mapping[str, Any], known: Sequence[str], noun: str) -> No
     """Raise `BadInput` if `given` has a key that is not in `known`; `noun` names the kind of key."""
     for key, value in given.items():
         if key not in known:
-            raise BadInput(f"unknown {noun}: {key!r} (value {short(value)}); known are {', '.join(known)}")
+            raise BadInput(
+                f"unknown {noun}: {key!r} (value {short(value)}){did_you_mean(key, known)}; known are {', '.join(known)}"
+            )

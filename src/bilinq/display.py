@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from bilinq.errors import BilinqError
+from bilinq.extras import optional_imports
 
 if TYPE_CHECKING:
     from bilinq.arrays import Array
@@ -37,19 +37,15 @@ def short_list(names: Iterable[str], most: int = 6) -> str:
 
 def data_frame(data: Any, **options: Any) -> Any:
     """Return a pandas DataFrame; raise an error that says how to install pandas."""
-    try:
+    with optional_imports():
         import pandas  # type: ignore[import-not-found, import-untyped, unused-ignore]
-    except ModuleNotFoundError:
-        raise BilinqError("pandas is not installed; run: pip install pandas") from None
     return pandas.DataFrame(data, **options)
 
 
 def new_axes(rows: int = 1, height: float = 3.5) -> Any:
     """Return Matplotlib axes of a new figure, which notebooks show: one, or an array of some below each other."""
-    try:
+    with optional_imports():
         from matplotlib import pyplot
-    except ModuleNotFoundError:
-        raise BilinqError("bilinq[lab] is not installed; run: pip install 'bilinq[lab]'") from None
     return pyplot.subplots(rows, figsize=(7.0, height), layout="constrained", sharex=rows > 1)[1]
 
 

@@ -1,5 +1,22 @@
 """All exceptions of bilinq; their root is `BilinqError`."""
 
+from collections.abc import Iterable
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return the known name that is most like `name` as a question in brackets for a message, or "" if none is.
+
+    Examples
+    --------
+    >>> did_you_mean("prot", ["host", "port"]), did_you_mean("v", ["V"]), did_you_mean("colour", ["host"])
+    (" (did you mean 'port'?)", " (did you mean 'V'?)", '')
+    """
+    from difflib import get_close_matches
+
+    names = {one.lower().replace("-", "_"): one for one in known}
+    found = get_close_matches(name.lower().replace("-", "_"), names, n=1)
+    return f" (did you mean {names[found[0]]!r}?)" if found else ""
+
 
 class BilinqError(Exception):
     """Root of every error that bilinq raises on purpose."""
@@ -7,6 +24,10 @@ class BilinqError(Exception):
 
 class BadInput(BilinqError, ValueError):
     """An argument, file or request breaks a rule; the message names argument, rule and value."""
+
+
+class NotInstalled(BilinqError, ImportError):
+    """A package of an extra is missing; the message is the command that installs it."""
 
 
 class NotSolved(BilinqError, ArithmeticError):

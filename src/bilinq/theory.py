@@ -17,6 +17,7 @@ from bilinq.errors import BadInput
 from bilinq.problem import Problem
 
 Constants = Literal["appendix", "theorem"]
+ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def regret_bound(
     ----------
     problem : Problem
         With what the proof assumes: equal service rates, arrivals in every class, at most one arrival per slot, load below
-        capacity, rewards in [-1, 1].
+        capacity, rewards that are bilinear in the features, with feature products and parameter of norm at most one.
     V : float
         Weight of rewards against queues.
     horizon : int
@@ -80,8 +81,7 @@ def regret_bound(
     The paper has d1 = d2 = d; here d is sqrt(d1 d2), the same where they are equal.
     """
     s = _bound_setting(problem, gamma, weight)
-    if not problem.bounded:
-        raise BadInput("mean_reward must be in [-1, 1] for the regret bound; scale the table")
+    _check_norms(problem)
     v, slots = scalar("V", V, positive), count("horizon", horizon)
     a1, a3 = _alpha1(s, constants), _alpha3(s)
     a2 = (s.gamma if constants == "appendix" else 1.0) / s.mu * (s.n + s.rho + 2 * s.c * s.n**3 * s.spread)
@@ -91,6 +91,88 @@ def regret_bound(
         alpha1=a1, alpha2=a2, alpha3=a3, alpha4=a4, queue_term=a1 * v, slack_term=a2 / (s.n - s.rho),
         service_term=a3 * slots / v, learning_term=a4 * slots**0.5, constants=constants,
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ExplicitRegretBound:
+    """The regret bound with all constants and logarithms of its proof, Eq. (72): a number that regret stays below.
+
+    Attributes
+    ----------
+    queue_part, learning_part, service_part : float
+        The queue left at the end, what learning costs, and random service.
+    """
+
+    queue_part: float
+    learning_part: float
+    service_part: float
+
+    @property
+    def total(self) -> float:
+        """Sum of the three parts."""
+        return self.queue_part + self.learning_part + self.service_part
+
+
+def explicit_regret_bound(
+    problem: Problem, V: float, horizon: int, gamma: float = 1.2, weight: ArrayLike | None = None
+) -> ExplicitRegretBound:
+    """Return the bound on the regret of Algorithm 1 (`Sabr.as_printed`) that the appendix proves, Eq. (72).
+
+    Arguments and assumptions are those of `regret_bound`. One step of the printed proof loses a factor of two, which is
+    restored here.
+
+    Examples
+    --------
+    >>> problem = Problem.synthetic(seed=1)
+    >>> round(explicit_regret_bound(problem, V=58.0, horizon=777).learning_part)
+    7583
+    >>> round(regret_bound(problem, V=58.0, horizon=777).learning_term)
+    446
+    """
+    s, slots = _bound_setting(problem, gamma, weight), count("horizon", horizon)
+    v = scalar("V", V, positive)
+    _check_norms(problem)
+    p = problem.job_features.shape[1] * problem.server_features.shape[1]
+    radius = np.sqrt(p * np.log(float(slots) ** 2)) + np.sqrt(s.n)
+    spread = (
+        2.0 * p * np.log(s.n + s.n * slots / p)
+    )  # bounds the sum of all ||z||^2 in the norm of the inverse of Lambda
+    drift = s.n**2 / 2 * (1 + s.c**2 * s.mu) * s.rarity * slots + s.w.sum() / 2 * (slots + 1)
+    return ExplicitRegretBound(
+        queue_part=s.gamma / s.mu * queue_bound(problem, v, gamma, weight),
+        learning_part=float(2.0 * radius * np.sqrt(s.n * slots * spread) + 4.0 * s.n),
+        service_part=float(drift / v),
+    )
+
+
+@dataclass(frozen=True)
+class UgdaBound:
+    """The regret bound of UGDA-OL as the paper converts it, Eq. (73), with all constants one: an order of magnitude.
+
+    Attributes
+    ----------
+    queue_term, slack_term, service_term, learning_term : float
+        V, 1 / slack, I T / V and J T; the last is linear in the horizon.
+    """
+
+    queue_term: float
+    slack_term: float
+    service_term: float
+    learning_term: float
+
+    @property
+    def total(self) -> float:
+        """Sum of the four terms."""
+        return self.queue_term + self.slack_term + self.service_term + self.learning_term
+
+
+def ugda_regret_bound(problem: Problem, V: float, horizon: int) -> UgdaBound:
+    """Return the regret bound of UGDA-OL, converted from a time average to a sum over the horizon; Eq. (73)."""
+    _check_pooled(problem)
+    if problem.slack <= 0:
+        raise BadInput(f"the load must be below capacity for this formula; got slack {problem.slack:g}")
+    v, slots = scalar("V", V, positive), count("horizon", horizon)
+    return UgdaBound(v, 1.0 / problem.slack, problem.job_classes * slots / v, float(problem.server_classes * slots))
 
 
 def queue_bound(problem: Problem, V: float, gamma: float = 1.2, weight: ArrayLike | None = None) -> float:
@@ -226,9 +308,28 @@ def _setting(problem: Problem, gamma: float, weight: ArrayLike | None) -> _Setti
 def _bound_setting(problem: Problem, gamma: float, weight: ArrayLike | None) -> _Setting:
     """Return the setting; raise an error if more than one job can arrive in a slot, against the proofs' assumption."""
     total = float(problem.arrival_rate.sum())
-    if total > 1 + 1e-9:
+    if total > 1 + ROUNDING:
         raise BadInput(f"arrival_rate must sum to at most 1 (one arrival per slot) for the bounds; got {total:g}")
     return _setting(problem, gamma, weight)
+
+
+def _check_norms(problem: Problem) -> None:
+    """Raise an error unless ||z_ij|| <= 1 and ||theta|| <= 1, as the proofs of learning assume."""
+    if not problem.bounded:
+        raise BadInput("mean_reward must be in [-1, 1] for the regret bound; scale the table")
+    u, v = problem.job_features, problem.server_features
+    longest = float(np.linalg.norm(u, axis=1).max() * np.linalg.norm(v, axis=1).max())
+    if longest > 1 + ROUNDING:
+        raise BadInput(f"job_features and server_features must have ||u_i|| ||v_j|| at most 1 for the regret bound; got "
+                       f"{longest:g}")  # fmt: skip
+    theta = problem.theta
+    if theta is None:
+        theta = np.linalg.pinv(u) @ problem.mean_reward @ np.linalg.pinv(v).T  # the shortest that fits, if any does
+        if np.abs(u @ theta @ v.T - problem.mean_reward).max() > ROUNDING:
+            raise BadInput("mean_reward must be bilinear in the features for the regret bound; omit the features")
+    if (size := float(np.linalg.norm(theta))) > 1 + ROUNDING:
+        what = "theta" if problem.theta is not None else "the theta that gives mean_reward"
+        raise BadInput(f"{what} must have norm at most 1 for the regret bound; got {size:g}")
 
 
 def _weights(problem: Problem, weight: ArrayLike | None) -> Array:

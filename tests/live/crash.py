@@ -2,13 +2,14 @@
 
     python tests/live/crash.py --kills 200 --database sqlite --seed 1
     python tests/live/crash.py --kills 0 --away 30 --database postgresql
+    python tests/live/crash.py --kills 0 --hang 60 --database postgresql
 
 Kills fall anywhere: while it starts, loads, writes, commits or answers. Every start is on the same database. With --away the
-database itself is stopped for so many seconds under load, once, and the same service must go on when it is back.
+database itself is stopped for so many seconds under load, once, and the same service must go on when it is back. With --hang
+its processes are frozen, so that it accepts connections and answers nothing.
 """
 
 import argparse
-import asyncio
 import random
 import signal
 import socket
@@ -20,9 +21,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any, TypeVar
+from typing import Any
 
-from crash_audit import Found, faults, learnt_faults, queue_faults, read
+from crash_audit import Audit, Found, counted
 from crash_load import JOBS, SERVERS, Load
 from databases import Postgres, own_postgres
 from process import make_key, wait_for
@@ -30,10 +31,8 @@ from template import Copy, Template
 
 from bilinq.client import Client
 from bilinq.live.settings import ServiceSettings
-from bilinq.live.store import Transaction, open_store
 from bilinq.live.wire.messages import JobClassInfo, ServerClassInfo
 
-T = TypeVar("T")
 Outage = Callable[[], None]
 """A function that makes the database unavailable for a while, and returns when it is back."""
 FEATURES = ([1.0, 0.2], [0.3, 1.0])
@@ -49,14 +48,27 @@ class Result:
     numbers: dict[str, float]
 
 
-def crash_test(folder: Path, database: str, kills: int, seed: int, outage: Outage | None = None) -> Result:
-    """Kill a service on `database` so many times under load, let it end all jobs, and audit; `outage` happens in between."""
-    settings = ServiceSettings(
-        database=database, port=_free_port(), slot=0.02, lease=10.0, max_attempts=5, retry_first=0.05,
-        work_conserving=True, rate=0.0, seed=1,
-        checkpoint_every=0.3, job_class=tuple(map(JobClassInfo, JOBS, FEATURES)),
-        server_class=tuple(map(ServerClassInfo, SERVERS, FEATURES)),
+def service_settings(database: str, **others: Any) -> ServiceSettings:
+    """Return the settings of a service under test, at a free port."""
+    chosen: dict[str, Any] = {
+        "slot": 0.02,
+        "lease": 10.0,
+        "max_attempts": 5,
+        "retry_first": 0.05,
+        "checkpoint_every": 0.3,
+    }
+    return ServiceSettings(
+        database=database, port=_free_port(), work_conserving=True, rate=0.0, seed=1,
+        job_class=tuple(map(JobClassInfo, JOBS, FEATURES)), server_class=tuple(map(ServerClassInfo, SERVERS, FEATURES)),
+        **(chosen | others),
     )  # fmt: skip
+
+
+def crash_test(
+    folder: Path, database: str, kills: int, seed: int, outage: Outage | None = None, **others: Any
+) -> Result:
+    """Kill a service on `database` so many times under load, let it end all jobs, and audit; `outage` happens in between."""
+    settings = service_settings(database, **others)
     key = make_key(database, "admin")
     with Template(folder / "log.txt") as template, Client(f"http://127.0.0.1:{settings.port}", key) as client:
         return Crash(settings, key, template, client, random.Random(seed)).run(kills, outage)
@@ -69,8 +81,8 @@ class Crash:
         self, settings: ServiceSettings, key: str, template: Template, client: Client, chance: random.Random
     ) -> None:
         self.settings, self.template, self.client, self.chance = settings, template, client, chance
-        self.load = Load(f"http://127.0.0.1:{settings.port}", key, chance.randrange(10**9))
-        self.faults: list[str] = []
+        self.load = Load([f"http://127.0.0.1:{settings.port}"], key, chance.randrange(10**9))
+        self.audit = Audit(self.load, client, settings)
         self.starts: list[float] = []
 
     def run(self, kills: int, outage: Outage | None) -> Result:
@@ -83,20 +95,14 @@ class Crash:
         with self._service() as service:
             if outage is not None:
                 self._outlast(service, outage)
-            self.load.pause()
-            self._settle()
-            self._audit("at rest", drained=False)
-            self.load.serving.set()
-            wait_for(lambda: self._waiting() == 0, 120.0)
-            self.load.stop()
-            found = self._audit("at the end", drained=True)
+            found = self.audit.of_all()
         for how in (signal.SIGKILL, signal.SIGTERM):  # SIGTERM leaves a checkpoint, which the next start uses
             with self._service() as service:
-                self._audit_learnt()
+                self.audit.of_learnt()
                 service.end(how)
         with self._service():
-            self._audit_learnt()
-        return Result(self.faults, self._numbers(found, kills, killed - began))
+            self.audit.of_learnt()
+        return Result(self.audit.faults, self._numbers(found, kills, killed - began))
 
     def _kill_one(self) -> None:
         """Start the service and kill it: while it starts, or some time after it has."""
@@ -109,7 +115,7 @@ class Crash:
             self.starts.append(time.monotonic() - began)
             time.sleep(self.chance.uniform(0.0, LATEST))
         if not service.alive:
-            self.faults.append("the service ended by itself; see its log")
+            self.audit.faults.append("the service ended by itself; see its log")
         service.end(signal.SIGKILL)
 
     def _outlast(self, service: Copy, outage: Outage) -> None:
@@ -118,7 +124,7 @@ class Crash:
         outage()
         self._acknowledged(before)
         if not service.alive:
-            self.faults.append("the service did not outlast its database; see its log")
+            self.audit.faults.append("the service did not outlast its database; see its log")
 
     def _acknowledged(self, before: int) -> int:
         """Return how many jobs were acknowledged, as soon as there are more than ten beyond `before`."""
@@ -135,41 +141,8 @@ class Crash:
             self.client.state()
             yield service
 
-    def _settle(self) -> None:
-        """Wait until nobody has asked for anything for a while: the calls of the load have ended."""
-        before, since = -1, time.monotonic()
-        while time.monotonic() - since < 1.5:
-            said = self.load.said
-            now = len(said.jobs) + len(said.finished) + len(said.failed) + len(said.cancelled)
-            if now != before:
-                before, since = now, time.monotonic()
-            time.sleep(0.05)
-
-    def _waiting(self) -> int:
-        return sum(one.queued + one.leased for one in self.client.state().job_classes)
-
-    def _audit(self, when: str, *, drained: bool) -> Found:
-        found = self._read(read)
-        wrong = faults(self.load.said, found, max_attempts=self.settings.max_attempts, drained=drained)
-        self.faults += [f"{when}: {fault}" for fault in wrong + queue_faults(self.client.state(), found)]
-        return found
-
-    def _audit_learnt(self) -> None:
-        state = self.client.state()
-        self.faults += self._read(lambda tx: learnt_faults(state, self.settings, tx))
-
-    def _read(self, operation: Callable[[Transaction], T]) -> T:
-        async def run() -> T:
-            store = open_store(self.settings.database, lead=False)
-            try:
-                return await store.read(operation)
-            finally:
-                await store.stop()
-
-        return asyncio.run(run())
-
     def _numbers(self, found: Found, kills: int, seconds: float) -> dict[str, float]:
-        said, states = self.load.said, [row.state for row in found.jobs]
+        said, told, states = self.load.said, self.load.operators.told, [row.state for row in found.jobs]
         return {
             "kills": kills, "kills while it started": kills + 4 - self._served(), "seconds of kills": round(seconds, 1),
             "median seconds of a start": round(median(self.starts or [0.0]), 3),
@@ -177,6 +150,8 @@ class Crash:
             "jobs": len(states), "done": states.count("done"), "dead": states.count("dead"),
             "cancelled": states.count("cancelled"), "leases": len(found.leases), "rewards": len(found.rewards),
             "finishes acknowledged": len(said.finished), "finishes refused": len(said.refused),
+            "bulk cancels acknowledged": len(told.cancelled), "jobs retried in bulk": counted(found, "retry jobs").total(),
+            "late rewards": sum(row.revision > 0 for row in found.rewards), "servers held": len(told.windows),
         }  # fmt: skip
 
 
@@ -210,6 +185,16 @@ def outage_of(server: Postgres, seconds: float) -> Outage:
     return outage
 
 
+def hang_of(server: Postgres, seconds: float) -> Outage:
+    """Return a function that freezes a server for so many seconds."""
+
+    def outage() -> None:
+        with server.frozen():
+            time.sleep(seconds)
+
+    return outage
+
+
 def main(arguments: list[str]) -> int:
     """Run the crash test and print what it found."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -217,11 +202,13 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--database", choices=("sqlite", "postgresql"), default="sqlite")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--away", type=float, default=0.0, metavar="SECONDS", help="stop the database; PostgreSQL only")
+    parser.add_argument("--hang", type=float, default=0.0, metavar="SECONDS", help="freeze it; PostgreSQL only")
     options: Any = parser.parse_args(arguments)
-    if options.away and options.database == "sqlite":
-        parser.error("--away needs --database postgresql: SQLite has no server that could be stopped")
+    if (options.away or options.hang) and options.database == "sqlite":
+        parser.error("--away and --hang need --database postgresql: SQLite has no server that could be stopped")
     with tempfile.TemporaryDirectory() as place, fresh_database(options.database, Path(place)) as (url, server):
         outage = outage_of(server, options.away) if server and options.away else None
+        outage = hang_of(server, options.hang) if server and options.hang else outage
         result = crash_test(Path(place), url, options.kills, options.seed, outage)
         if result.faults:
             print((Path(place) / "log.txt").read_text()[-20_000:], file=sys.stderr)

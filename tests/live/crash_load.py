@@ -1,13 +1,15 @@
-"""Load for the crash test: threads that submit, serve and cancel over HTTP, and record the responses."""
+"""Load for the crash test: threads that submit, serve, cancel and operate over HTTP, and record the responses."""
 
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
+from crash_operators import MANY, OFTEN, Operators
+from process import wait_for
 
 from bilinq.client import Client, NewJob
 from bilinq.errors import Conflict, Stale
@@ -39,13 +41,13 @@ class Said:
 
 
 class Load:
-    """All clients of the service at `url`; `submitting` and `serving` tell which of them continue."""
+    """All clients of a service at one or several addresses; `submitting` and `serving` tell which of them continue."""
 
-    def __init__(self, url: str, key: str, seed: int) -> None:
-        self.url, self.key, self.said = url, key, Said()
+    def __init__(self, urls: Sequence[str], key: str, seed: int) -> None:
+        self.key, self.said = key, Said()
         self.submitting, self.serving = threading.Event(), threading.Event()
-        self._stop = False
-        self._random = random.Random(seed)
+        self._stop, self._resting = False, set[threading.Thread]()
+        self._random, self.operators = random.Random(seed), Operators(self)
         roles = (
             self._singly,
             self._batches,
@@ -53,11 +55,13 @@ class Load:
             self._cancels,
             *[self._serves] * 3,
             *[self._agent] * 2,
+            *self.operators.roles,
         )
         self._threads = [
             threading.Thread(target=self._guarded, args=(role, f"{role.__name__}{number}"), daemon=True)
             for number, role in enumerate(roles)
         ]
+        self._url = {f"{role.__name__}{number}": urls[number % len(urls)] for number, role in enumerate(roles)}
 
     def start(self) -> None:
         """Begin."""
@@ -67,9 +71,10 @@ class Load:
             thread.start()
 
     def pause(self) -> None:
-        """Let nobody submit or serve, once what is held has been finished."""
+        """Let nobody submit or serve, once what is held has been finished; return when all calls have ended."""
         self.submitting.clear()
         self.serving.clear()
+        wait_for(lambda: all(thread in self._resting or not thread.is_alive() for thread in self._threads), 90.0)
 
     def stop(self) -> None:
         """End all threads."""
@@ -83,27 +88,32 @@ class Load:
     def _guarded(self, role: Callable[[Client, random.Random, str], None], name: str) -> None:
         chance = random.Random(f"{self._random.random()} {name}")
         try:
-            with Client(self.url, self.key, timeout=60.0, attempt=5.0) as client:
+            with Client(self._url[name], self.key, timeout=180.0, attempt=5.0) as client:
                 role(client, chance, name)
         except Exception as error:
             self.said.errors.append(f"{name}: {type(error).__name__}: {error}")
 
-    def _goes_on(self, running: threading.Event) -> bool:
+    def goes_on(self, running: threading.Event) -> bool:
+        """Rest while `running` is not set; return whether to continue."""
+        self._resting.add(threading.current_thread())
         running.wait()
+        self._resting.discard(threading.current_thread())
         return not self._stop
 
-    def _new(self, chance: random.Random, name: str, number: int, *, keyed: bool) -> NewJob:
+    def new(self, chance: random.Random, name: str, number: int, *, keyed: bool, **others: Any) -> NewJob:
+        """Return a job with a payload of its own, and note that it is asked for."""
         payload = f"{name}-{number}"
-        job = NewJob(chance.choice(JOBS), payload, payload if keyed else None, chance.choice((1, 1, 2)))
+        units = others.pop("units", None) or chance.choice((1, 1, 2))
+        job = NewJob(chance.choice(JOBS), payload, payload if keyed else None, units, **others)
         self.said.asked[payload] = job
         return job
 
     def _singly(self, client: Client, chance: random.Random, name: str) -> None:
         """Submit one by one; sometimes a job from before under its key."""
         number = 0
-        while self._goes_on(self.submitting):
+        while self.goes_on(self.submitting):
             number += 1
-            job = self._new(chance, name, number, keyed=number % 2 == 0)
+            job = self.new(chance, name, number, keyed=number % 2 == 0)
             ref = client.submit(job.job_class, job.payload, key=job.key, units=job.units)
             self.said.jobs[job.payload] = ref.id
             if job.key and chance.random() < 0.3:
@@ -114,8 +124,8 @@ class Load:
     def _batches(self, client: Client, chance: random.Random, name: str) -> None:
         """Submit several at once."""
         number = 0
-        while self._goes_on(self.submitting):
-            many = [self._new(chance, name, number + k, keyed=k % 2 == 0) for k in range(chance.randint(1, 6))]
+        while self.goes_on(self.submitting):
+            many = [self.new(chance, name, number + k, keyed=k % 2 == 0) for k in range(chance.randint(1, 6))]
             number += len(many)
             for job, ref in zip(many, client.submit_all(many), strict=True):
                 self.said.jobs[job.payload] = ref.id
@@ -124,10 +134,10 @@ class Load:
     def _without_keys(self, client: Client, chance: random.Random, name: str) -> None:
         """Submit without key and without a second try: an answer that is lost leaves a doubt."""
         number, headers = 0, {"Authorization": f"Bearer {self.key}"}
-        with httpx.Client(base_url=self.url, headers=headers, timeout=10.0, trust_env=False) as http:
-            while self._goes_on(self.submitting):
+        with httpx.Client(base_url=self._url[name], headers=headers, timeout=10.0, trust_env=False) as http:
+            while self.goes_on(self.submitting):
                 number += 1
-                job = self._new(chance, name, number, keyed=False)
+                job = self.new(chance, name, number, keyed=False)
                 body = {"class": job.job_class, "payload": job.payload, "units": job.units}
                 time.sleep(2 * PAUSE)
                 try:
@@ -141,10 +151,11 @@ class Load:
 
     def _cancels(self, client: Client, chance: random.Random, name: str) -> None:
         """Cancel some jobs."""
-        while self._goes_on(self.submitting):
+        while self.goes_on(self.submitting):
             time.sleep(3 * PAUSE)
-            if self.said.jobs:
-                id = chance.choice(list(self.said.jobs.values())[-2:])
+            recent = list(self.said.jobs.items())[-20:]
+            if some := [id for payload, id in recent if not payload.startswith(MANY)]:
+                id = chance.choice(some[-2:])
                 try:
                     client.cancel(id)
                 except Conflict:
@@ -154,7 +165,7 @@ class Load:
     def _serves(self, client: Client, chance: random.Random, name: str) -> None:
         """Be one server."""
         server = client.register(chance.choice(SERVERS), name).id
-        while self._goes_on(self.serving):
+        while self.goes_on(self.serving):
             lease = client.lease(server, wait=0.5)
             if lease is None or chance.random() < 0.02:  # a lease that is forgotten fails at the next call
                 continue
@@ -166,14 +177,16 @@ class Load:
     def _end(self, client: Client, chance: random.Random, lease: Lease) -> None:
         if chance.random() < 0.2:
             client.extend(lease.lease, lease.fence)
-        if chance.random() < 0.1:
+        if _fails(chance, lease):
             self.said.failed[lease.lease] = client.fail(lease.lease, lease.fence, "broke").job
             return
         reward, done = self._reward(chance, lease), True if chance.random() < 0.1 else None
         told = client.finish(lease.lease, lease.fence, reward, done=done, result={"by": lease.lease})
         self.said.finished[lease.lease] = told.job
-        if told.state == "done" and chance.random() < 0.2:
-            self._reward_later(client, chance, lease)
+        if told.state == "done" and not told.repeated:  # else another lease may have been the last one
+            if chance.random() < 0.2:
+                self._reward_later(client, chance, lease)
+            self.operators.served.append((lease.lease, lease.job.id))
 
     def _reward_later(self, client: Client, chance: random.Random, lease: Lease) -> None:
         """Reward a job after its end, or correct its reward, twice with the same number."""
@@ -191,14 +204,14 @@ class Load:
         """Be several servers in one call each time."""
         servers = [client.register(chance.choice(SERVERS), f"{name}-{number}").id for number in range(6)]
         ends: list[WorkFinish] = []
-        while self._goes_on(self.serving):
+        while self.goes_on(self.serving):
             told = client.work(ends, servers, wait=0.5)
             self._note(ends, told.finished)
             ends = [self._end_of(chance, lease) for lease in told.leases]
         self._note(ends, client.work(ends).finished)
 
     def _end_of(self, chance: random.Random, lease: Lease) -> WorkFinish:
-        if chance.random() < 0.1:
+        if _fails(chance, lease):
             return WorkFinish(lease.lease, lease.fence, error="broke")
         return WorkFinish(lease.lease, lease.fence, self._reward(chance, lease), None, {"by": lease.lease})
 
@@ -210,3 +223,9 @@ class Load:
                 self.said.failed[end.lease] = outcome.job
             else:
                 self.said.finished[end.lease] = outcome.job
+                if outcome.state == "done" and not outcome.repeated:
+                    self.operators.served.append((end.lease, outcome.job))
+
+
+def _fails(chance: random.Random, lease: Lease) -> bool:
+    return chance.random() < (0.5 if lease.job.payload.startswith(OFTEN) else 0.1)

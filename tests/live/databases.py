@@ -5,6 +5,8 @@ PYTEST_DONT_REWRITE: tests may import it too.
 
 import asyncio
 import inspect
+import os
+import signal
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -56,6 +58,21 @@ class Postgres:
     def start(self) -> None:
         """Start the server again, with the same URLs."""
         self._server.start()
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Stop all processes of the server, so that it accepts connections and answers nothing, until the block ends."""
+        first = self._server.get_postmaster_info().pid
+        os.kill(first, signal.SIGSTOP)  # so that it starts no more processes
+        children = Path(f"/proc/{first}/task/{first}/children").read_text().split()
+        processes = [first, *map(int, children)]
+        try:
+            for id in processes:
+                os.kill(id, signal.SIGSTOP)
+            yield
+        finally:
+            for id in processes:
+                os.kill(id, signal.SIGCONT)
 
     @property
     def socket(self) -> str:

@@ -11,7 +11,9 @@ from bilinq.live.http.app import make_app
 from bilinq.live.keys import Identity, check_scopes, hash_key, make_key, matches, prefix_of
 from bilinq.live.metrics import Meters
 from bilinq.live.service.bulk import JobFilter
+from bilinq.live.service.ended import EndedFilter
 from bilinq.live.settings import ServiceSettings
+from bilinq.live.wire import access
 from bilinq.live.wire import messages as m
 from bilinq.live.wire import samples as w
 
@@ -58,10 +60,10 @@ class FakeService:
     def rate_of(self, namespace: str) -> float | None:
         return self.rates.get(namespace)
 
-    async def namespaces(self, who: Identity) -> m.Namespaces:
-        return m.Namespaces([])
+    async def namespaces(self, who: Identity) -> access.Namespaces:
+        return access.Namespaces([])
 
-    async def put_namespace(self, who: Identity, one: m.NamespaceInfo) -> None:
+    async def put_namespace(self, who: Identity, one: access.NamespaceInfo) -> None:
         self.calls.append(("put_namespace", one))
 
     async def metrics(self, who: Identity) -> str:
@@ -208,8 +210,8 @@ class FakeService:
         outcomes = [m.LeaseOutcome(end.lease, refused="there is no such lease") for end in body.finish]
         return m.Worked(outcomes, await self.lease(who, body.lease, body.wait) if body.lease else [])
 
-    async def state(self, who: Identity) -> m.State:
-        return m.State(
+    async def state(self, who: Identity) -> w.State:
+        return w.State(
             now=NOW, slot=1, V=50.0, knobs=SETTINGS, job_classes=[], server_classes=[], expected=[], mean=[], width=[],
             counters={}, reward_total=0.0,
         )  # fmt: skip
@@ -236,33 +238,33 @@ class FakeService:
     async def undo_settings(self, who: Identity, change: int | None) -> m.SettingsInfo:
         return SETTINGS
 
-    async def create_key(self, who: Identity, new: m.NewKey) -> m.CreatedKey:
+    async def create_key(self, who: Identity, new: access.NewKey) -> access.CreatedKey:
         key = self.add_key(*check_scopes(new.scopes), namespace=new.namespace)
-        return m.CreatedKey(key, self._info(prefix_of(key)))
+        return access.CreatedKey(key, self._info(prefix_of(key)))
 
-    async def keys(self, who: Identity) -> m.Keys:
-        return m.Keys(list(map(self._info, self.known)))
+    async def keys(self, who: Identity) -> access.Keys:
+        return access.Keys(list(map(self._info, self.known)))
 
-    async def revoke_key(self, who: Identity, prefix: str) -> m.KeyInfo:
+    async def revoke_key(self, who: Identity, prefix: str) -> access.KeyInfo:
         if prefix not in self.known:
             raise NotFound(f"there is no key {prefix!r}")
         info = self._info(prefix)
         del self.known[prefix]
         return info
 
-    async def rotate_key(self, who: Identity, prefix: str, rotate: m.Rotate) -> m.CreatedKey:
+    async def rotate_key(self, who: Identity, prefix: str, rotate: access.Rotate) -> access.CreatedKey:
         old = await self.revoke_key(who, prefix)
-        return await self.create_key(who, m.NewKey(cast(Any, old.scopes), old.name, old.namespace))
+        return await self.create_key(who, access.NewKey(cast(Any, old.scopes), old.name, old.namespace))
 
-    def _info(self, prefix: str) -> m.KeyInfo:
+    def _info(self, prefix: str) -> access.KeyInfo:
         who = self.known[prefix][1]
-        return m.KeyInfo(
+        return access.KeyInfo(
             prefix=prefix, name="", namespace=who.namespace, scopes=sorted(who.scopes), created=NOW, expires=None,
             revoked=None,
         )  # fmt: skip
 
-    async def audit(self, who: Identity, limit: int) -> m.Audit:
-        return m.Audit([])
+    async def audit(self, who: Identity, limit: int) -> access.Audit:
+        return access.Audit([])
 
 
 class FakeWatch:
@@ -270,6 +272,7 @@ class FakeWatch:
 
     def __init__(self) -> None:
         self.asked: list[tuple[str | None, int | None]] = []
+        self.wanted: list[tuple[EndedFilter, str | None]] = []
         self.part = b"event: layout\ndata: {}\n\n"
 
     def history(self, view: frozenset[str] | None, after: str | None, limit: int | None) -> w.History:
@@ -287,6 +290,10 @@ class FakeWatch:
     ) -> AsyncGenerator[bytes, None]:
         self.asked.append((after, limit))
         yield self.part
+
+    async def ended(self, wanted: EndedFilter, after: str | None) -> AsyncGenerator[bytes, None]:
+        self.wanted.append((wanted, after))
+        yield b'id: e7\nevent: position\ndata: {"after":"e7"}\n\n'
 
     async def preview(self, view: frozenset[str] | None, update: m.SettingsUpdate) -> w.Prediction:
         return w.Prediction(V_now=None, V_then=None, job_classes=[], reward_now=None, reward_then=None, note="nothing")

@@ -8,9 +8,8 @@ fleet's clock stands still during a call, so that a busy machine makes a run slo
 
 import asyncio
 import sys
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,18 +17,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from process import Process, make_key
+import uvloop
 from scipy import stats
+from virtual import Clock, Served, serving, virtual_time
 
 from bilinq import Problem
 from bilinq.arrays import Array, IntArray
-from bilinq.client import AsyncClient, NewJob, WorkFinish
-from bilinq.live.wire.messages import Lease
+from bilinq.live.settings import RewardBounds
+from bilinq.live.wire.messages import JobClassInfo, ServerClassInfo
 from bilinq.traces import gpu_table
 
-SABR = ("--policy", "sabr", "--work-conserving")
-FIRST_COME = ("--policy", "first-come")
-MAY_IDLE = ("--policy", "sabr", "--may-idle", "--target-wait", "0.02")
+SABR: dict[str, Any] = {"policy": "sabr", "work_conserving": True}
+FIRST_COME: dict[str, Any] = {"policy": "first-come"}
+MAY_IDLE: dict[str, Any] = {"policy": "sabr", "target_wait": 20.0}
 BATCHES = 5
 """Parts of a run that count as independent: queues empty many times in each."""
 
@@ -43,17 +43,14 @@ class Fleet:
     high: float
 
     @property
-    def settings(self) -> str:
-        """The problem's classes as settings of a service."""
-        one, low, high = self.problem, self.low, self.high
-        lines = ["slot = 0.001", "rate = 0", f"reward = {{ low = {low}, high = {high} }}"]
-        for kind, names, features in (
-            ("job_class", one.job_names, one.job_features),
-            ("server_class", one.server_names, one.server_features),
-        ):
-            for name, row in zip(names, features.tolist(), strict=True):
-                lines += [f"[[{kind}]]", f'name = "{name}"', f"features = {row}"]
-        return "\n".join(lines)
+    def settings(self) -> dict[str, Any]:
+        """The problem's classes as settings of a service; a slot is a round, which is a second."""
+        one = self.problem
+        return {
+            "slot": 1.0, "lease": 3600.0, "reward": RewardBounds(self.low, self.high),
+            "job_class": tuple(map(JobClassInfo, one.job_names, one.job_features.tolist())),
+            "server_class": tuple(map(ServerClassInfo, one.server_names, one.server_features.tolist())),
+        }  # fmt: skip
 
 
 def paper() -> Fleet:
@@ -122,7 +119,7 @@ class Servers:
 
     def __init__(self, jobs: Jobs, column: dict[str, int]) -> None:
         self._jobs, self._column = jobs, column
-        self._busy: dict[str, tuple[int, Lease]] = {}
+        self._busy: dict[str, tuple[int, Any]] = {}
         self._begun = 0
         self.run = Run(np.full(len(jobs.at), np.nan), np.full(len(jobs.at), np.nan))
 
@@ -130,18 +127,21 @@ class Servers:
         """Return the servers that have no job."""
         return [name for name in self._column if name not in self._busy]
 
-    def ended(self, now: int) -> list[WorkFinish]:
+    def ended(self, now: int) -> list[dict[str, Any]]:
         """Return the leases that end in this round, with what they earn."""
         ends = [(server, lease) for server, (end, lease) in self._busy.items() if end <= now]
         for server, _ in ends:
             del self._busy[server]
-        return [WorkFinish(one.lease, one.fence, self._reward(server, one.job.payload)) for server, one in ends]
+        return [
+            {"lease": one["lease"], "fence": one["fence"], "reward": self._reward(server, one["job"]["payload"])}
+            for server, one in ends
+        ]
 
-    def begin(self, now: int, leases: Sequence[Lease]) -> None:
+    def begin(self, now: int, leases: Sequence[Any]) -> None:
         """Let servers begin with the jobs that they got."""
         for lease in leases:
-            k = lease.job.payload
-            self._busy[lease.server] = now + int(self._jobs.rounds[self._begun]), lease
+            k = lease["job"]["payload"]
+            self._busy[lease["server"]] = now + int(self._jobs.rounds[self._begun]), lease
             self._begun += 1
             assert np.isnan(self.run.wait[k]), "no job is served twice"
             self.run.wait[k] = now - self._jobs.at[k]
@@ -151,53 +151,72 @@ class Servers:
         return float(self.run.reward[k])
 
 
-async def serve(fleet: Fleet, jobs: Jobs, address: str, key: str) -> Run:
-    """Let jobs come to a service and servers ask it for work, round by round, until all are served."""
-    names, now, done = fleet.problem.job_names, 0, 0
-    async with AsyncClient(address, key) as client:
-        servers = Servers(jobs, await _register(client, fleet.problem))
-        while done < len(jobs.at):
-            came = np.flatnonzero(jobs.at == now).tolist()
-            await client.submit_all([NewJob(names[jobs.job_class[k]], k) for k in came])
-            worked = await client.work(servers.ended(now), servers.idle())
-            assert all(one.state == "done" for one in worked.finished)
-            servers.begin(now, worked.leases)
-            done, now = done + len(worked.finished), now + 1
-        state = await client.state()
-    assert state.reward_total == pytest.approx(servers.run.reward.sum()), "the service has counted the same"
-    return servers.run
+class Session:
+    """A service at work: in each round jobs come to it and servers ask it for work."""
+
+    def __init__(self, fleet: Fleet, jobs: Jobs, served: Served) -> None:
+        self._problem, self._jobs, self._served = fleet.problem, jobs, served
+        self._done = 0
+
+    async def register(self) -> None:
+        """Register all servers."""
+        problem, columns = self._problem, dict[str, int]()
+        for column in (column for column, number in enumerate(problem.servers) for _ in range(int(number))):
+            answer = await self._served.ask("POST", "/v1/servers", {"class": problem.server_names[column]})
+            columns[answer["id"]] = column
+        self._servers = Servers(self._jobs, columns)
+
+    async def step(self, now: int) -> bool:
+        """Run one round; return whether a job is left."""
+        names, came = self._problem.job_names, np.flatnonzero(self._jobs.at == now).tolist()
+        if came:
+            new = [{"class": names[self._jobs.job_class[k]], "payload": k} for k in came]
+            await self._served.ask("POST", "/v1/jobs", {"jobs": new})
+        body = {"finish": self._servers.ended(now), "lease": self._servers.idle()}
+        worked = await self._served.ask("POST", "/v1/work", body)
+        assert all(one["state"] == "done" for one in worked["finished"])
+        self._servers.begin(now, worked["leases"])
+        self._done += len(worked["finished"])
+        return self._done < len(self._jobs.at)
+
+    async def end(self) -> Run:
+        """Return what came of it."""
+        state = await self._served.ask("GET", "/v1/state")
+        assert state["reward_total"] == pytest.approx(self._servers.run.reward.sum()), (
+            "the service has counted the same"
+        )
+        return self._servers.run
 
 
-async def _register(client: AsyncClient, problem: Problem) -> dict[str, int]:
-    """Register all servers; return the column of each."""
-    wanted = [column for column, number in enumerate(problem.servers) for _ in range(int(number))]
-    return {(await client.register(problem.server_names[column])).id: column for column in wanted}
+async def run_rounds(clock: Clock, sessions: Sequence[Any]) -> None:
+    """Let sessions register their servers and then run, side by side and round by round, until no job is left."""
+    await asyncio.gather(*(one.register() for one in sessions))
+    left, now = list(sessions), 0
+    while left:
+        clock.seconds = float(now)
+        goes_on = await asyncio.gather(*(one.step(now) for one in left))
+        left, now = [one for one, more in zip(left, goes_on, strict=True) if more], now + 1
 
 
 def compare(
-    fleet: Fleet, folder: Path, policies: Sequence[Sequence[str]], *, replications: int, rounds: int, seed: int = 1
+    fleet: Fleet, folder: Path, policies: Sequence[Mapping[str, Any]], *, replications: int, rounds: int, seed: int = 1
 ) -> list[list[Run]]:
     """Return the runs of each policy, on the same jobs; each run has a service and a database of its own."""
     drawn = [draw(fleet, rounds, seed + k) for k in range(replications)]
-    cells = [(number, k) for number in range(len(policies)) for k in range(replications)]
 
-    databases = {(number, k): f"sqlite:///{folder}/{number}-{k}.db" for number, k in cells}
-    keys = {cell: make_key(database, "admin") for cell, database in databases.items()}
+    async def work() -> list[Run]:
+        async with AsyncExitStack() as stack:
+            sessions = []
+            for number, policy in enumerate(policies):
+                for k, jobs in enumerate(drawn):
+                    own = {"database": f"sqlite:///{folder}/{number}-{k}.db", "seed": 100 * number + k}
+                    served = await stack.enter_async_context(serving(**fleet.settings, **policy, **own))
+                    sessions.append(Session(fleet, jobs, served))
+            await run_rounds(clock, sessions)
+            return [await one.end() for one in sessions]
 
-    def start(cell: tuple[int, int]) -> tuple[Process, str]:
-        number, k = cell
-        options = (*policies[number], "--seed", str(100 * number + k))
-        return Process(folder / f"{number}-{k}", databases[cell], *options, settings=fleet.settings), keys[cell]
-
-    async def all_at_once(services: Sequence[tuple[Process, str]]) -> list[Run]:
-        parts = zip(cells, services, strict=True)
-        return await asyncio.gather(*(serve(fleet, drawn[k], one.address, key) for (_, k), (one, key) in parts))
-
-    with ExitStack() as stack, ThreadPoolExecutor(2) as pool:
-        services = list(pool.map(start, cells))
-        for process, _ in services:
-            stack.enter_context(process)
-        found = asyncio.run(all_at_once(services))
+    with virtual_time() as clock:
+        found = uvloop.run(work())
     return [found[number * replications :][:replications] for number in range(len(policies))]
 
 

@@ -28,6 +28,8 @@ class Generated:
         self.n_jobs, self.n_servers, self.samples, self.every = n_jobs, n_servers, samples, every
         self.settings = (SETTINGS if learns else NO_SETTINGS) | {"learns": learns}
         self.learns = learns
+        self.shadow: dict[str, Any] | None = None
+        self.prediction: dict[str, Any] | None = None
         self.random = np.random.default_rng(7)
         self.queue = self.random.uniform(0.0, 20.0, n_jobs)
         self.mean = self.random.uniform(-0.4, 0.9, (n_jobs, n_servers))
@@ -48,7 +50,8 @@ class Generated:
         return {
             "id": f"made-{number}", "at": at, "slots": 20, "slot_seconds": 0.001, "queued": queued, "leased": counts[0],
             "submitted": counts[1], "finished": counts[2], "reward": draw.uniform(0.0, 2.0, self.n_jobs).tolist(),
-            "wait_p50": 1.0 + 0.2 * draw.random(), "wait_p90": 2.0 + 0.4 * draw.random(), "wait_p99": 3.0 + draw.random(),
+            "wait_mean": 1.2, "wait_p50": 1.0 + 0.2 * draw.random(), "wait_p90": 2.0 + 0.4 * draw.random(),
+            "wait_p99": 3.0 + draw.random(),
             "idle": [10 - many for many in busy], "busy": busy, "best": 60.0, "earned": 58.0 * wave + draw.random(),
             "rival": {"name": "first-come", "queued": sum(queued), "reward": 35.0 + 4.0 * draw.random(), "wait_p50": 1.1,
                       "wait_p90": 2.3},
@@ -60,7 +63,7 @@ class Generated:
         return {
             "at": time.time(), "slot": 20 * number, "V": 54.0, "knobs": self.settings, "weights": [1.0] * self.n_jobs,
             "rate": (self.random.uniform(0.0, 3.0, shape) * (self.mean > 0.5)).tolist(), "counters": {"dead": 0},
-            "reward_total": 1e4,
+            "reward_total": 1e4, "shadow": self.shadow,
             "expected": self.random.uniform(0.0, 1.0, shape).tolist() if self.learns else [],
             "mean": self.mean.tolist() if self.learns else [],
             "width": self.random.uniform(0.0, 0.4, shape).tolist() if self.learns else [],
@@ -105,10 +108,11 @@ class Feed:
             await self._stream(send)
             return
         answers: dict[str, Any] = {
-            "/v1/me": {"prefix": "made", "namespace": "default", "scopes": ["read"]},
+            "/v1/me": {"prefix": "made", "namespace": "default", "scopes": ["read"], "whole": True},
             "/v1/dead": {"jobs": [], "after": None},
             "/v1/jobs": {"jobs": [], "after": None},
             "/v1/servers": [],
+            "/v1/settings/preview": self.source.prediction,
         }
         await _start(send, b"application/json")
         await send({"type": "http.response.body", "body": json.dumps(answers[scope["path"]]).encode()})

@@ -1,6 +1,9 @@
 """What a scheduler has learnt, with all its bits, and what a replay of the whole log gives."""
 
+import base64
 from typing import Any
+
+import numpy as np
 
 from bilinq.live.service.recovery import load_scheduler
 from bilinq.live.settings import ServiceSettings
@@ -20,6 +23,16 @@ def learnt(scheduler: Scheduler | None) -> Any:
     one = engine.learnt
     parts = (one.value, one.time, one.smear, one.class_time, one.moments, one.own, one.mean_time, one.timed)
     return [encode(part) for part in parts]
+
+
+def agree(one: Any, other: Any) -> bool:
+    """Tell whether two schedulers have learnt the same up to rounding, which depends on where arrays lie in memory."""
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(agree, one, other))
+    if not isinstance(one, dict):
+        return bool(one == other)
+    first, second = (np.frombuffer(base64.b64decode(array["data"]), array["dtype"]) for array in (one, other))
+    return bool(one["shape"] == other["shape"] and np.allclose(first, second, rtol=1e-6, atol=1e-9))
 
 
 def from_log(tx: Transaction, settings: ServiceSettings) -> Any:

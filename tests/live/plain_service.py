@@ -11,6 +11,7 @@ from fake_service import NOW, FakeService
 
 from bilinq.errors import BadInput, Busy, Conflict, NotFound, Refused, Stale
 from bilinq.live.keys import Identity
+from bilinq.live.wire import access
 from bilinq.live.wire import messages as m
 
 
@@ -27,7 +28,7 @@ class PlainService(FakeService):
         self.ended: dict[str, str] = {}
         self.rewards: dict[str, float | None] = {}
         self.failed: list[tuple[str, str]] = []
-        self.revoked: dict[str, m.KeyInfo] = {}
+        self.revoked: dict[str, access.KeyInfo] = {}
         self.extended = 0
         self.most_polls = 0
 
@@ -86,15 +87,15 @@ class PlainService(FakeService):
             raise Conflict(f"job {id} has ended")
         return self.change(id, state="cancelled")
 
-    async def revoke_key(self, who: Identity, prefix: str) -> m.KeyInfo:
+    async def revoke_key(self, who: Identity, prefix: str) -> access.KeyInfo:
         if prefix in self.revoked:
             raise Conflict(f"key {prefix} was revoked before")
         info = await super().revoke_key(who, prefix)
         self.revoked[prefix] = msgspec.structs.replace(info, revoked=NOW)
         return self.revoked[prefix]
 
-    async def keys(self, who: Identity) -> m.Keys:
-        return m.Keys((await super().keys(who)).keys + list(self.revoked.values()))
+    async def keys(self, who: Identity) -> access.Keys:
+        return access.Keys((await super().keys(who)).keys + list(self.revoked.values()))
 
     async def register(self, who: Identity, new: m.NewServer) -> m.ServerInfo:
         known = [server for server in self.all_servers.values() if server.name == new.name]

@@ -1,12 +1,14 @@
 """A service inside this process whose slots run only when a test asks for one."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
 from bilinq.live.keys import LOCAL
 from bilinq.live.service import Service
+from bilinq.live.service.retention import Retention
 from bilinq.live.settings import ServiceSettings
 from bilinq.live.store import open_store
 from bilinq.live.wire.messages import JobClassInfo, NewJob, NewServer, ServerClassInfo, WorkFinish
@@ -22,7 +24,8 @@ async def serving(database: str, **options: Any) -> AsyncIterator[Service]:
     """A service whose slots run only when a test asks for one."""
     chosen: dict[str, Any] = {"slot": 60.0, "work_conserving": True, "checkpoint_every": 3600.0, "seed": 1}
     chosen |= {"retry_first": 0.0, "retry_longest": 0.0, "pause_longest": 0.0} | CLASSES
-    service = Service(ServiceSettings(database=database, **(chosen | options)), open_store(database))
+    settings = ServiceSettings(database=database, **(chosen | options))
+    service = Service(settings, open_store(database, timeout=settings.database_timeout))
     try:
         await service.start()
         yield service
@@ -48,3 +51,9 @@ async def serve_job(service: Service, reward: float = 0.5) -> str:
     lease = (await service.lease(LOCAL, [server.id], 0.0))[0]
     await service.finish_one(LOCAL, WorkFinish(lease.lease, lease.fence, reward))
     return id
+
+
+async def delete_after(service: Service, seconds: float) -> None:
+    """Delete what is too old so many seconds from now."""
+    wall, steady = time.time(), time.monotonic()
+    await Retention(service.replica, wall, steady).delete(wall + seconds, steady + seconds)

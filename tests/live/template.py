@@ -80,7 +80,7 @@ def main() -> None:
     """Load everything, then fork for each line of settings."""
     from bilinq.live.logs import log_to
     from bilinq.live.run import run  # noqa: F401
-    from bilinq.live.service.leadership import warm
+    from bilinq.live.service.configuration import warm
 
     warm(ServiceSettings())
     warm(ServiceSettings(policy="sabr"))

@@ -13,7 +13,7 @@ from bilinq.live.http.app import make_app
 from bilinq.live.keys import LOCAL
 from bilinq.live.service import Service
 from bilinq.live.watch import Watcher
-from bilinq.live.wire.messages import NewKey
+from bilinq.live.wire.access import NewKey
 
 SECRET = "secret-of-a"
 """In everything of tenant a that has text: payloads, results, keys of jobs, errors, names of servers and of keys."""

@@ -186,6 +186,29 @@ def test_bad_queries_name_the_parameter(api: Api, url: str, field: str) -> None:
     refused(api("GET", url), 422, "bad-input", field=field)
 
 
+@pytest.mark.parametrize("end", [{"reward": 1.0}, {"error": "no"}, {}])
+@pytest.mark.parametrize("fence", [2**63, -(2**63), 10**4000])
+def test_fences_are_no_larger_than_any_lease(api: Api, end: dict[str, Any], fence: int) -> None:
+    """One of thousands of digits could not even be shown in the refusal, which was status 500."""
+    call = "finish" if "reward" in end else "fail" if end else "extend"
+    refused(api("POST", f"/v1/leases/l1/{call}", end | {"fence": fence}), 422, "bad-input", field="fence")
+
+
+PAGES = (
+    ("GET", "/v1/jobs?"), ("GET", "/v1/dead?"), ("GET", "/v1/decisions?"), ("GET", "/v1/history?"), ("GET", "/v1/events?"),
+    ("POST", "/v1/jobs/cancel?class=a&"), ("POST", "/v1/jobs/retry?class=a&"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "after", ["", "x", "s1", "j0", "j-1", "j1%0A", "j" + "9" * 19, "l01", "00000000-", "0-1", "%C2%B2"]
+)
+@pytest.mark.parametrize(("method", "path"), PAGES)
+def test_a_page_after_nothing_that_can_be_is_refused(api: Any, method: str, path: str, after: str) -> None:
+    """It was the first page again: who read on never ended, and who cancelled began with the newest jobs."""
+    refused(api(method, f"{path}after={after}"), 422, "bad-input", field="after")
+
+
 @pytest.mark.parametrize("wait", ["-1", "61", "nan", "inf", "", "1,5"])
 def test_waits_are_bounded(api: Api, wait: str) -> None:
     refused(api("POST", f"/v1/servers/s1/lease?wait={wait}"), 422, "bad-input", field="wait")
@@ -285,6 +308,22 @@ def test_requests_are_logged_if_wanted(caplog: pytest.LogCaptureFixture) -> None
     told = record.__dict__
     assert (told["method"], told["path"], told["status"], told["key"]) == ("GET", "/v1/jobs/j1", 404, wordy.key[3:11])
     assert wordy.key not in str(told)
+
+
+def test_requests_without_a_key_share_lines_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Anybody can send them; of those with a key each has a line."""
+    wordy = Api(log_requests=True)
+    keyless = [("GET", "/v1/me"), ("GET", "/nothing"), ("PUT", "/v1/me"), ("GET", "/healthz"), ("GET", "/")]
+    with caplog.at_level(logging.INFO, "bilinq.live.http"):
+        for _ in range(20):
+            for method, path in keyless:
+                ask(wordy.app, method, path, key="bq_aaaaaaaa_" + "x" * 43 if path == "/v1/me" else None)
+        reader = wordy.service.add_key("read")
+        for _ in range(3):
+            ask(wordy.app, "GET", "/v1/me", key=reader)
+            assert ask(wordy.app, "GET", "/v1/keys", key=reader).status == 403
+    told = [(record.message, vars(record).get("times")) for record in caplog.records]
+    assert told == [("requests without a valid key", 1), *[("request", None)] * 6]
 
 
 def test_the_fake_has_what_a_test_needs() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from fake_service import FakeService, make_fake
 
-from bilinq.live.http import server
+from bilinq.live.http import connection
 from bilinq.live.http.server import Server, address, listen
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter, FakeService], Awaitable[None]]
@@ -14,7 +14,7 @@ Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter, FakeService], Await
 
 @pytest.fixture(autouse=True)
 def short_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "REQUEST_SECONDS", 0.3)
+    monkeypatch.setattr(connection, "REQUEST_SECONDS", 0.3)
 
 
 def serve(talk: Talk) -> None:
@@ -47,7 +47,7 @@ def test_a_connection_without_a_request_is_ended() -> None:
 
 def test_headers_that_trickle_are_ended() -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, _: FakeService) -> None:
-        writer.write(b"GET /healthz HTTP/1.1\r\n")
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: a\r\n")
         answer = asyncio.create_task(reader.readline())
         while not answer.done():
             writer.write(b"a: b\r\n")
@@ -60,10 +60,8 @@ def test_headers_that_trickle_are_ended() -> None:
 def test_a_body_that_trickles_is_ended_and_does_nothing() -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, service: FakeService) -> None:
         key = service.add_key("submit")
-        writer.write(
-            f"POST /v1/jobs HTTP/1.1\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\n".encode()
-        )
-        writer.write(b'Content-Length: 1000\r\n\r\n{"jobs"')
+        writer.write(f"POST /v1/jobs HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {key}\r\n".encode())
+        writer.write(b'Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"jobs"')
         assert await reader.read() == b""
         assert service.all_jobs == {}
 
@@ -72,7 +70,7 @@ def test_a_body_that_trickles_is_ended_and_does_nothing() -> None:
 
 def test_headers_of_any_number_up_to_the_limit_are_taken() -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, _: FakeService) -> None:
-        writer.write(b"GET /healthz HTTP/1.1\r\nX: " + b"x" * 60_000)
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 60_000)
         await asyncio.sleep(0.05)
         writer.write(b"\r\nConnection: close\r\n\r\n")
         assert b"200 OK" in await reader.read()
@@ -82,14 +80,15 @@ def test_headers_of_any_number_up_to_the_limit_are_taken() -> None:
 
 def test_large_headers_are_refused() -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, _: FakeService) -> None:
-        writer.write(b"GET /healthz HTTP/1.1\r\nX: " + b"x" * 70_000)
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 70_000)
         assert b"at most 65536 bytes" in await reader.read()
 
     serve(talk)
 
 
 JOBS = (
-    b"POST /v1/jobs HTTP/1.1\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\nAuthorization: Bearer "
+    b"POST /v1/jobs HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n"
+    b"Authorization: Bearer "
 )
 
 
@@ -101,6 +100,23 @@ def test_headers_without_end_after_a_body_are_refused(late: bytes) -> None:
         writer.write(late)
         assert b"at most 65536 bytes" in await reader.read()
         assert service.all_jobs == {}
+
+    serve(talk)
+
+
+@pytest.mark.parametrize("authorized", [True, False])
+def test_extensions_of_chunks_are_counted_over_the_whole_body(authorized: bool) -> None:
+    """Each is short enough for itself, and between them the body goes on; nobody may send more of them than headers."""
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, service: FakeService) -> None:
+        writer.write(JOBS + (service.add_key("submit").encode() if authorized else b"") + b"\r\n\r\n")
+        answer = asyncio.ensure_future(reader.read())
+        for _ in range(40):
+            writer.write(b"1;" + b"x" * 10_000 + b"\r\n \r\n")
+            await asyncio.sleep(0.001)
+        await asyncio.wait([answer], timeout=1.0)
+        assert answer.done() and service.all_jobs == {}
+        assert b"at most 65536 bytes" in answer.result()
 
     serve(talk)
 
@@ -120,10 +136,10 @@ def test_a_body_in_tiny_chunks_is_no_large_header() -> None:
 
 
 def test_empty_lines_do_not_keep_an_idle_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "IDLE_SECONDS", 0.3)
+    monkeypatch.setattr(connection, "IDLE_SECONDS", 0.3)
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, _: FakeService) -> None:
-        writer.write(b"GET /healthz HTTP/1.1\r\n\r\n")
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
         assert b"200 OK" in await reader.readuntil(b"\r\n\r\n")
         ended = asyncio.create_task(reader.read())
         while not ended.done():
@@ -136,10 +152,10 @@ def test_empty_lines_do_not_keep_an_idle_connection(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("late", [b"", b"12345"])
 def test_an_idle_connection_is_closed_without_a_word(late: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where a body arrives after the response."""
-    monkeypatch.setattr(server, "IDLE_SECONDS", 0.2)
+    monkeypatch.setattr(connection, "IDLE_SECONDS", 0.2)
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, _: FakeService) -> None:
-        writer.write(b"GET /healthz HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(late))
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(late))
         assert b"200 OK" in await reader.readuntil(b"\r\n\r\n")
         writer.write(late)
         assert b"HTTP/1.1" not in await reader.read()
@@ -151,14 +167,46 @@ def test_a_long_poll_and_a_kept_connection_outlive_the_limit() -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, service: FakeService) -> None:
         key = service.add_key("work").encode()
         writer.write(
-            b"POST /v1/servers HTTP/1.1\r\nAuthorization: Bearer " + key + b"\r\nContent-Type: application/json\r\n"
+            b"POST /v1/servers HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer "
+            + key
+            + b"\r\nContent-Type: application/json\r\n"
         )
         writer.write(b'Content-Length: 15\r\n\r\n{"class":"gpu"}')
         assert b"201 Created" in await reader.readuntil(b"}")
-        writer.write(b"POST /v1/servers/s1/lease?wait=0.7 HTTP/1.1\r\nAuthorization: Bearer " + key + b"\r\n\r\n")
+        writer.write(
+            b"POST /v1/servers/s1/lease?wait=0.7 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer " + key + b"\r\n\r\n"
+        )
         assert b"204 No Content" in await reader.readuntil(b"\r\n\r\n")
         await asyncio.sleep(0.7)
-        writer.write(b"GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n")
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
         assert b"200 OK" in await reader.read()
 
     serve(talk)
+
+
+def test_a_submission_of_a_client_that_sends_no_more_is_answered() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, service: FakeService) -> None:
+        body = b'{"jobs": [{"class": "short"}]}'
+        writer.write(JOBS + service.add_key("submit").encode() + b"\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(body), body))
+        writer.write_eof()
+        assert b"201 Created" in await reader.read()
+        assert len(service.all_jobs) == 1
+
+    serve(talk)
+
+
+def test_who_waits_for_a_job_and_sends_no_more_gets_none(caplog: pytest.LogCaptureFixture) -> None:
+    """It may have closed its connection: a lease would be lost. It is closed at once, and that is no error."""
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, service: FakeService) -> None:
+        key = service.add_key("work").encode()
+        start = b"POST /v1/servers%b HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer " + key + b"\r\n"
+        writer.write(start % b"" + b'Content-Type: application/json\r\nContent-Length: 15\r\n\r\n{"class":"gpu"}')
+        assert b"201 Created" in await reader.readuntil(b"}")
+        writer.write(start % b"/s1/lease?wait=60" + b"\r\n")
+        await asyncio.sleep(0.05)
+        writer.write_eof()
+        assert await reader.read() == b""
+
+    serve(talk)
+    assert caplog.text == ""

@@ -1,9 +1,11 @@
 """Several processes on one PostgreSQL: followers forward requests to the leader, and one takes over when it dies."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -51,7 +53,7 @@ def test_keys_are_not_created_beside_a_running_leader(tmp_path: Path, postgres_u
 class Follower:
     """A fake that follows a leader at an address, without a network."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, answer: Answering) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, answer: Answering, **settings: Any) -> None:
         self.asked: list[httpx.Request] = []
 
         async def handle(asked: httpx.Request) -> httpx.Response:
@@ -60,8 +62,34 @@ class Follower:
 
         plain = httpx.AsyncClient
         monkeypatch.setattr(httpx, "AsyncClient", lambda **_: plain(transport=httpx.MockTransport(handle)))
-        self.app, self.service = make_fake()
+        self.app, self.service = make_fake(**settings)
         self.service.following, self.service.leader = True, "http://leader:8000"
+
+
+PATHS = ("/v1/jobs%2Fx?limit=2", "/v1/../v1/me", "/v1/./me", "/v1/me/..?a=/../b", "/v1/%2e%2e/me", '/v1/a"b', "//v1/me")
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_the_leader_gets_each_path_as_the_client_sent_it(path: str) -> None:
+    """Also one with dots, for which nothing is served: a URL would be tidied up, and another path be asked for."""
+
+    async def ends(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readuntil(b"\r\n"))
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n")
+        writer.close()
+
+    async def scenario() -> None:
+        leader = await asyncio.start_server(ends, "127.0.0.1", 0)
+        app, service = make_fake()
+        service.following = True
+        service.leader = f"http://127.0.0.1:{leader.sockets[0].getsockname()[1]}"
+        async with leader:
+            assert (await request("GET", path).run(app)).status == 204
+
+    asked: list[bytes] = []
+    asyncio.run(scenario())
+    assert asked == [f"GET {path} HTTP/1.1\r\n".encode()]
 
 
 def test_a_request_is_forwarded_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,6 +104,20 @@ def test_a_request_is_forwarded_unchanged(monkeypatch: pytest.MonkeyPatch) -> No
     assert (asked.headers["authorization"], asked.content) == ("Bearer some key", b'{"jobs": []}')
     assert asked.headers["x-request-id"] == found.headers["x-request-id"] != "theirs"
     assert (found.status, found.json, found.headers["retry-after"]) == (201, {"a": 1}, "3")
+
+
+@pytest.mark.parametrize(("status", "lines"), [(200, 5), (403, 5), (401, 1), (404, 1), (405, 1)])
+def test_a_follower_logs_what_the_leader_let_in(
+    status: int, lines: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def answer(asked: httpx.Request) -> httpx.Response:
+        return httpx.Response(status)
+
+    follower = Follower(monkeypatch, answer, log_requests=True)
+    with caplog.at_level(logging.INFO, "bilinq.live.http"):
+        for _ in range(5):
+            asyncio.run(request("GET", "/v1/jobs").run(follower.app))
+    assert len(caplog.records) == lines
 
 
 def test_without_a_leader_the_status_is_503(monkeypatch: pytest.MonkeyPatch) -> None:

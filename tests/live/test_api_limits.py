@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 from asgi import Request, ask, request
 from fake_service import FakeService, make_fake
+from hypothesis import given
+from hypothesis import strategies as st
 
-from bilinq.errors import Busy
-from bilinq.live.http.endpoint import RateLimit, check_nesting
+from bilinq.errors import BadInput, Busy
+from bilinq.live.http.endpoint import RateLimit, check_nesting, decoder
 from bilinq.live.http.routing import BadJson
-from bilinq.live.wire.messages import NewServer
+from bilinq.live.wire.messages import NewServer, Submit
 
 LIMIT = 2048
 
@@ -70,7 +72,9 @@ def test_a_client_that_disconnects_while_it_sends_submits_nothing() -> None:
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("text", ['[{"a": [[]]}]', '{"a": "[[[[[[", "b": "\\"[[[["}', "[[[[], [], {}]]]", "[], " * 50])
+@pytest.mark.parametrize(
+    "text", ['[{"a": [[]]}]', '{"a": "[[[[[[", "b": "\\"[[[["}', "[[[[], [], {}]]]", "[], " * 50, '"' + "[" * 200 + '"']
+)
 def test_shallow_texts_pass(text: str) -> None:
     check_nesting(text.encode(), 4)
 
@@ -81,13 +85,48 @@ def test_deep_texts_do_not(text: str) -> None:
         check_nesting(text.encode(), 4)
 
 
-def test_checking_the_nesting_of_a_large_body_is_fast() -> None:
-    """A body of the largest usual size, made of brackets only, is the worst case."""
-    for body in (b"[]" * 500_000, b"[" * 99 + b"[],[[]]," * 120_000, b'"[' * 500_000):
-        start = time.thread_time()
-        with contextlib.suppress(BadJson):
-            check_nesting(body)
-        assert time.thread_time() - start < 1.0
+LARGE = 1 << 20  # bytes of the largest usual body
+HOSTILE = {
+    "brackets": b"[]" * (LARGE // 2),
+    "deep and wide": b"[" * 99 + b"[],[[]]," * (LARGE // 8),
+    "open texts": b'"[' * (LARGE // 2),
+    "a text of quotes without end": b'{"V":1,"x":' + b"[" * 101 + b'"' + rb"\"" * (LARGE // 2),
+    "backslashes": b"[" * 101 + b'"' + b"\\" * LARGE,
+    "one integer": b'{"jobs":[{"class":"short","payload":' + b"1" * LARGE + b"}]}",
+    "large integers": b'{"jobs":[{"class":"short","payload":[' + b",".join([b"1" * 4300] * 240) + b"]}]}",
+    "long fractions": b'{"jobs":[{"class":"short","payload":['
+    + b",".join([b"1." + b"1" * 800 + b"e-300"] * 1200)
+    + b"]}]}",
+    "a large exponent": b'{"jobs":[{"class":"short","payload":1e' + b"9" * LARGE + b"}]}",
+    "an unknown field": b'{"' + b" - at `" * (LARGE // 7) + b'":1}',
+    "the same field": b'{"jobs":1,' + b'"jobs":1,' * (LARGE // 9) + b'"jobs":1}',
+}
+
+
+@pytest.mark.parametrize("body", HOSTILE.values(), ids=HOSTILE)
+def test_no_body_takes_longer_than_others_of_its_size(body: bytes) -> None:
+    """A body is read under the lock of the interpreter: meanwhile nobody else is answered."""
+    decode, start = decoder(Submit), time.thread_time()
+    assert decode is not None
+    with contextlib.suppress(BadJson, BadInput):
+        decode(body)
+    assert time.thread_time() - start < 0.5
+
+
+VALUES = st.recursive(
+    st.text(st.sampled_from('[]{}"\\a'), max_size=6),
+    lambda inner: st.lists(inner) | st.dictionaries(st.just("]"), inner),
+)
+
+
+@given(VALUES, st.integers(0, 5))
+def test_depth_is_counted_outside_of_texts(value: Any, most: int) -> None:
+    def depth(one: Any) -> int:
+        inner = one.values() if isinstance(one, dict) else one
+        return 0 if isinstance(one, str) else 1 + max(map(depth, inner), default=0)
+
+    with pytest.raises(BadJson) if depth(value) > most else contextlib.nullcontext():
+        check_nesting(json.dumps(value).encode(), most)
 
 
 class Clock:

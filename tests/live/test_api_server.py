@@ -92,7 +92,7 @@ def test_a_large_body_is_refused_while_it_is_sent(served: Served) -> None:
 def test_endless_headers_end_the_connection(served: Served) -> None:
     host, port = served.process.address.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=10.0) as raw:
-        raw.sendall(b"GET /healthz HTTP/1.1\r\nX: ")
+        raw.sendall(b"GET /healthz HTTP/1.1\r\nHost: a\r\nX: ")
         with pytest.raises(OSError):
             for _ in range(1000):
                 raw.sendall(b"x" * 4096)
@@ -244,7 +244,7 @@ def test_the_environment_sets_everything(tmp_path: Path) -> None:
 
 
 def test_it_answers_while_it_starts(tmp_path: Path) -> None:
-    """Kernels are compiled in a folder that has none, which takes a minute or two; meanwhile it lives and is not ready."""
+    """Kernels are compiled in a folder that has none; meanwhile it lives, is not ready, and says why."""
     database, port = f"sqlite:///{tmp_path}/live.db", free_port()
     key = make_key(database, "admin")
     words = [sys.executable, "-m", "bilinq.commands.app", "serve", "--database", database, "--port", str(port)]
@@ -255,6 +255,8 @@ def test_it_answers_while_it_starts(tmp_path: Path) -> None:
             with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=30.0) as client:
                 assert wait_for(lambda: answer(client, "/healthz"), 60.0).status_code == 200
                 assert client.get("/readyz").status_code == 503
+                shown = "the service is starting: compiling kernels for this machine"
+                wait_for(lambda: client.get("/readyz").json()["detail"].startswith(shown), 60.0)
                 told = client.get("/v1/state", headers={"Authorization": f"Bearer {key}"})
                 assert told.status_code == 503 and told.json()["detail"] == "the service is starting"
                 assert float(told.headers["retry-after"]) > 0.0

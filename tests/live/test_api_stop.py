@@ -29,7 +29,7 @@ def test_a_server_that_stops_waits_only_so_long(runner: str, monkeypatch: pytest
             task = asyncio.create_task(server.serve([listening]))
             await started.wait()
             reader, writer = await asyncio.open_connection(*listening.getsockname())
-            writer.write(b"GET / HTTP/1.1\r\n\r\n")
+            writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
             await asyncio.sleep(0.05)
             server.stop()
             await asyncio.wait_for(task, 3.0)
@@ -56,7 +56,7 @@ def test_a_server_that_stops_lets_requests_end_unless_told_twice(runner: str) ->
     async def run() -> None:
         async with serving(waits) as (server, port):
             idle, asks = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
-            asks[1].write(b"GET / HTTP/1.1\r\n\r\n")
+            asks[1].write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
             await asyncio.sleep(0.05)
             server.stop()
             assert await asyncio.wait_for(idle[0].read(), 1.0) == b""
@@ -67,7 +67,7 @@ def test_a_server_that_stops_lets_requests_end_unless_told_twice(runner: str) ->
         go.clear()
         async with serving(waits) as (server, port):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(b"GET / HTTP/1.1\r\n\r\n")
+            writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
             await asyncio.sleep(0.05)
             server.stop()  # and leaving the block says it again
         assert cancelled.is_set() and await reader.read() == b""

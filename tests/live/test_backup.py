@@ -1,5 +1,7 @@
 """`bilinq backup` and `bilinq restore`: under load, with wrong arguments, and without using any id twice."""
 
+import contextlib
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -16,13 +18,14 @@ from typer.testing import CliRunner
 from bilinq.client import Client
 from bilinq.commands import app as cli
 from bilinq.errors import Stale
-from bilinq.live.service.memory import number
+from bilinq.live.service.entities import number
 from bilinq.live.service.recovery import load_scheduler
 from bilinq.live.settings import ServiceSettings
-from bilinq.live.store import Transaction
+from bilinq.live.store import Transaction, verification
 from bilinq.live.store.admin_tables import RESTORE_GAP
+from bilinq.live.store.class_tables import ClassRow, put_class
 from bilinq.live.store.job_tables import insert_jobs, observations_since
-from bilinq.live.store.schema import MIGRATIONS
+from bilinq.live.store.schema import META, MIGRATIONS, statements
 
 pytest_plugins = ("databases",)
 
@@ -150,6 +153,7 @@ def test_no_id_is_used_again(tmp_path: Path) -> None:
         client.submit("short")
         frozen = client.lease(server)
         assert frozen is not None
+        client.cancel(client.submit("short").id)
         assert process.stop() == 0
     bilinq("restore", tmp_path / "copy.db", "--database", url, "--force")
     with Process(tmp_path, url) as process, Client(process.address, key) as client:
@@ -161,6 +165,8 @@ def test_no_id_is_used_again(tmp_path: Path) -> None:
         with pytest.raises(Stale):
             client.finish(frozen.lease, frozen.fence, 1.0)
         assert client.finish(lease.lease, lease.fence, 1.0).state == "done"
+        [end] = client.ended(after="e4", seconds=0.0)  # of a job that ended after the backup
+        assert end.id == job and (number("e", end.event) or 0) > RESTORE_GAP
 
 
 def test_a_database_that_exists_or_is_in_use_is_not_replaced(tmp_path: Path) -> None:
@@ -194,8 +200,8 @@ def test_files_of_a_killed_service_do_not_affect_a_restore(tmp_path: Path) -> No
 def copy(tmp_path: Path) -> Iterator[Path]:
     """A backup with some jobs in it."""
     url = f"sqlite:///{tmp_path}/live.db"
-    rows = [queued_job(id, payload="{}" * 500) for id in range(1, 200)]
-    stored(url, lambda tx: insert_jobs(tx, rows))
+    rows = [queued_job(id, payload=f'"{"x" * 1000}"') for id in range(1, 200)]
+    stored(url, lambda tx: put_class(tx, ClassRow(1, "job", rows[0].job_class, ())), lambda tx: insert_jobs(tx, rows))
     bilinq("backup", "--database", url, "--out", tmp_path / "copy.db")
     yield tmp_path / "copy.db"
 
@@ -226,6 +232,84 @@ def test_a_backup_of_a_newer_version_is_refused(copy: Path) -> None:
     target = f"sqlite:///{copy.parent}/new.db"
     assert "made by a newer bilinq: upgrade bilinq" in refused("restore", copy, "--database", target)
     assert not (copy.parent / "new.db").exists()
+
+
+ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n)"
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("CREATE TRIGGER t AFTER INSERT ON job BEGIN DELETE FROM lease; END", "trigger 't' is foreign"),
+        ("CREATE VIEW v AS SELECT * FROM api_key", "view 'v' is foreign"),
+        ("CREATE TABLE t (x)", "table 't' is foreign"),
+        ("CREATE INDEX i ON job (payload)", "index 'i' is foreign"),
+        ("ALTER TABLE job ADD COLUMN more TEXT", "table 'job' is another"),
+        ("DROP INDEX job_open", "index 'job_open' is missing"),
+        ("DROP TRIGGER audit_update", "trigger 'audit_update' is missing"),
+        (
+            f"DROP TABLE meta; CREATE VIEW meta AS {ENDLESS} SELECT '' AS name, '' AS value FROM n WHERE x < 0",
+            "no such table",
+        ),
+        ("DELETE FROM meta WHERE name = 'schema'", "has no version"),
+        ("UPDATE meta SET value = 'one' WHERE name = 'schema'", "has no version"),
+        (
+            "UPDATE job SET units = 'many' WHERE id = 7",
+            "job.units of a backup must be integer and of possible size; .* has text",
+        ),
+        (
+            "UPDATE job SET submitted = 9e999 WHERE id = 7",
+            "job.submitted of a backup must be real and of possible size",
+        ),
+        ("UPDATE job SET class = x'ff' WHERE id = 7", "job.class of a backup must be text"),
+        ("UPDATE job SET class = CAST(x'ff' AS TEXT) WHERE id = 7", "Could not decode to UTF-8"),
+        ("UPDATE job SET payload = '{' WHERE id = 7", "job.payload of a backup must be as bilinq writes it"),
+        (
+            "UPDATE job SET options = '{\"weight\": -1.0}' WHERE id = 7",
+            "job.options of a backup must be as bilinq writes it",
+        ),
+        ("UPDATE job SET state = 'lost' WHERE id = 7", "job.state of a backup must be a state of jobs; .* has 'lost'"),
+        ("UPDATE job SET class = 'none' WHERE id = 7", "job.class of a backup must be a job class; .* has 'none'"),
+        ("INSERT INTO knob VALUES ('V', '-1.0')", "knob of a backup must be as bilinq writes it"),
+        ("UPDATE class SET features = '[1.0, null]'", "class.features of a backup must be as bilinq writes it"),
+        ("UPDATE meta SET value = '-1' WHERE name = 'epoch'", "meta.value of a backup must be a whole number"),
+    ],
+)
+def test_a_backup_with_foreign_objects_or_wrong_values_is_refused(copy: Path, sql: str, message: str) -> None:
+    """An endless view in place of a table once hung the command, and triggers of others were restored."""
+    target, names = copy.parent / "live.db", {path.name for path in copy.parent.iterdir()}
+    before = target.read_bytes()
+    with contextlib.closing(sqlite3.connect(copy)) as db:
+        db.executescript(sql)
+    assert re.search(message, refused("restore", copy, "--database", f"sqlite:///{target}", "--force"))
+    assert target.read_bytes() == before
+    assert {path.name for path in copy.parent.iterdir()} <= names | {"live.db.lock"}
+
+
+def test_checks_of_a_backup_end(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verification, "SECONDS", -1e9)
+    monkeypatch.setattr(verification, "STEPS", 1)
+    assert "its checks must end within" in refused("restore", copy, "--database", f"sqlite:///{copy.parent}/new.db")
+
+
+def test_what_analyze_leaves_is_no_foreign_table(copy: Path) -> None:
+    with contextlib.closing(sqlite3.connect(copy)) as db:
+        db.execute("ANALYZE")
+    bilinq("restore", copy, "--database", f"sqlite:///{copy.parent}/new.db")
+
+
+def test_a_backup_of_an_older_version_is_upgraded(tmp_path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(tmp_path / "old.db")) as db:
+        for statement in (META, *statements("sqlite", 0, 3)):
+            db.execute(statement)
+        db.execute("INSERT INTO meta VALUES ('schema', '3')")
+        db.execute("INSERT INTO class VALUES (1, 'job', 'short', '[1.0]', 1.0, 1.0, NULL, 1, 0)")
+        db.execute("INSERT INTO audit VALUES (1, 99.0, 'local', 'create key', 'x')")
+        db.commit()
+    url = f"sqlite:///{tmp_path}/new.db"
+    bilinq("restore", tmp_path / "old.db", "--database", url)
+    [version] = stored(url, lambda tx: tx.rows("SELECT value FROM meta WHERE name = 'schema'"))
+    assert version == [(str(len(MIGRATIONS)),)]
 
 
 def test_a_backup_stands_alone(copy: Path, tmp_path: Path) -> None:

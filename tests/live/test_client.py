@@ -5,6 +5,7 @@ import inspect
 import pydoc
 import socket
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -362,7 +363,7 @@ def test_bad_addresses_are_refused(url: str) -> None:
         Client(url, "k")
 
 
-def test_secrets_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_are_not_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for key in ("bq_sécret", "bq secret"):
         with pytest.raises(BadInput) as caught:
             Client(key=key)
@@ -379,6 +380,11 @@ def test_secrets_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
         assert client.link.url == "http://127.0.0.1:9"
         assert client.link.key == "bq_secret"
         assert "secret" not in repr(client.link)
+    monkeypatch.delenv("BILINQ_KEY")
+    (tmp_path / "key").write_text("bq_other\n")
+    monkeypatch.setenv("BILINQ_KEY_FILE", f"{tmp_path}/key")
+    with Client() as client:
+        assert client.link.key == "bq_other"
     with pytest.raises(BadInput, match="timeout must be a positive number of seconds"):
         Client(timeout=0.0)
     with pytest.raises(BadInput, match="attempt must be a positive number of seconds"):

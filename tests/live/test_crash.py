@@ -1,5 +1,6 @@
-"""A few kills of the service under load, and that the audit after them notices what it should; `make soak` does many."""
+"""A few kills and freezes under load, and that the audit after them notices what it should; `make soak` does many."""
 
+from collections import Counter
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
@@ -7,12 +8,18 @@ from typing import Any
 
 import pytest
 from crash import crash_test, outage_of
-from crash_audit import Found, faults, queue_faults
+from crash_audit import Found, Settings, faults, queue_faults, settings_faults
 from crash_load import Said
+from crash_operators import OFTEN, Operated
 from databases import own_postgres
+from freeze import freeze_test
 
+from bilinq.live.service.outbox import from_text
+from bilinq.live.store.admin_tables import AuditRow
 from bilinq.live.store.job_tables import JobRow, LeaseRow, ObservationRow
-from bilinq.live.wire.messages import JobClassState, NewJob, SettingsInfo, State, Waits
+from bilinq.live.wire.access import NamespaceInfo
+from bilinq.live.wire.messages import NewJob, SettingsInfo
+from bilinq.live.wire.samples import JobClassState, State, Waits
 
 pytest_plugins = ["databases"]
 
@@ -21,6 +28,8 @@ def test_kills_under_load_lose_nothing_and_count_nothing_twice(tmp_path: Path, d
     result = crash_test(tmp_path, database_url, kills=6, seed=11)
     assert result.faults == []
     assert result.numbers["jobs acknowledged"] >= 20 and result.numbers["finishes acknowledged"] >= 20, result.numbers
+    operated = ("bulk cancels acknowledged", "jobs retried in bulk", "late rewards", "servers held")
+    assert min(result.numbers[name] for name in operated) >= 1, result.numbers
 
 
 def test_a_database_that_goes_away_under_load_comes_back_with_all_that_was_acknowledged(tmp_path: Path) -> None:
@@ -28,6 +37,12 @@ def test_a_database_that_goes_away_under_load_comes_back_with_all_that_was_ackno
         result = crash_test(tmp_path, server.fresh(), kills=0, seed=12, outage=outage_of(server, 2.0))
     assert result.faults == []
     assert result.numbers["jobs acknowledged"] >= 22 and result.numbers["finishes acknowledged"] >= 20, result.numbers
+
+
+def test_a_leader_that_freezes_at_any_time_is_replaced_within_seconds(tmp_path: Path, postgres_url: str) -> None:
+    result = freeze_test(tmp_path, postgres_url, freezes=4, seed=13)
+    assert result.faults == []
+    assert result.numbers["jobs acknowledged"] >= 20 and result.numbers["finishes acknowledged"] >= 20, result.numbers
 
 
 def job(id: int, state: str, left: int, attempts: int = 0) -> JobRow:
@@ -102,6 +117,67 @@ def test_the_audit_finds_nothing_where_nothing_is_wrong() -> None:
 )
 def test_the_audit_finds_what_is_made_up(change: Callable[[Said, Found], Any], fault: str) -> None:
     assert fault in audit(change)
+
+
+def again(id: int, state: str, attempts: int) -> JobRow:
+    """Return a job with a single attempt that is retried in bulk."""
+    return job(id, state, 1, attempts)._replace(payload=f'"{OFTEN}-{id}"', options='{"max_attempts":1}')
+
+
+TOLD = Operated(
+    tagged={"t": ["j1", "j2"]}, cancelled={"t": 1}, retried=Counter({"j3": 1}), windows=[("s1", 5.0, 6.0)],
+    held={"s1": "draining", "s2": None}, namespace=NamespaceInfo("default", 2.0), target_wait=3.0,
+)  # fmt: skip
+OPERATED = Found(
+    [job(1, "cancelled", 1), job(2, "done", 0), again(3, "dead", 1)],
+    [lease(1, 2, "finished"), lease(2, 3, "failed"), lease(3, 3, "expired")], [],
+    actions=[
+        AuditRow(1, 1.0, "k", "cancel jobs", "1 with tag t", "default"),
+        AuditRow(2, 1.0, "k", "retry jobs", f"1 with state dead, tag {OFTEN}", "default"),
+        AuditRow(3, 1.0, "k", "cancel jobs", "0 with tag t", "default"),
+    ],
+)  # fmt: skip
+"""One of two jobs had ended before all with their tag were cancelled; job 3 was retried and is dead again."""
+
+
+def operators_audit(change: Callable[[Operated, Found], Any]) -> list[str]:
+    told, found = deepcopy(TOLD), deepcopy(OPERATED)
+    change(told, found)
+    said = Said(asked={from_text(row.payload): NewJob("short", "") for row in OPERATED.jobs}, tried={"l1": None})
+    return faults(said, found, max_attempts=5, told=told)
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (lambda told, found: found.jobs.__setitem__(0, job(1, "queued", 1)),
+         "j1 has tag t, all of which were cancelled, and is queued"),
+        (lambda told, found: found.actions.pop(0),
+         "1 jobs with tag t are cancelled; 1 were acknowledged and 0 are in the audit log"),
+        (lambda told, found: told.cancelled.update(t=2),
+         "1 jobs with tag t are cancelled; 2 were acknowledged and 1 are in the audit log"),
+        (lambda told, found: told.retried.update(["j3"]), "j3 was dead and retried 2 times, and has had 1 attempts before"),
+        (lambda told, found: found.actions.pop(1), "1 attempts were made before retries; 0 retries are in the audit log"),
+        (lambda told, found: found.jobs.__setitem__(2, again(3, "queued", 1)), "j3 is queued after 1 attempts"),
+        (lambda told, found: found.leases.append(lease(4, 2, "failed")),
+         "j2 has 0 attempts and {'finished': 1, 'failed': 1}"),
+        (lambda told, found: found.leases.append(lease(4, 1, "revoked")._replace(granted=5.5)), "s1 was held and got l4"),
+    ],
+)  # fmt: skip
+def test_the_audit_finds_what_bulk_calls_and_holds_left_undone(
+    change: Callable[[Operated, Found], Any], fault: str
+) -> None:
+    assert operators_audit(lambda told, found: None) == []
+    assert fault in operators_audit(change)
+
+
+def test_the_audit_compares_settings() -> None:
+    right = Settings({"s1": "draining", "s2": None, "s3": "quarantined"}, NamespaceInfo("default", 2.0), 3.0)
+    assert list(settings_faults(TOLD, right, "x")) == []
+    wrong = Settings({"s1": None}, NamespaceInfo("default", 1.0), 4.0)
+    assert [fault.partition(" ")[0] for fault in settings_faults(TOLD, wrong, "x")] == [
+        "s1", "s2", "namespace", "target_wait",
+    ]  # fmt: skip
 
 
 def test_the_audit_compares_queues() -> None:

@@ -75,7 +75,7 @@ def test_settings_are_changed_after_a_prediction(page: Page, watched: Watched) -
     expect(page.locator("#settings form .note")).to_contain_text("Applied at")
     assert watched.get("/v1/settings")["target_wait"] == 2.5
     assert {one["name"]: one["weight"] for one in watched.get("/v1/state")["job_classes"]}["code"] == 3.0
-    expect(page.locator("#waits .legend")).to_contain_text("target2.5 s")
+    expect(page.locator("#waits .legend")).to_contain_text("target of the mean2.5 s")
     wait.fill("-1")
     expect(page.locator("#settings form .note")).to_contain_text("above zero")
     expect(apply).to_be_disabled()

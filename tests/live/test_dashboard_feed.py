@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pytest
-from browser import CHROMIUM, launched, opened
+from browser import CHROMIUM, hard_to_read, launched, opened
 from generated_feed import KEY, Feed, Generated
 from playwright.sync_api import Browser, expect
 
@@ -75,7 +75,7 @@ def test_no_task_takes_longer_than_a_tenth_of_a_second(browser: Browser) -> None
     assert longest.cost < LONGEST, longest
 
 
-def test_a_baseline_is_shown_beside_and_many_classes_are_grey(browser: Browser) -> None:
+def test_a_baseline_is_shown_beside_and_of_many_classes_the_longest_queues(browser: Browser) -> None:
     source = Generated(12, 2, 100)
     with Feed(source) as feed:
         page, trouble = opened(browser, f"{feed.address}/#key={KEY}")
@@ -84,10 +84,11 @@ def test_a_baseline_is_shown_beside_and_many_classes_are_grey(browser: Browser) 
         names = page.locator("#reward .legend .name")
         expect(names).to_have_text(["earned", "best possible", "baseline: first-come"])
         expect(page.locator("#waits .legend")).to_contain_text("baseline: first-come, p902.3 s")
-        expect(page.locator("#queues .legend li")).to_have_count(8)
-        expect(page.locator("#queues .note")).to_contain_text("and 4 more in grey")
+        expect(page.locator("#queues .legend li")).to_have_count(6)
+        expect(page.locator("#queues .legend .name").first).to_have_text("all")
+        expect(page.locator("#queues .note")).to_contain_text("The largest of 13 lines")
         page.locator("#queues summary").click()
-        expect(page.locator("#queues thead th")).to_have_text(["Time", *source.layout["job_classes"]])
+        expect(page.locator("#queues thead th")).to_have_text(["Time", "all", *source.layout["job_classes"]])
         page.close()
     assert trouble == []
 
@@ -99,5 +100,68 @@ def test_a_policy_that_neither_learns_nor_has_settings_is_shown_as_such(browser:
         expect(page.locator("#settings form")).to_be_hidden()
         expect(page.locator("#learnt .note")).to_contain_text("does not learn")
         expect(page.locator("#allocation canvas")).to_be_visible()
+        page.close()
+    assert trouble == []
+
+
+SHADOW = {
+    "policy": "sabr", "state": "on", "error": None, "choices": 5000, "compared": 4100, "agreement": 0.71,
+    "predicted_gain": 0.021, "earned": {"mean": 0.5, "low": 0.49, "high": 0.51},
+    "estimate": {"mean": 0.532, "low": 0.51, "high": 0.554}, "gain": {"mean": 0.032, "low": 0.011, "high": 0.053},
+    "notes": ["Queues and waits would differ."],
+}  # fmt: skip
+
+
+def test_a_shadow_has_a_card_of_its_own_and_none_has_none(browser: Browser) -> None:
+    source = Generated(2, 2, 5, every=0.2)
+    with Feed(source) as feed:
+        page, trouble = opened(browser, f"{feed.address}/#key={KEY}", viewport={"width": 390, "height": 800})
+        card = page.locator("#shadow")
+        expect(page.locator("#learnt canvas")).to_be_visible()
+        expect(card).to_be_hidden()
+        source.shadow = SHADOW
+        expect(card.locator(".about")).to_contain_text("sabr decides beside sabr")
+        texts = ["0.532 instead of 0.5", "+0.032, 95 % interval +0.011 to +0.053", "71 %", "4,100 of 5,000 choices"]
+        expect(card.locator("dd")).to_have_text([*texts, "+0.021 over all choices; predicted, not measured"])
+        expect(card.get_by_role("img")).to_have_attribute(
+            "aria-label", "Difference +0.032, 95 % interval from +0.011 to +0.053"
+        )
+        expect(card.locator("svg.better")).to_have_count(1)
+        expect(card.locator(".note")).to_have_text(["Queues and waits would differ."])
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            assert hard_to_read(page) == []
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        nothing = dict.fromkeys(("earned", "estimate", "gain", "agreement", "predicted_gain"))
+        source.shadow = SHADOW | nothing | {"state": "failed", "error": "division by zero", "choices": 0, "compared": 0}
+        expect(card.locator(".note").first).to_have_text("It has failed and is switched off")
+        expect(card.locator(".note").nth(1)).to_have_text("division by zero")
+        expect(card.locator("svg")).to_have_count(0)
+        source.shadow = None
+        expect(card).to_be_hidden()
+        page.close()
+    assert trouble == []
+
+
+def test_what_is_not_predicted_leaves_no_empty_place(browser: Browser) -> None:
+    """For the look-ahead the mean wait and the queue are predicted, or nothing, which is said."""
+    source, names = Generated(2, 2, 5), ("V", "reward", "queue", "wait")
+    rows = [{"name": name, "measured_wait": 1.0} | dict.fromkeys(("queue_now", "queue_then", "wait_now", "wait_then"))
+            for name in source.layout["job_classes"]]  # fmt: skip
+    nothing = {f"{name}_{when}": None for name in names for when in ("now", "then")}
+    source.prediction = nothing | {"job_classes": rows, "note": "It keeps the target.", "V_now": 300.0, "wait_now": 2.2,
+                                   "wait_then": 5.0, "queue_now": 24.0, "queue_then": 57.0}  # fmt: skip
+    with Feed(source) as feed:
+        page, trouble = opened(browser, f"{feed.address}/#key={KEY}")
+        shown = page.locator("#settings .prediction")
+        page.locator("[data-setting=target_wait]").fill("5")
+        expect(shown.locator("h3")).to_have_text("What the theory predicts")
+        expect(shown.locator("dt, dd")).to_have_text(["Waiting jobs", "24 → 57", "Mean wait", "2.2 s → 5 s"])
+        expect(shown.locator("table")).to_have_count(0)
+        source.prediction = nothing | {"job_classes": rows, "note": "No prediction: V is set."}
+        page.locator("[data-setting=target_wait]").fill("6")
+        expect(shown.locator("h3")).to_have_text("No prediction")
+        expect(shown.locator("dl, table")).to_have_count(0)
+        expect(shown.locator(".note")).to_have_text("No prediction: V is set.")
         page.close()
     assert trouble == []

@@ -6,8 +6,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +166,8 @@ def test_the_unit_restricts_the_service() -> None:
     assert (service["ProtectSystem"], service["CapabilityBoundingSet"]) == (["strict"], [""])
     assert float(service["TimeoutStopSec"][0]) > 30.0  # requests may take so long to end
     assert "MemoryDenyWriteExecute" not in service
+    assert service["LimitCORE"] == ["0"]  # a core file would contain keys and payloads
+    assert {"MemoryMax", "TasksMax", "LimitNOFILE"} <= service.keys()
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd")
@@ -203,11 +204,53 @@ def test_the_container_is_built_from_existing_files() -> None:
         if name == "COPY" and "--from" not in rest:
             for source in rest.split()[:-1]:
                 assert (ROOT / source).exists(), source
-    (install,) = [rest for name, rest in instructions() if name == "RUN" and "pip install" in rest]
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-    (wanted,) = re.findall(r"\.\[([\w,]+)\]", install)
-    assert set(wanted.split(",")) <= set(extras)
-    assert "-c constraints.txt" in install
+    locked, own = [rest for name, rest in instructions() if name == "RUN" and "pip install" in rest]
+    assert "--require-hashes" in locked and locked.endswith("-r requirements.lock")
+    (wheel,) = [rest for name, rest in instructions() if name == "RUN" and "pip wheel" in rest]
+    assert "--no-deps" in wheel and wheel.endswith("--wheel-dir /wheels .")
+    assert "--no-deps --no-index" in own and own.endswith("/wheels/*.whl")  # all that it needs is in the lock file
+
+
+COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose" / "compose.yml").read_text(encoding="utf-8"))
+POD, NETWORK = yaml.safe_load_all((DEPLOY / "kubernetes.yml").read_text(encoding="utf-8"))
+MADE = ("service.toml", "database-url", "database-password")  # files of the composition that the user makes
+
+
+def known_variables(names: Iterable[str]) -> bool:
+    """Tell whether all variables of bilinq among `names` are settings, or files with secrets."""
+    known = {f"BILINQ_{name.upper()}" for name in ServiceSettings.__struct_fields__}
+    return {name.removesuffix("_FILE") for name in names if name.startswith("BILINQ_")} <= known
+
+
+def test_the_composition_fits_together() -> None:
+    """Its files exist, or its first lines make them; names are defined; only the loopback is open; passwords are files."""
+    head = (DEPLOY / "compose" / "compose.yml").read_text(encoding="utf-8").partition("name:")[0]
+    assert all(name in head for name in MADE)
+    services = COMPOSE["services"]
+    for service in services.values():
+        assert set(service.get("depends_on", ())) <= services.keys()
+        assert set(service.get("secrets", ())) <= COMPOSE["secrets"].keys()
+        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ()))
+        assert known_variables(service.get("environment", ()))
+        for place in (volume.partition(":")[0] for volume in service.get("volumes", ())):
+            made = place in COMPOSE["volumes"] or place.removeprefix("./") in MADE
+            assert made or (DEPLOY / "compose" / place).exists(), place
+    assert (ROOT / services["service"]["build"]["dockerfile"]).exists()
+    assert "password" not in str([service.get("environment") for service in services.values()]).replace("-password", "")
+    scrape = yaml.safe_load((DEPLOY / "compose" / "prometheus.yml").read_text(encoding="utf-8"))["scrape_configs"]
+    assert scrape[0]["static_configs"][0]["targets"] == ["service:8000"]
+    assert "reverse_proxy service:8000" in (DEPLOY / "compose" / "Caddyfile").read_text(encoding="utf-8")
+
+
+def test_the_pod_runs_unprivileged_with_the_probes_of_the_service() -> None:
+    spec = POD["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    assert spec["securityContext"]["runAsUser"] == 10001 and container["securityContext"]["readOnlyRootFilesystem"]
+    assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    assert {container[probe]["httpGet"]["path"] for probe in ("startupProbe", "livenessProbe")} == {"/healthz"}
+    assert known_variables(one["name"] for one in container["env"])
+    assert {one["name"] for one in container["volumeMounts"]} == {one["name"] for one in spec["volumes"]}
+    assert NETWORK["spec"]["selector"] == POD["spec"]["template"]["metadata"]["labels"]
 
 
 def test_the_container_runs_as_an_unprivileged_user() -> None:

@@ -1,5 +1,6 @@
 """The page on running the service is true: its commands run, and its tables have every metric, event and path there is."""
 
+import json
 import os
 import re
 import shutil
@@ -69,6 +70,41 @@ def test_jobs_and_settings_are_changed_as_written(tmp_path: Path) -> None:
         assert text in printed
 
 
+RECEIVER = """
+import http.server, pathlib
+class Receiver(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["content-length"]))
+        with open("received.txt", "ab") as file:
+            file.write(body + b"\\n")
+        self.send_response(204)
+        self.end_headers()
+server = http.server.HTTPServer(("127.0.0.1", 0), Receiver)
+pathlib.Path("address.txt").write_text(f"http://127.0.0.1:{server.server_port}/")
+server.serve_forever()
+"""
+
+
+def test_ended_jobs_are_forwarded_and_servers_drained_as_written(tmp_path: Path) -> None:
+    """Jobs that end before the program begins, and after it was killed, arrive; then no server gets another job."""
+    prepare(tmp_path)
+    (tmp_path / "receiver.py").write_text(RECEIVER)
+    start = "export BILINQ_KEY=$(bilinq keys create --scope admin)\nbilinq serve --config service.toml &\n"
+    work = "bilinq submit chat --count 1 --wait 60"
+    until = "until [ -f received.txt ] && [ $(wc -l < received.txt) -ge %d ]; do sleep 0.1; done"
+    commands = [
+        start, "python receiver.py &", "bilinq work small --reward last-line -- sh -c 'echo 0.5' &", work,
+        "export WEBHOOK=$(cat address.txt)", "python forward.py & forward=$!", until % 1, "kill -9 $forward", work,
+        "python forward.py &", until % 2, "python drain.py",
+        "python -c 'from bilinq.client import Client; print({one.held for one in Client().servers()})'",
+        "python drain.py release",
+    ]  # fmt: skip
+    assert run("\n".join(["set -e", *commands]), tmp_path).endswith("{'draining'}\n")
+    received = [json.loads(line) for line in (tmp_path / "received.txt").read_text().splitlines()]
+    assert list(dict.fromkeys(one["job"] for one in received)) == ["j1", "j2"]
+    assert {one["state"] for one in received} == {"done"}
+
+
 def test_old_backups_are_removed(tmp_path: Path) -> None:
     prepare(tmp_path)
     make_key(f"sqlite:///{tmp_path}/bilinq.db", "admin")
@@ -103,11 +139,15 @@ def test_every_metric_is_in_the_table(tmp_path: Path) -> None:
     )
     database = f"sqlite:///{tmp_path}/live.db"
     key = make_key(database, "read")
-    with Process(tmp_path, database) as process, process.client(key) as http:
+    with Process(tmp_path, database, "--shadow", "first-come") as process, process.client(key) as http:
         http.get("/metrics")
         found = {family.name + "_total" * (family.type == "counter") for family in parse(http.get("/metrics").text)}
         assert process.stop() == 0
     assert documented == found
+
+
+EVENT = r'\.(debug|info|warning|error|exception)\(\s*f?"([^"]+)"'
+"""A line of a logger, or of one that logs an event at most every ten seconds."""
 
 
 def test_every_event_is_in_the_table_with_its_level() -> None:
@@ -116,8 +156,8 @@ def test_every_event_is_in_the_table_with_its_level() -> None:
     found: dict[str, str] = {}
     for file in (ROOT / "src" / "bilinq" / "live").rglob("*.py"):
         if "client" not in file.parts:
-            for level, event in re.findall(r'\blog\.(\w+)\(\s*"([^"]+)"', file.read_text(encoding="utf-8")):
-                found[re.sub(r"%\w", "...", event)] = level.replace("exception", "error")
+            for level, event in re.findall(EVENT, file.read_text(encoding="utf-8")):
+                found[re.sub(r"%\w|\{\w+\}", "...", event)] = level.replace("exception", "error")
     assert {shortened(event, documented): level for event, level in found.items()} == documented
     assert len(found) == len(documented)
 

@@ -12,7 +12,8 @@ from slotless import run, serving
 from bilinq.live.keys import LOCAL
 from bilinq.live.service import Service
 from bilinq.live.store.inbox_tables import oldest_enqueued
-from bilinq.live.wire.messages import Job, NamespaceInfo, NewJob, NewKey, NewServer
+from bilinq.live.wire.access import NamespaceInfo, NewKey
+from bilinq.live.wire.messages import Job, NewJob, NewServer
 
 pytest_plugins = ("databases",)
 

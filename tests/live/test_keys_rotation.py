@@ -1,21 +1,24 @@
-"""Rotation: a new key may do what the old one may, and the old one ends after the grace."""
+"""The end of keys: by rotation after a grace, by revocation at once, also for calls that wait."""
 
 import asyncio
 
 import pytest
+from slotless import run
+from tenants import tenants
 
 from bilinq.errors import Conflict, NoKey, NotFound
 from bilinq.live.keys import LOCAL
 from bilinq.live.service import Service
 from bilinq.live.settings import ServiceSettings
 from bilinq.live.store import open_store
-from bilinq.live.wire.messages import JobClassInfo, NewKey, Rotate, ServerClassInfo
+from bilinq.live.wire.access import NewKey, Rotate
+from bilinq.live.wire.messages import JobClassInfo, ServerClassInfo
 
 pytest_plugins = ["databases"]
 
 
 def test_the_old_key_is_valid_until_the_grace_is_over(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def run() -> None:
+    async def scenario() -> None:
         settings = ServiceSettings(
             database=database_url, job_class=(JobClassInfo("a", [1.0]),), server_class=(ServerClassInfo("x", [1.0]),)
         )
@@ -39,4 +42,37 @@ def test_the_old_key_is_valid_until_the_grace_is_over(database_url: str, monkeyp
         assert actions[:3] == ["rotate key", "create key", "create key"]
         await service.stop()
 
-    asyncio.run(run())
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("call", ["lease", "work"])
+@pytest.mark.parametrize("expires", [False, True])
+def test_a_key_that_ends_while_its_call_waits_gets_no_job(call: str, expires: bool, sqlite_url: str) -> None:
+    """The job that was meant for it returns unused, and the next worker gets it with all its attempts."""
+
+    async def scenario() -> None:
+        async with tenants(sqlite_url) as one:
+            await one.key("worker", ["work"], "a")
+            server = await one.register("worker", "s")
+            path, body = (
+                (f"/v1/servers/{server}/lease?wait=30", None)
+                if call == "lease"
+                else ("/v1/work", {"lease": [server], "wait": 30.0})
+            )
+            waiting = asyncio.ensure_future(one.ask("worker", "POST", path, body))
+            while not one.service.replica.memory.servers.anyone_idle():
+                await asyncio.sleep(0.01)
+            prefix = one.keys["worker"][3:11]
+            if expires:
+                keys = one.service.replica.memory.keys
+                keys[prefix] = keys[prefix]._replace(expires=1.0)
+            else:
+                await one.service.revoke_key(LOCAL, prefix)
+            [id] = await one.submit("a", "a job")
+            one.service.slots.try_slot()
+            answer = await asyncio.wait_for(waiting, 5.0)
+            assert (answer.status_code, answer.json()["type"]) == (401, "urn:bilinq:no-key")
+            lease = await one.lease("a", await one.register("a", "other"))
+            assert (lease["job"]["id"], lease["job"]["attempts"]) == (id, 0)
+
+    run(scenario())

@@ -2,7 +2,10 @@
 
 import logging
 from collections.abc import Callable
+from hashlib import sha256
+from typing import Any
 
+import numpy as np
 import pytest
 from databases import stored
 from learnt import from_log, learnt
@@ -15,6 +18,7 @@ from bilinq.live.store import Transaction
 from bilinq.live.store.job_tables import observations_since
 from bilinq.live.wire.messages import JobClassInfo, NewJob, NewServer, ServerClassInfo, WorkFinish
 from bilinq.live.wire.queries import BadField
+from bilinq.scheduler.snapshot import encode, seal, unseal
 
 pytest_plugins = ["databases"]
 
@@ -50,10 +54,39 @@ def orphan(tx: Transaction) -> None:
     tx.run("UPDATE observation SET job_class_id = 999")
 
 
+def craft(change: Callable[[dict[str, Any]], None]) -> Callable[[Transaction], None]:
+    """Return what changes the content of every checkpoint and gives it the right checksums again."""
+
+    def damage(tx: Transaction) -> None:
+        for id, state in tx.rows("SELECT id, state FROM checkpoint"):
+            document = unseal(state)
+            change(document)
+            bad = seal(document)
+            sql = "UPDATE checkpoint SET state = :bad, checksum = :checksum WHERE id = :id"
+            tx.run(sql, bad=bad, checksum=sha256(bad).hexdigest(), id=id)
+
+    return damage
+
+
+def shrink(document: dict[str, Any]) -> None:
+    """Let an array have fewer rows than there are job classes."""
+    document["engine"]["state"][0][9] = encode(np.zeros(0))
+
+
+def add_job(document: dict[str, Any]) -> None:
+    document["expired"] = [1]
+
+
 @pytest.mark.parametrize(
     ("damage", "told", "kept"),
     [
         (lambda tx: None, [], True),
+        (
+            craft(shrink),
+            ["value.shared must have shape (2,); got shape (0,)", "computed again from all 3 observations"],
+            True,
+        ),
+        (craft(add_job), ["it must have no jobs", "computed again from all 3 observations"], True),
         (flip, ["checkpoint 1 is not usable", "computed again from all 3 observations"], True),
         (spoil, ["checkpoint 1 is not usable", "learning starts again from nothing"], False),
         (orphan, ["checkpoint 1 is not usable", "learning starts again from nothing"], False),

@@ -14,7 +14,7 @@ from bilinq.live.service import Service
 from bilinq.live.service.decision_record import explained, record
 from bilinq.live.settings import RewardBounds
 from bilinq.live.wire.messages import JobClassInfo, Lease, NewJob, NewReward, NewServer, ServerClassInfo, WorkFinish
-from bilinq.scheduler.explain import Decision, explanation
+from bilinq.scheduler.explain import Choices, Decision, explanation
 
 pytest_plugins = ["databases"]
 
@@ -41,8 +41,9 @@ def test_a_record_has_at_most_300_bytes_and_says_what_the_scheduler_says(number:
     chosen = int(rng.integers(number))
     toll[chosen] = 0.1
     names = tuple(f"server {k}" for k in range(number))
-    decision = Decision(value, width, duration, price, toll, 0.2, exploration, names)
-    text = record(decision, [10**6 + k for k in range(number)], chosen)
+    numbers = np.stack([value, width, duration, price, toll])[None]
+    decision = Decision(Choices(numbers, np.array([chosen]), 0.2, exploration, names), 0)
+    text = record(decision, [10**6 + k for k in range(number)])
     assert len(text) <= 300
     found = explained(text, {10**6 + k: name for k, name in enumerate(names)}, "j1", "a", RewardBounds(0.0, 10.0))
     wanted = explanation("j1", "a", names[chosen], decision, 0.0, 5.0)

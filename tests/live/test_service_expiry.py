@@ -1,15 +1,14 @@
-"""Expired rows are deleted: jobs that ended, and servers that were offline."""
+"""What is over ends once: leases after a stall, jobs that ended long ago, and servers that were offline."""
 
 import asyncio
 import time
 
 import pytest
-from slotless import run, serve_job, serving
+from slotless import delete_after, run, serve_job, serving
 
 from bilinq.errors import NotFound
 from bilinq.live.keys import LOCAL
-from bilinq.live.service.leadership import delete_expired
-from bilinq.live.wire.messages import NewJob, NewServer, WorkFinish
+from bilinq.live.wire.messages import Extend, NewJob, NewServer, WorkFinish
 
 pytest_plugins = ("databases",)
 
@@ -22,15 +21,15 @@ def test_offline_servers_are_deleted_and_no_others(database_url: str) -> None:
             [held] = await service.lease(LOCAL, [ids["busy"]], 0.0)
             idle = asyncio.ensure_future(service.lease(LOCAL, [ids["idle"]], 20.0))
             await asyncio.sleep(0.01)
-            await delete_expired(service.replica, time.time() + 99.0)
+            await delete_after(service, 99.0)
             assert {one.name for one in await service.servers(LOCAL)} == {"away", "busy", "idle"}
-            await delete_expired(service.replica, time.time() + 101.0)
+            await delete_after(service, 101.0)
             assert {one.name for one in await service.servers(LOCAL)} == {"busy", "idle"}
             with pytest.raises(NotFound, match="register it first"):
                 await service.lease(LOCAL, [ids["away"]], 0.0)
             service.replica.loaded = service.replica.memory.servers[2].seen = 0.0  # it had its job for long
             told = await service.finish_one(LOCAL, WorkFinish(held.lease, held.fence, 0.5))
-            await delete_expired(service.replica, time.time() + 99.0)
+            await delete_after(service, 99.0)
             assert {one.name for one in await service.servers(LOCAL)} == {"busy", "idle"}, "it has just ended a lease"
             assert (told.state, idle.done()) == ("done", False)
             idle.cancel()
@@ -48,25 +47,45 @@ def test_a_start_deletes_no_server_that_it_has_not_waited_for(sqlite_url: str) -
         async with serving(sqlite_url, server_retention=100.0) as service:
             await service.register(LOCAL, NewServer("x", "away"))
             service.replica.memory.servers[1].seen = 0.0
-            await delete_expired(service.replica, time.time())
+            await delete_after(service, 0.0)
             assert len(await service.servers(LOCAL)) == 1
-            await delete_expired(service.replica, time.time() + 101.0)
+            await delete_after(service, 101.0)
             assert not await service.servers(LOCAL)
 
     run(work())
 
 
 def test_ended_jobs_are_deleted_after_their_time(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bilinq.live.service.leadership.DELETE_LIMIT", 2)
+    monkeypatch.setattr("bilinq.live.service.retention.DELETE_LIMIT", 2)
 
     async def work() -> None:
         async with serving(database_url, retention=100.0) as service:
             done = [await serve_job(service) for _ in range(5)]
             waiting = (await service.submit(LOCAL, [NewJob("a")])).jobs[0].id
-            await delete_expired(service.replica, time.time() + 99.0)
+            await delete_after(service, 99.0)
             assert (await service.job(LOCAL, done[0])).state == "done"
-            await delete_expired(service.replica, time.time() + 101.0)
+            await delete_after(service, 101.0)
             found = await service.jobs(LOCAL, None, None, None, 100)
             assert [one.id for one in found.jobs] == [waiting]
+
+    run(work())
+
+
+def test_a_stall_longer_than_an_extended_lease_expires_it_once(sqlite_url: str) -> None:
+    """Both deadlines of the lease have passed when the next slot runs; memory is not loaded again."""
+
+    async def work() -> None:
+        async with serving(sqlite_url, lease=0.1) as service:
+            id = (await service.submit(LOCAL, [NewJob("a")])).jobs[0].id
+            server = await service.register(LOCAL, NewServer("x"))
+            [lease] = await service.lease(LOCAL, [server.id], 0.0)
+            await service.extend(LOCAL, lease.lease, Extend(lease.fence))
+            memory = service.replica.memory
+            time.sleep(0.15)
+            service.slots.try_slot()
+            assert service.ready and service.replica.memory is memory
+            await service.replica.write(lambda tx: None)  # the end of the lease is stored then
+            job = await service.job(LOCAL, id)
+            assert (job.state, job.attempts, memory.counters["expired"]) == ("queued", 1, 1)
 
     run(work())

@@ -213,6 +213,8 @@ def test_a_job_is_dead_after_attempts_on_two_servers_where_there_are_two(databas
             assert service.replica.memory.jobs[int(job[1:])].failed_on == {int(first[1:])}
             await end(service, other)
             [lease] = await service.lease(LOCAL, [second], 0.0)
+        async with serving(database_url, **options) as service:  # also while the job runs
+            assert service.replica.memory.jobs[int(job[1:])].failed_on == {int(first[1:])}
             assert (lease.job.id, await end(service, lease, "no")) == (job, "dead")
 
     run(work())

@@ -13,8 +13,9 @@ from asgi import Answer, request
 from databases import Postgres
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import precondition, rule, run_state_machine_as_test
 from learnt import from_log, learnt
+from operator_rules import OperatorRules
 
 from bilinq.live.http.app import make_app
 from bilinq.live.keys import LOCAL
@@ -23,7 +24,8 @@ from bilinq.live.settings import ServiceSettings
 from bilinq.live.store import open_store
 from bilinq.live.store.job_tables import observations_since
 from bilinq.live.watch import Watcher
-from bilinq.live.wire.messages import JobClassInfo, NewKey, ServerClassInfo
+from bilinq.live.wire.access import NewKey
+from bilinq.live.wire.messages import JobClassInfo, ServerClassInfo
 
 pytest_plugins = ["databases"]
 
@@ -42,7 +44,7 @@ OPTIONS: tuple[dict[str, Any], ...] = (
 """What jobs have of their own, by their class and the number of their units."""
 
 
-class ServiceMachine(RuleBasedStateMachine):
+class ServiceMachine(OperatorRules):
     """Jobs, leases and rewards as dictionaries; every answer must be the one that they imply."""
 
     fresh: Callable[[], str]
@@ -55,12 +57,9 @@ class ServiceMachine(RuleBasedStateMachine):
             max_attempts=ATTEMPTS, retry_longest=0.0, pause_longest=0.0, rate=0.0, checkpoint_every=3600.0, backlog=40,
             seed=1,
         )  # fmt: skip
-        self.jobs: dict[str, dict[str, Any]] = {}
+        self.target = self.settings.target_wait
         self.keys: dict[str, tuple[str, dict[str, Any]]] = {}
-        self.servers: dict[str, str] = {}
-        self.active: dict[str, tuple[str, str]] = {}
         self.finished: dict[str, dict[str, Any]] = {}
-        self.over: set[str] = set()
         self.rewards = 0
         self.earned: dict[str, float | None] = {}
         self.key = ""
@@ -114,7 +113,8 @@ class ServiceMachine(RuleBasedStateMachine):
                 assert ref["id"] == self.keys[str(body["key"])][0]
                 continue
             assert ref["id"] not in self.jobs
-            self.jobs[ref["id"]] = {"class": body["class"], "state": "queued", "left": body["units"], "attempts": 0}
+            new = {"class": body["class"], "state": "queued", "left": body["units"], "attempts": 0}
+            self.jobs[ref["id"]] = new | {"tags": body.get("tags", [])}
             if body["key"] is not None:
                 self.keys[str(body["key"])] = (ref["id"], body)
 
@@ -135,12 +135,13 @@ class ServiceMachine(RuleBasedStateMachine):
         answer = self.ask("POST", "/v1/work", {"lease": some})
         assert answer.status == 200
         leases = answer.json["leases"]
-        assert len(leases) == min(queued, len(some))
+        free = [id for id in some if self.held.get(id) is None]
+        assert len(leases) == min(queued, len(free))
         for lease in leases:
             job = self.jobs[lease["job"]["id"]]
             assert (job["state"], job["class"]) == ("queued", lease["job"]["class"])
             assert (lease["job"]["units_left"], lease["job"]["attempts"]) == (job["left"], job["attempts"])
-            assert lease["server"] in some and lease["lease"] not in self.active
+            assert lease["server"] in free and lease["lease"] not in self.active
             job["state"] = "leased"
             self.active[lease["lease"]] = (lease["job"]["id"], lease["server"])
 
@@ -241,11 +242,7 @@ class ServiceMachine(RuleBasedStateMachine):
             assert answer.status == 409
             return
         assert (answer.status, answer.json["state"]) == (200, "cancelled")
-        self.jobs[id]["state"] = "cancelled"
-        for lease, (job, _) in list(self.active.items()):
-            if job == id:
-                del self.active[lease]
-                self.over.add(lease)
+        self.cancelled(id)
 
     @precondition(lambda self: any(job["state"] == "dead" for job in self.jobs.values()))
     @rule(data=st.data())

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 from databases import stored
 from learnt import from_log, learnt
-from slotless import run, serving
+from slotless import delete_after, run, serving
 
 from bilinq.errors import Conflict, NotFound
 from bilinq.live.keys import LOCAL, Identity
 from bilinq.live.service import Service
-from bilinq.live.service.leadership import delete_expired
 from bilinq.live.store.job_tables import observations_since
 from bilinq.live.wire.messages import JobClassInfo, Lease, NewJob, NewServer, ServerClassInfo, WorkFinish
 from bilinq.live.wire.queries import BadField
@@ -211,7 +210,7 @@ def test_jobs_are_found_by_their_tags(database_url: str) -> None:
             assert len(await found(None, None, None, 9, key="k", tag="keyed")) == 1
             assert await found(None, None, None, 9, key="k", tag="all") == []
             await service.cancel(LOCAL, ids[0])
-            await delete_expired(service.replica, 1e12)
+            await delete_after(service, 7200.0)
             assert await found(None, None, None, 9, tag="even") == [ids[4], ids[2]]
             left = await service.replica.store.read(lambda tx: tx.rows("SELECT job FROM job_tag WHERE tag = 'even'"))
             assert len(left) == 2

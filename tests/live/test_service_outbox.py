@@ -108,6 +108,23 @@ def test_a_new_job_and_its_lease_share_a_commit(database_url: str) -> None:
     asyncio.run(run())
 
 
+def test_a_group_has_a_largest_size(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bilinq.live.service.outbox.LARGEST", 1000)
+
+    async def run() -> None:
+        async with leading(sqlite_url) as store:
+            await store.write(prepare)
+            operations: list[Any] = []
+            outbox = counted(store, operations)
+            large = [Changes(new=[row(id)._replace(payload='"' + "x" * 398 + '"')]) for id in range(201, 206)]
+            ended = [Changes(ended=[JobEnd(id, "done", 3.0, 0, 0, '"' + "x" * 2000 + '"', 0.5)]) for id in (1, 2)]
+            await asyncio.gather(*map(outbox.put, large + ended))
+            assert len(operations) == 5  # two, two and one of 400; each of 2,000 alone
+            assert await states(store, 201, 205, 1, 2) == [["queued"], ["queued"], ["done"], ["done"]]
+
+    asyncio.run(run())
+
+
 def test_changes_wait_for_others_but_not_for_long(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first goes after a millisecond, what comes right after it only when PAUSE has passed, both without help."""
     monkeypatch.setattr("bilinq.live.service.outbox.PAUSE", 0.2)

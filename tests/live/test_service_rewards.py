@@ -6,12 +6,11 @@ from typing import Any
 import pytest
 from databases import stored
 from learnt import from_log, learnt
-from slotless import run, serving
+from slotless import delete_after, run, serving
 
 from bilinq.errors import BadInput, Conflict, NotFound
 from bilinq.live.keys import LOCAL, Identity
 from bilinq.live.service import Service
-from bilinq.live.service.leadership import delete_expired
 from bilinq.live.store.job_tables import observations_since
 from bilinq.live.wire.messages import JobClassInfo, NewJob, NewReward, NewServer, WorkFinish
 
@@ -157,7 +156,7 @@ def test_deleted_jobs_are_no_longer_awaited(sqlite_url: str) -> None:
     async def work() -> None:
         async with serving(sqlite_url, retention=1.0) as service:
             await serve(service)
-            await delete_expired(service.replica, 1e12)
+            await delete_after(service, 7200.0)
             assert (await service.state()).awaited == 0
 
     run(work())

@@ -1,12 +1,18 @@
 """Settings in the file and settings changed through the API: which of them count at the next start."""
 
+from typing import Any
+
 import pytest
 from slotless import CLASSES, run, serving
 
 from bilinq.errors import BadInput
 from bilinq.live.keys import LOCAL
 from bilinq.live.service import Service
-from bilinq.live.wire.messages import JobClassInfo, NewJob, SettingsUpdate
+from bilinq.live.service.configuration import check_size
+from bilinq.live.settings import ServiceSettings
+from bilinq.live.store.class_tables import ClassRow
+from bilinq.live.wire.messages import JobClassInfo, NewJob, ServerClassInfo, SettingsUpdate
+from bilinq.live.wire.queries import BadField
 
 pytest_plugins = ("databases",)
 
@@ -49,3 +55,45 @@ def test_features_that_do_not_fit_those_of_the_api_are_refused_and_nothing_is_st
             assert service.replica.memory.queued["c"] == 1
 
     run(work())
+
+
+def large(job_classes: int, server_classes: int, features: int) -> dict[str, Any]:
+    """Return classes that differ in one of their features."""
+    return {
+        "job_class": tuple(JobClassInfo(f"j{k}", [float(k)] + [1.0] * (features - 1)) for k in range(job_classes)),
+        "server_class": tuple(ServerClassInfo(f"s{k}", [float(k), 1.0]) for k in range(server_classes)),
+    }
+
+
+def test_classes_and_features_for_which_slots_would_take_too_long_are_refused(database_url: str) -> None:
+    """In the settings file, by a call, and by the first job with features of its own; what fits goes on."""
+
+    async def work() -> None:
+        with pytest.raises(BadInput, match=r"features: must be at most .* with 2 job classes and 230 server classes"):
+            async with serving(database_url, **large(2, 230, 64)):
+                pass
+        async with serving(database_url, **large(2, 229, 64)) as service:
+            with pytest.raises(BadInput, match=r"got 64$"):
+                await service.put_class(LOCAL, ServerClassInfo("more", [1.0, 1.0]))
+            rule = r"jobs\[1\].features: must be at most 64 numbers, those of the job class and of the job together"
+            with pytest.raises(BadInput, match=f"{rule}, with .* got 65"):
+                await service.submit(LOCAL, [NewJob("j0"), NewJob("j0", features=[1.0])])
+            assert len((await service.classes()).server_classes) == 229
+            await service.submit(LOCAL, [NewJob("j0")])
+
+    run(work())
+
+
+@pytest.mark.parametrize(
+    ("jobs", "servers", "features", "fits"),
+    [(100, 80, 64, True), (1000, 20, 16, True), (1000, 80, 64, False), (100, 80, 128, False), (100, 100, 32, True)],
+)
+def test_the_limit_of_classes_and_features(jobs: int, servers: int, features: int, fits: bool) -> None:
+    rows = [ClassRow(k, "job", f"j{k}", (1.0,) * features) for k in range(jobs)]
+    rows += [ClassRow(k, "server", f"s{k}", (1.0,)) for k in range(servers)]
+    if fits:
+        check_size(rows, ServiceSettings(), own=0)
+    else:
+        with pytest.raises(BadField, match=f"must be at most .* got {features}$"):
+            check_size(rows, ServiceSettings(), own=0)
+    check_size(rows, ServiceSettings(policy="sabr"), own=0)

@@ -28,6 +28,7 @@ from bilinq.live.store.job_tables import (
     count_rewards,
     end_jobs,
     end_leases,
+    ends_after,
     extend_leases,
     get_job,
     get_lease,
@@ -189,7 +190,7 @@ def test_purged_jobs_leave_their_rewards_and_their_ids(database_url: str) -> Non
     assert after_two == ([6, 5, 3, 2], [12, 13, 15, 16])
     assert after == ([5, 3, 2], [12, 13, 15])
     assert log == [ObservationRow(5, 15, 0, 1, 2, 0.5)]
-    assert ids == (6, 16, 0, 6, 0)
+    assert ids == (6, 16, 0, 6, 0, 0)
 
 
 def test_extreme_values_are_read_as_they_were_written(database_url: str) -> None:
@@ -240,12 +241,19 @@ def test_many_rows_at_once_equal_one_by_one(database_url: str, number: int) -> N
     ids = range(1, number + 1)
     ends = [
         JobEnd(
-            id, "done" if id % 3 else "dead", 0.1 * id, units_left=id, attempts=2 * id, reward=id / 7, error=f"e{id}"
+            id,
+            "done" if id % 3 else "dead",
+            0.1 * id,
+            units_left=id,
+            attempts=2 * id,
+            reward=id / 7,
+            error=f"e{id}",
+            number=1000 - id,
         )
         for id in ids
     ]
     over = [LeaseEnd(id, "finished", 0.3 * id, id / 7, f"d{id}") for id in ids[::2]]
-    *_, found, past, log = stored(
+    *_, found, past, log, numbers = stored(
         database_url,
         lambda tx: insert_jobs(tx, [job(id, started=id / 3) for id in ids]),
         lambda tx: grant_leases(tx, [lease(id, id) for id in ids], ids),
@@ -255,8 +263,11 @@ def test_many_rows_at_once_equal_one_by_one(database_url: str, number: int) -> N
         lambda tx: [get_job(tx, id) for id in ids],
         lambda tx: [get_lease(tx, id) for id in ids],
         lambda tx: observations_since(tx, 0),
+        lambda tx: ends_after(tx, 0, 1000),
     )
-    assert found == [job(one.id, started=one.id / 3)._replace(**one._asdict()) for one in ends]
+    made = [{name: value for name, value in one._asdict().items() if name != "number"} for one in ends]
+    assert found == [job(one["id"], started=one["id"] / 3)._replace(**one) for one in made]
+    assert [(end.number, end.id) for end in numbers] == [(1000 - id, id) for id in reversed(ids)]
     ended = {one.id: one._asdict() for one in over}
     assert past == [lease(id, id)._replace(**ended.get(id, {})) for id in ids]
     assert log == [ObservationRow(id, id, 0, 1, 2, id / 7) for id in ids]

@@ -39,7 +39,7 @@ def test_files_are_for_the_owner_only(sqlite_url: str, tmp_path: Path) -> None:
 def test_the_log_is_copied_to_the_file_when_nobody_waits(
     sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tidies: bool
 ) -> None:
-    monkeypatch.setattr("bilinq.live.store.sqlite.TIDY_EVERY", 10 if tidies else 10**9)
+    monkeypatch.setattr("bilinq.live.store.checkpoints.EVERY", 10 if tidies else 10**9)
     rows = [queued_job(id, payload='"a mark to look for"') for id in range(20)]
 
     async def run() -> None:

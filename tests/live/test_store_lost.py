@@ -14,6 +14,7 @@ from databases import Postgres, leading, queued_job
 
 from bilinq.errors import Unavailable
 from bilinq.live.store import Store, Transaction, open_store
+from bilinq.live.store.admin_tables import get_meta
 from bilinq.live.store.job_tables import insert_jobs, queued_jobs
 
 pytest_plugins = ("databases",)
@@ -253,13 +254,21 @@ from bilinq.errors import Unavailable
 from bilinq.live.store import open_store
 from bilinq.live.store.admin_tables import put_meta
 
+def write(tx):
+    if sys.argv[2] == "in a transaction":
+        put_meta(tx, "who", "began")
+        print("wrote", flush=True)
+    sys.stdin.readline()
+    put_meta(tx, "who", "frozen")
+
 async def main(url):
     store = open_store(url)
     await store.start()
     print("leads", flush=True)
-    await asyncio.to_thread(sys.stdin.readline)
+    if sys.argv[2] == "idle":
+        await asyncio.to_thread(sys.stdin.readline)
     try:
-        await store.write(lambda tx: put_meta(tx, "who", "frozen"))
+        await store.write(write)
     except Unavailable as error:
         print("unavailable", flush=True)
     await store.stop()
@@ -287,25 +296,51 @@ def test_a_leader_that_stops_releases_the_lock_at_once(postgres_url: str, monkey
         connection.close()
 
 
-def test_a_frozen_leader_loses_the_lead_and_cannot_write_when_it_wakes(postgres_url: str) -> None:
+@pytest.mark.parametrize("when", ["idle", "in a transaction"])
+def test_a_frozen_leader_loses_the_lead_and_cannot_write_when_it_wakes(postgres_url: str, when: str) -> None:
+    """In the middle of a transaction no timeout of PostgreSQL runs: the process that waits for the lead ends the session."""
     frozen = subprocess.Popen(
-        [sys.executable, "-c", FREEZE, postgres_url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", FREEZE, postgres_url, when], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
 
     async def run() -> None:
         start = time.monotonic()
         async with asyncio.timeout(20.0), leading(postgres_url) as store:
-            assert time.monotonic() - start < 10.0
+            assert time.monotonic() - start < 5.0
             await store.write(insert(1))
             frozen.send_signal(signal.SIGCONT)
-            out, _ = await asyncio.to_thread(frozen.communicate, "go\n", 20.0)
+            out, _ = await asyncio.to_thread(frozen.communicate, "go\ngo\n", 20.0)
             assert out == "unavailable\n"
+            assert await store.read(lambda tx: get_meta(tx, "who")) is None
 
     try:
         assert frozen.stdout is not None
         assert frozen.stdout.readline() == "leads\n"
+        if when == "in a transaction":
+            assert frozen.stdout.readline() == "wrote\n"
         frozen.send_signal(signal.SIGSTOP)
         asyncio.run(run())
     finally:
         frozen.kill()
         frozen.wait()
+
+
+def test_a_leader_whose_statement_takes_long_keeps_the_lead(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bilinq.live.store.postgres.FROZEN", 6)  # 1.5 s
+
+    def slow(tx: Transaction) -> None:
+        insert_jobs(tx, [queued_job(1)])
+        tx.run("SELECT pg_sleep(2.5)")
+
+    async def run() -> None:
+        async with leading(postgres_url) as store:
+            other = open_store(postgres_url, lead=False)
+            waiting = asyncio.create_task(other.lead())
+            await store.write(slow)
+            assert not waiting.done()
+            assert await stored_ids(store) == [1]
+            waiting.cancel()
+            await asyncio.wait([waiting])
+            await other.stop()
+
+    asyncio.run(run())

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from databases import leading, queued_job
@@ -10,7 +11,8 @@ from databases import leading, queued_job
 from bilinq.errors import BadInput, Conflict, NotFound, Unavailable
 from bilinq.live.store import Store, Transaction, open_store
 from bilinq.live.store.admin_tables import get_meta, put_meta
-from bilinq.live.store.job_tables import insert_jobs, list_jobs, queued_jobs
+from bilinq.live.store.job_tables import JobEnd, end_jobs, insert_jobs, list_jobs, queued_jobs
+from bilinq.live.store.postgres import PostgresConnection
 from bilinq.live.store.threads import Batcher
 
 pytest_plugins = ("databases",)
@@ -66,6 +68,36 @@ def test_long_texts_are_sent_in_every_way(database_url: str) -> None:
             assert back == ([text, text], text)
 
     asyncio.run(run())
+
+
+def test_many_large_rows_are_sent_in_several_statements(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PostgreSQL refuses 256 MiB of JSON; here 10 kB stand for the most in a statement, and a larger row is sent alone."""
+    monkeypatch.setattr("bilinq.live.store.postgres.LARGEST", 10_000)
+    sent: list[int] = []
+    send = PostgresConnection._send
+
+    def noting(self: Any, sql: bytes, params: Any = None, keep_plan: bool = True) -> Any:
+        sent.append(len((params or {}).get("rows", "")))
+        return send(self, sql, params, keep_plan)
+
+    monkeypatch.setattr(PostgresConnection, "_send", noting)
+    rows = [
+        queued_job(id, payload='"' + "x" * size + '"', key=f"k{id}") for id, size in enumerate([3000] * 40 + [20_000])
+    ]
+    ends = [JobEnd(row.id, "done", 2.0, 0, 0, row.payload, 0.5) for row in rows]
+
+    async def run() -> None:
+        async with leading(postgres_url) as store:
+            await store.write(lambda tx: insert_jobs(tx, rows))
+            await store.write(lambda tx: end_jobs(tx, ends))
+            found = {row.id: row for row in await store.read(lambda tx: list_jobs(tx, None, None, None, None, 100))}
+            for row, end in zip(rows, ends, strict=True):
+                assert found[row.id] == row._replace(
+                    **{name: value for name, value in end._asdict().items() if name != "number"}
+                )
+
+    asyncio.run(run())
+    assert 3000 < max(sent) <= 10_000
 
 
 def test_writes_keep_their_order(database_url: str) -> None:

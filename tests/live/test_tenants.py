@@ -80,6 +80,8 @@ MORE = [
     ("POST", "/v1/keys", {"scopes": ["work"], "namespace": "b", "namespaces": ["*"]}, 403),
     ("POST", "/v1/keys", {"scopes": ["fleet"], "namespace": "b"}, 403),
     ("GET", "/v1/namespaces?limit=1", None, 422),
+    ("GET", "/v1/events?kind=jobs&after=e0&seconds=0", None, 200),
+    ("GET", f"/v1/events?kind=jobs&after=e0&seconds=0&tag={SECRET}&state=done,dead", None, 200),
 ]
 
 

@@ -99,11 +99,33 @@ def test_everything_is_on_the_screen() -> None:
     assert text.count("finished") == 13  # as many as have room
 
 
+def test_a_shadow_is_compared_with_what_was_earned() -> None:
+    view = view_of(2, 2)
+    assert "shadow" not in drawn(view, 130, 40) and view.state is not None
+    told = w.ShadowInfo("sabr", "on", compared=4100, earned=w.Bounds(0.5, 0.49, 0.51), estimate=w.Bounds(0.532, 0.51, 0.55),
+                        gain=w.Bounds(0.032, 0.011, 0.053))  # fmt: skip
+    view.update(event("state", msgspec.structs.replace(view.state, shadow=told)))
+    line = next(line for line in drawn(view, 200, 40).splitlines() if "shadow sabr: reward" in line)
+    assert re.search(r"0\.532 +0\.500 +\+0\.032 \(\+0\.011 to \+0\.053\), 4,100 compared", line)
+    view.update(event("state", msgspec.structs.replace(view.state, shadow=w.ShadowInfo("sabr", "starting"))))
+    assert re.search(r"shadow sabr +- +starting", drawn(view, 200, 40))
+
+
 @pytest.mark.parametrize(("width", "height"), [(40, 10), (80, 24), (109, 30), (110, 30), (240, 70)])
 def test_many_classes_fit_any_screen(width: int, height: int) -> None:
     text = drawn(view_of(50, 20), width, height)
     assert max(map(len, text.splitlines())) <= width
     assert "more job classes" in text
+
+
+@pytest.mark.parametrize(("jobs", "servers"), [(2, 2), (26, 3), (50, 20)])
+def test_a_terminal_of_80_columns_and_24_lines_shows_whole_tables(jobs: int, servers: int) -> None:
+    text = drawn(view_of(jobs, servers), 80, 24)
+    lines = text.splitlines()
+    assert len(lines) <= 24 and max(map(len, lines)) <= 80
+    assert "…" not in text
+    for part in ("1,234 jobs done", "jobs queued", "reward/s", "wait, 99 %", "80 %", "busy"):
+        assert part in text
 
 
 def test_printed_once_nothing_is_left_out() -> None:
@@ -224,7 +246,7 @@ def test_in_a_terminal(tmp_path: Path) -> None:
         with Terminal(process.address, key) as terminal:
             terminal.wait("queues: 3 jobs queued")
             terminal.resize(24, 60)
-            terminal.wait(r"─{50,60}[^─]")
+            terminal.wait(r"\n(\x1b\[[\d;]*m)*waits and reward")  # no longer beside the queues, but below
             assert process.stop() == 0
             terminal.wait("retrying")
             with Process(tmp_path, database, "--sample", "0.1", "--port", port) as again, again.client(key) as client:

@@ -80,7 +80,9 @@ def test_samples_report_what_was_done(tmp_path: Path) -> None:
         assert total(samples, "reward") == 2.5
         assert samples[-1]["queued"] == [3]
         assert samples[-1]["wait_p50"] <= samples[-1]["wait_p90"] <= samples[-1]["wait_p99"] < 5.0
-        assert samples[-1]["earned"] == pytest.approx(2.5 / (len(samples) * 0.1), rel=0.3)
+        assert samples[-1]["wait_p50"] / 5.0 < samples[-1]["wait_mean"] <= samples[-1]["wait_p99"]
+        seconds = samples[-1]["at"] - samples[0]["at"] + 0.1  # the first sample came an interval after the start
+        assert samples[-1]["earned"] == pytest.approx(2.5 / seconds, rel=0.3)
         assert sum(sample["slots"] for sample in samples) >= 5
         leases = client.get("/v1/leases?limit=2").json()["leases"]
         assert [lease["job"] for lease in leases] == [jobs[4], jobs[3]]
@@ -109,7 +111,7 @@ def test_a_stream_catches_up_and_continues(tmp_path: Path) -> None:
         start = str(ids[0]).partition("-")[0]
         assert ids == [f"{start}-{number}" for number in range(1, 11)]
         time.sleep(0.3)
-        for query, headers in ((f"?after={ids[4]}", {}), ("?after=x", {"Last-Event-ID": str(ids[4])})):
+        for query, headers in ((f"?after={ids[4]}", {}), ("?after=00000000-1", {"Last-Event-ID": str(ids[4])})):
             with watching(client, query, **headers) as events:
                 assert [events.next("moment")[1] for _ in range(10)] == [f"{start}-{number}" for number in range(6, 16)]
         assert client.get("/v1/events?seconds=0&limit=2").text.count("event: moment") == 2
@@ -214,16 +216,19 @@ def test_the_best_rate_is_reported_and_settings_can_be_previewed(tmp_path: Path)
         assert [event for event in process.events() if event["level"] in ("error", "warning")] == []
 
 
-def test_waits_of_the_look_ahead_are_measured_and_not_predicted(tmp_path: Path) -> None:
+def test_nothing_is_predicted_for_the_look_ahead_before_it_meets_its_target(tmp_path: Path) -> None:
     database = f"sqlite:///{tmp_path}/live.db"
     key = make_key(database, "admin")
-    with Process(tmp_path, database, *FAST, "--target-wait", "0.5") as process, process.client(key) as client:
+    with (
+        Process(tmp_path, database, *FAST, "--may-idle", "--target-wait", "0.5") as process,
+        process.client(key) as client,
+    ):
         work_a_while(client, 1.0, reward=0.75)
         preview = client.post("/v1/settings/preview", json={"target_wait": 3.0}).json()
-        assert (
-            preview["note"].startswith("No prediction for the policy look-ahead") and "target 0.5 s" in preview["note"]
-        )
-        assert (preview["V_then"], preview["reward_then"]) == (None, None) and preview["V_now"] > 0.0
+        assert preview["note"].startswith("No prediction: the policy look-ahead adjusts V to a target wait, and")
+        assert {preview[f"{name}_then"] for name in ("V", "reward", "queue", "wait")} == {None} and preview[
+            "V_now"
+        ] > 0.0
         [one] = preview["job_classes"]
         assert (one["wait_now"], one["wait_then"]) == (None, None) and 0.0 <= one["measured_wait"] < 1.0
 

@@ -105,6 +105,7 @@ def test_a_new_window_has_its_own_duration() -> None:
     window.add(2.5)
     assert (window.within().duration, window.within().submitted) == (2.5, {"a": 1})
     assert window.waits(0.5, 0.9) == [None, None]
+    assert window.mean_wait() is None
     assert window.within().earned is None
 
 
@@ -121,6 +122,7 @@ def test_quantiles_of_waits_are_those_of_the_last_minute() -> None:
     for part, found in zip((0.5, 0.9, 0.99), window.waits(0.5, 0.9, 0.99), strict=True):
         assert found is not None
         assert abs(np.mean(np.array(kept) <= found) - part) < 0.02
+    assert window.mean_wait() == pytest.approx(np.mean(kept), rel=0.02)
 
 
 def test_few_waits_have_exact_quantiles() -> None:
@@ -130,6 +132,7 @@ def test_few_waits_have_exact_quantiles() -> None:
         meters.wait("a", wait)
     window.add(1.0)
     assert window.waits(0.5, 0.9, 0.25) == [2.0, 4.0, 1.0]
+    assert window.mean_wait() == 2.5
 
 
 def test_an_event_is_in_the_format_of_the_standard() -> None:

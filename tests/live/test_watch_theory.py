@@ -12,6 +12,7 @@ from bilinq.errors import Unavailable
 from bilinq.live.settings import ServiceSettings
 from bilinq.live.watch.load import BestRate, ObservedLoad, best_rate, best_split
 from bilinq.live.watch.prediction import (
+    AHEAD,
     EAGER,
     FULL,
     NOTHING,
@@ -21,11 +22,13 @@ from bilinq.live.watch.prediction import (
     expected_waits,
     mean_field,
     predict,
+    predict_ahead,
     waiting,
 )
 from bilinq.policies import Sabr
 from bilinq.scheduler.classes import JobClass, RewardRange, ServerClass
 from bilinq.scheduler.scheduler import Scheduler
+from bilinq.scheduler.waits import Waits
 
 UNIT = RewardRange(-1.0, 1.0)
 
@@ -216,3 +219,37 @@ def test_nothing_is_predicted_without_a_basis() -> None:
     assert (rare.job_classes[1].wait_now, rare.job_classes[1].queue_now) == (None, None)
     assert predicted.job_classes[0].wait_then == pytest.approx(waiting(0.4, 2, 1.0))
     assert predict(names, waits, light, eager, eager).reward_then == 0.2
+
+
+LIGHT = load([0.2, 0.2], [1.0, 1.0], [1, 1], [[0.2, 0.7], [0.7, 0.1]], earned=0.2)
+
+
+def status(met: bool | None, note: str = "as wanted") -> Waits:
+    return Waits(target=2.0, measured=2.2, V=300.0, met=met, note=note)
+
+
+def test_the_look_ahead_keeps_its_target() -> None:
+    """The mean wait is the proposed target, and the queue follows by Little's law: 0.4 jobs a second wait 5 s each."""
+    found = predict_ahead(["a", "b"], [1.9, None], LIGHT, status(True), scenario(target_wait=5.0).options)
+    assert [found.wait_now, found.wait_then, found.queue_now, found.queue_then] == pytest.approx([2.2, 5.0, 0.88, 2.0])
+    assert (found.V_now, found.V_then, found.reward_then) == (300.0, None, None)
+    assert found.note == f"{AHEAD} Now: mean wait 2.2 s, target 2 s."
+    eager = predict_ahead(["a", "b"], [None, None], LIGHT, status(True), scenario(work_conserving=True).options)
+    assert eager.wait_then == pytest.approx(waiting(0.4, 2, 1.0)) and eager.note.startswith(EAGER)
+
+
+@pytest.mark.parametrize(
+    ("observed", "known", "proposed", "note"),
+    [
+        (None, status(True), {"target_wait": 5.0}, NOTHING),
+        (load([2.0, 2.0], [1.0, 1.0], [1, 1], [[0.2, 0.7], [0.7, 0.1]]), status(True), {"target_wait": 5.0}, FULL),
+        (LIGHT, status(True), {"V": 5.0}, "with V set there is none"),
+        (LIGHT, status(False, "on the way"), {}, "and on the way"),
+        (LIGHT, status(None, "too few"), {}, "and too few"),
+    ],
+)  # fmt: skip
+def test_there_is_no_prediction_for_the_look_ahead_without_a_basis(
+    observed: ObservedLoad | None, known: Waits, proposed: dict[str, float], note: str
+) -> None:
+    found = predict_ahead(["a", "b"], [None, None], observed, known, scenario(**proposed).options)
+    assert (found.wait_then, found.queue_then) == (None, None) and note in found.note

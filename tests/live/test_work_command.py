@@ -56,6 +56,7 @@ def python(text: str) -> tuple[str, ...]:
 
 def test_the_command_gets_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BILINQ_KEY", "bq_secret")
+    monkeypatch.setenv("BILINQ_KEY_FILE", "/run/secrets/key")
     code = (
         "import json, os, sys; e = os.environ; print('first'); print(json.dumps({'reward': 0.5, 'result': "
         "[json.load(sys.stdin), {k: e[k] for k in sorted(e) if k.startswith('BILINQ_')}]})); print()"
@@ -129,6 +130,17 @@ def test_rewards() -> None:
     for line in ("", "good", "NaN", "[1]", '{"rewards": 1}', '"0.5"', "null"):
         with pytest.raises(BadInput, match="the last line must be"):
             last(CommandEnd(1.0, line))
+
+
+@pytest.mark.parametrize(("seconds", "warned"), [(0.01, True), (0.6, False), (30.0, False), (60.0, True)])
+def test_durations_far_from_half_are_reported_once(
+    seconds: float, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Below a twentieth and above five times of the half, 3 % of the range of rewards are left to learn from."""
+    duration = reward_rule("duration", 0.0, 1.0, half=10.0)
+    for _ in range(50):
+        duration(CommandEnd(seconds, ""))
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * warned
 
 
 @pytest.mark.parametrize(
@@ -290,10 +302,10 @@ def test_submit_says_how_to_continue_after_an_error(live: Faulty) -> None:
 
 @pytest.mark.usefixtures("environment")
 def test_submit_soon_says_that_the_service_does_not_respond(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bilinq.commands.submit.SLOW", 0.05)
+    monkeypatch.setattr("bilinq.commands.shared.SLOW", 0.05)
     result = run("submit", "short", "--url", "http://127.0.0.1:1", "--timeout", "0.5")
     fails(result, "cannot reach http://127.0.0.1:1")
-    assert result.stderr.splitlines()[0] == "no response from http://127.0.0.1:1 yet; retrying for up to 0.5 s"
+    assert result.stderr.splitlines()[0] == "waiting for http://127.0.0.1:1; gives up after 0.5 s without an answer"
 
 
 @pytest.mark.usefixtures("environment")

@@ -168,6 +168,17 @@ def test_idle_server_goes_to_the_job_for_which_waiting_costs_more() -> None:
     assert found.delay.tolist() == [1.0, 0.0] and found.server.tolist() == [0, 0]
 
 
+def test_of_jobs_for_which_waiting_costs_the_same_the_first_starts() -> None:
+    """Who waits makes no difference to the total, whatever they earn: the order decides, and not rounding."""
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        value = np.repeat(rng.normal(size=(6, 1)), 2, axis=1) - [0.0, 1000.0]
+        found = look_ahead(
+            value, urgency=rng.uniform(), idle=[2, 0], gap=[rng.uniform(0.1, 1.0), 1.0], bend=rng.uniform()
+        )
+        assert found.server.tolist() == [0] * 6 and (np.diff(found.delay) >= 0.0).all(), seed
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

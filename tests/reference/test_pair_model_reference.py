@@ -1,6 +1,7 @@
 """The regression of pairs against dense Bayesian linear regression with a column for every class, Eq. (57) to (61)."""
 
 from collections.abc import Callable
+from dataclasses import astuple
 from math import log
 from typing import NamedTuple
 
@@ -9,7 +10,8 @@ import pytest
 from scipy.stats import multivariate_normal
 
 from bilinq.arrays import Array, IntArray
-from bilinq.learning.memory import PRIOR_COUNT, Memory, class_loss, regress
+from bilinq.learning.fit_kernels import class_loss, explain_all, invert_all
+from bilinq.learning.memory import PRIOR_COUNT, Memory, regress
 from bilinq.learning.pair_model import USUAL, PairModel
 
 I, J, D = 3, 4, 2  # job classes, server classes, features
@@ -38,9 +40,11 @@ def close(found: Array, wanted: Array) -> None:
     np.testing.assert_allclose(found, wanted, rtol=1e-8, atol=1e-8)
 
 
-def model(server_features: Array | None = None, forgets: bool = False, start: float = 0.3) -> PairModel:
+def model(
+    server_features: Array | None = None, forgets: bool = False, start: float = 0.3, squares: bool = False
+) -> PairModel:
     return PairModel.new(I, np.zeros((J, 0)) if server_features is None else server_features, D, start=start,
-                         forgets=forgets)  # fmt: skip
+                         forgets=forgets, squares=squares)  # fmt: skip
 
 
 def feed(one: PairModel, some: Data) -> PairModel:
@@ -66,15 +70,20 @@ def grid(seed: int = 9) -> tuple[Array, IntArray]:
 
 
 def regressors(one: PairModel, x: Array, kind: IntArray) -> Array:
-    """Return a constant, standardised features and one-hot columns of the job classes (n, 1 + D + I)."""
-    scaled = (x - one.center[1:]) / one.scale[1:]
+    """Return a constant, standardised features, each with its square if the model has them, and one-hot job classes."""
+    if one.squares:
+        z = (x - one.center[1::2]) / one.scale[1::2]
+        scaled = np.stack([z, (z * z - one.center[2::2]) / one.scale[2::2]], axis=2).reshape(len(x), 2 * D)
+    else:
+        scaled = (x - one.center[1:]) / one.scale[1:]
     return np.concatenate([np.ones((len(x), 1)), scaled, np.eye(len(one.shared))[kind]], axis=1)
 
 
 def prior(one: PairModel, j: int) -> tuple[Array, Array]:
     """Return means and precisions, in units of the noise, of the coefficients of `regressors` for server class j."""
-    pairs, slopes, constant = np.exp(one.shrinkage)
-    precision = [constant, *[slopes] * (one.center.size - 1), *[pairs] * len(one.shared)]
+    pairs, slopes, constant, squares = np.exp(one.shrinkage)
+    own = [slopes, squares] * D if one.squares else [slopes] * (one.center.size - 1)
+    precision = [constant, *own, *[pairs] * len(one.shared)]
     return np.concatenate([one.mean[j], one.shared]), np.array(precision)
 
 
@@ -150,7 +159,7 @@ def test_shared_part_is_dense_regression_of_all_server_classes() -> None:
     x = np.concatenate([np.ones((200, 1)), some.x], axis=1)
     X = np.einsum("na,nb->nab", x, V[some.column]).reshape(200, -1)
     X = np.concatenate([X, np.eye(I)[some.kind]], axis=1)
-    pairs, slopes, _ = np.exp(one.shared_shrinkage)
+    pairs, slopes, _, _ = np.exp(one.shared_shrinkage)
     precision = np.array([0.01, *[slopes] * (2 * (1 + D) - 1), *[pairs] * I])
     m = np.zeros(precision.size)
     m[0] = one.start
@@ -185,7 +194,7 @@ def test_likelihood_of_class_pairs_and_what_they_share() -> None:
 def test_features_of_servers_say_what_a_new_one_is_worth() -> None:
     """Eight server classes are worth 0.8 v; a ninth with v = 1 is expected to be worth most of 0.8 before it is used."""
     v, rng = np.linspace(-1.0, 1.0, 9)[:, None], np.random.default_rng(1)
-    one = PairModel.new(1, v[:8], 1, forgets=False)
+    one = PairModel.new(1, v[:8], 1, forgets=False, squares=False)
     for k in range(400):
         one.observe(rng.normal(size=1), 0, k % 8, 0.8 * v[k % 8, 0] + 0.1 * rng.normal())
     one.arrange([0], [*range(8), None], v)
@@ -222,6 +231,38 @@ def test_rescaling_is_as_if_the_scale_had_been_there_from_the_start() -> None:
     assert_dense(late, some)
 
 
+@pytest.mark.parametrize("d", [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 15, 65])
+def test_factors_and_inverses_are_those_of_numpy(d: int) -> None:
+    """Kernels work on four rows at a time, and on those that are left one by one."""
+    rng = np.random.default_rng(d)
+    x, right, mean, ridge = rng.normal(size=(3, 2 * d, d)), rng.normal(size=(3, d)), np.ones((3, d)), np.full(d, 2.0)
+    lower, theta, inverse = np.tril(np.swapaxes(x, 1, 2) @ x), np.empty((3, d)), np.empty((3, d, d))
+    dense = np.swapaxes(x, 1, 2) @ x + np.diag(ridge)
+    invert_all(lower, right, ridge, mean, theta, inverse)
+    wanted = np.linalg.solve(dense, right[:, :, None])[:, :, 0]
+    np.testing.assert_allclose(inverse, np.linalg.inv(dense), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(theta, mean + wanted, rtol=1e-9)
+    explained, determinant = explain_all(lower, right, ridge)
+    np.testing.assert_allclose([explained, determinant], [(right * wanted).sum(), np.linalg.slogdet(dense)[1].sum()])
+
+
+@pytest.mark.parametrize("squares", [False, True])
+def test_sums_of_other_regressors_are_those_of_a_dense_product(squares: bool) -> None:
+    """Each regressor depends on the constant and itself, and a square also on its feature."""
+    rng, d = np.random.default_rng(3), 7
+    change = np.diag(rng.uniform(0.5, 2.0, d))
+    change[0, 0], change[1:, 0] = 1.0, rng.normal(size=d - 1)
+    if squares:
+        change[[2, 4, 6], [1, 3, 5]] = rng.normal(size=3)
+    one = Memory.empty(2, 3, d)
+    one.gram[:], one.moment[:], one.sums[:] = (rng.normal(size=some.shape) for some in (one.gram, one.moment, one.sums))
+    one.total[:] = 1.0
+    wanted = change @ one.gram @ change.T, one.moment @ change.T, one.sums @ change.T
+    one.transform(change)
+    for found, right in zip((one.gram, one.moment, one.sums), wanted, strict=True):
+        np.testing.assert_allclose(found, right, rtol=1e-12, atol=1e-12)
+
+
 def test_rescaling_twice_and_back_changes_no_prediction() -> None:
     one = settle(feed(model(), data(150)))
     x, kind = grid()
@@ -234,6 +275,79 @@ def test_rescaling_twice_and_back_changes_no_prediction() -> None:
     settle(one)
     for mine, wanted in zip(one.predict(x, kind), before, strict=True):
         np.testing.assert_allclose(mine, wanted, rtol=1e-7, atol=1e-7)
+
+
+CENTER, SCALE = np.array([0.7, -3.0]), np.array([0.2, 5.0])
+
+
+def standardised(center: Array = CENTER, scale: Array = SCALE) -> PairModel:
+    """Return a model with squares that knows center and scale of the features before the first observation."""
+    one = model(squares=True)
+    one.rescale(*one.standards(center, scale))
+    return one
+
+
+@pytest.mark.parametrize("n", [10, 200])
+def test_squares_are_regressors_like_features(n: int) -> None:
+    """Eq. (71): the same dense regression, with a shrinkage of its own for squares."""
+    some = data(n)
+    one = feed(standardised(), some)
+    assert_dense(one, some)
+    one.refresh()
+    assert_dense(one, some)
+
+
+def test_squares_get_mean_zero_and_variance_one() -> None:
+    some = data(400, weighted=False)
+    one = feed(standardised(), some)
+    one.rescale(*one.standards(some.x.mean(axis=0), some.x.std(axis=0)))
+    x = regressors(one, some.x, some.kind)[:, 1 : 1 + 2 * D]
+    np.testing.assert_allclose(x.mean(axis=0), 0.0, atol=1e-9)
+    np.testing.assert_allclose(x.std(axis=0), 1.0, rtol=1e-9)
+
+
+def test_rescaling_squares_is_as_if_the_scale_had_been_there_from_the_start() -> None:
+    some = data(150)
+    late = feed(standardised(np.array([2.0, 0.1]), np.array([0.5, 1.5])), some)
+    standards = late.standards(CENTER, SCALE)
+    early = standardised()
+    early.rescale(*standards)
+    feed(early, some)
+    late.rescale(*standards)
+    np.testing.assert_allclose(late.long.gram, early.long.gram, rtol=1e-9, atol=1e-6)
+    alike(late, early)
+    assert_dense(late, some)
+
+
+def test_squares_find_a_best_size_of_job() -> None:
+    """A server class that is best for jobs of middle size: squares predict it within a tenth, features alone do not."""
+    rng = np.random.default_rng(3)
+    sizes = rng.uniform(0.0, 10.0, 300)
+    off = {}
+    for squares in (True, False):
+        one = PairModel.new(1, np.zeros((1, 0)), 1, forgets=False, squares=squares)
+        one.rescale(*one.standards(np.array([5.0]), np.array([3.0])))
+        for size in sizes:
+            one.observe(np.array([size]), 0, 0, 0.8 - 0.06 * (size - 5.0) ** 2 + 0.1 * rng.normal())
+        mean, _ = one.predict(np.array([[0.0], [5.0], [10.0]]), np.zeros(3, np.int64))
+        off[squares] = float(np.abs(mean[:, 0] - [-0.7, 0.8, -0.7]).max())
+    assert off[True] < 0.1 < 0.4 < off[False]
+
+
+def test_many_features_have_no_squares() -> None:
+    """When a job's own features become too many, the model goes on as if there had been no squares."""
+    one, plain = feed(standardised(), data(150)), model()
+    plain.rescale(CENTER, SCALE)
+    feed(plain, data(150))
+    for each in (one, plain):
+        each.widen(np.zeros(40))
+    assert not one.squares and one.center.size == 1 + D + 40
+    for each in (one, plain):
+        each.shrinkage, each.shared_shrinkage = USUAL.copy(), USUAL.copy()
+        settle(each)
+    x, kind = grid()
+    wide = np.concatenate([x, np.full((len(x), 40), np.nan)], axis=1)
+    close(one.predict(wide, kind)[0], plain.predict(wide, kind)[0])
 
 
 def test_units_of_the_features_do_not_matter() -> None:
@@ -342,6 +456,41 @@ def test_partly_forgotten_server_class_counts_for_a_part() -> None:
     assert_dense(one, some._replace(weight=np.where(some.column == 1, 0.25, 1.0) * some.weight))
 
 
+def test_services_together_are_learnt_as_one_after_the_other() -> None:
+    """Bit for bit, whatever the parts, with refreshes, a server class that changes, and services without a value."""
+    some = data(600, weighted=False)
+    value = np.where(np.arange(600) % 7 == 3, np.nan, some.value)
+    value[400:] += 5.0 * (some.column[400:] == 1)
+    single, together = model(forgets=True), model(forgets=True)
+    for k in np.flatnonzero(~np.isnan(value)).tolist():
+        single.observe(some.x[k], int(some.kind[k]), int(some.column[k]), float(value[k]))
+    for part in np.split(np.arange(600), [1, 2, 50, 333, 450]):
+        error = together.learn(some.x[part], some.kind[part], some.column[part], value[part], np.ones(part.size))
+        assert np.isfinite(error[~np.isnan(value[part])]).all()
+    assert single.changes[1] > 0 and single.next_refresh > 100
+    for one, other in zip(astuple(single), astuple(together), strict=True):
+        np.testing.assert_equal(one, other)
+
+
+def test_what_was_wrong_about_a_prediction_is_returned() -> None:
+    one, some = feed(model(), data(50)), data(5, seed=3)
+    mean = one.predict(some.x[:1], some.kind[:1])[0][0, some.column[0]]
+    error = one.learn(some.x[:1], some.kind[:1], some.column[:1], some.value[:1], np.ones(1))
+    np.testing.assert_allclose(error, some.value[0] - mean, rtol=1e-12)
+
+
+def test_rounding_leaves_the_precision_positive_definite() -> None:
+    """Features of 1e9 + x: their squares have no digits left for x. A plain inverse has eigenvalues far below zero."""
+    some = data(40, weighted=False)
+    memory, scales = summed(some._replace(x=1e9 + some.x)), np.array([1.0, 30.0, 30.0])
+    fit = regress(memory, np.zeros((J, 1 + D)), np.zeros(I), scales, 10.0, 0.25)
+    values = np.linalg.eigvalsh(fit.inverse)
+    assert np.isfinite(fit.loss) and (values > -1e-12).all() and (values < 1.0 + 1e-9).all()
+    S = memory.sums.transpose(1, 0, 2)
+    P = memory.gram + np.diag(scales) - np.einsum("jcd,jce,cj->jde", S, S, 1.0 / (memory.total + 10.0))
+    assert np.linalg.eigvalsh(np.linalg.inv(P)).min() < -1e-6
+
+
 def summed(some: Data) -> Memory:
     """Return the sums of unscaled observations, one by one."""
     memory = Memory.empty(I, J, 1 + D)
@@ -417,5 +566,5 @@ def test_refresh_raises_the_evidence() -> None:
 
 
 def ridge(shrinkage: Array) -> Array:
-    _, slopes, constant = np.exp(shrinkage)
+    _, slopes, constant, _ = np.exp(shrinkage)
     return np.array([constant, *[slopes] * D])

@@ -79,7 +79,7 @@ def test_servers_are_the_optimum_in_servers(start: int) -> None:
     for seed in range(start, start + 20):
         problem, queue, V = random_case(seed)
         weight = np.random.default_rng(seed).uniform(0.5, 2.0, queue.size)
-        y = decided(problem, queue, KnownRewards(V=V, weight=weight))
+        y = decided(problem, queue, KnownRewards(V=V, weight=weight, limit="none"))
         assert feasible(problem, queue, y), seed
         scale = max(1.0, float((weight * queue / V).sum()))
         assert value(problem, queue, weight, V, y) == pytest.approx(

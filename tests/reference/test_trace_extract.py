@@ -11,6 +11,7 @@ import pytest
 
 import bilinq
 from bilinq.errors import BadInput
+from bilinq.lab.presets import PRINTED
 from bilinq.traces import Digest, batches
 from bilinq.traces.digest_files import document
 
@@ -135,14 +136,14 @@ def test_the_experiment_comes_close_to_the_published_runs() -> None:
         queue, cost = runs.queue.sum(axis=2).mean(), runs.holding_cost().mean()
         return float(runs.reward.sum(axis=1).mean()), float(queue), float(cost)
 
-    earned, queue, _ = run(bilinq.UgdaOl(V=107.5, learning="published"))
+    earned, queue, _ = run(bilinq.UgdaOl(V=107.5, learning="published", **PRINTED))
     assert 105 < earned < 125
     assert 4.7 < queue < 5.5
-    earned, queue, cost = run(bilinq.Sabr(V=107.5, radius="published"))
+    earned, queue, cost = run(bilinq.Sabr(V=107.5, radius="published", **PRINTED))
     assert 145 < earned < 185
     assert 4.7 < queue < 5.5
     assert 5.5 < cost < 6.6
-    _, queue, cost = run(bilinq.Sabr(V=71.1, radius="published", weight=problem.holding_cost))
+    _, queue, cost = run(bilinq.Sabr(V=71.1, radius="published", weight=problem.holding_cost, **PRINTED))
     assert 4.2 < queue < 4.9
     assert 3.7 < cost < 4.2
 

@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from bilinq import Greedy, KnownRewards, Policy, Problem, Runs, Sabr, simulate
+from bilinq import Greedy, KnownRewards, Policy, Problem, Random, Runs, Sabr, simulate
+from bilinq.lab.presets import PRESETS, PRINTED
+from bilinq.lab.trace import Trace
 from bilinq.theory import holding_cost_bound, queue_bound, regret_bound
 
 COSTS = [7 / 4] * 5 + [1 / 4] * 5
@@ -39,7 +41,11 @@ def test_bounds_are_far_from_what_is_measured() -> None:
     assert run(KnownRewards(V=58.0), instances=20).queue.sum(axis=2).mean() < 30
 
 
-@pytest.mark.parametrize("policy", [Sabr(V=58.0), Sabr(V=58.0, radius="paper"), KnownRewards(V=58.0)], ids=repr)
+@pytest.mark.parametrize(
+    "policy",
+    [Sabr(V=58.0, **PRINTED), Sabr(V=58.0, radius="paper", **PRINTED), KnownRewards(V=58.0, **PRINTED)],
+    ids=repr,
+)
 def test_no_server_class_is_saturated_in_the_synthetic_experiment(policy: Policy) -> None:
     """At V = 58; at V = 2 the same check finds saturated slots."""
 
@@ -50,4 +56,20 @@ def test_no_server_class_is_saturated_in_the_synthetic_experiment(policy: Policy
         return float((runs.allocation.sum(axis=2) >= problems[0].servers * (1 - 1e-6)).any(axis=2).mean())
 
     assert saturated(policy) == 0.0
-    assert saturated(KnownRewards(V=2.0)) > 0.1
+    assert saturated(KnownRewards(V=2.0, **PRINTED)) > 0.1
+
+
+@pytest.mark.filterwarnings("ignore::bilinq.errors.UnprovedRadius")
+def test_on_the_trace_simple_rules_earn_more_than_the_papers_V() -> None:
+    """One replication of the recorded arrivals: random service earns over ten times as much as SABR at V = 107.5."""
+    trace = Trace()
+    problem, V = trace.example, trace.V()
+    assert pytest.approx(107.5, abs=0.05) == V
+
+    def reward(policy: Policy) -> float:
+        runs = simulate(problem, policy, slots=trace.slots, seed=1, arrivals=trace.arrivals(), service="units")
+        return float(runs.reward.sum())
+
+    paper, small = (PRESETS["published"].sabr(value) for value in (V, 5.0))
+    earned = reward(paper)
+    assert earned < 200 and reward(Random()) > 10 * earned and reward(small) > 10 * earned

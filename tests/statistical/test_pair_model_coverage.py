@@ -23,7 +23,7 @@ class World:
     """Coefficients (J, 1 + D) and deviations of pairs (I, J), drawn from the prior of a model without observations."""
 
     def __init__(self, rng: np.random.Generator, noise: float, spread: float = 0.0, start: float = 0.0) -> None:
-        pairs, slopes, constant = np.exp(USUAL)
+        pairs, slopes, constant, _ = np.exp(USUAL)
         size = noise / np.sqrt([constant, *[slopes] * D])
         self.rng, self.noise = rng, noise
         self.theta = np.concatenate([[start], np.zeros(D)]) + spread * size * rng.normal(size=1 + D)
@@ -225,13 +225,13 @@ def test_tempered_memory_is_that_of_observations_with_less_weight(part: float) -
 def test_recent_memory_starts_as_thirty_observations() -> None:
     """A recent memory begins with all that is known at the weight of 30 observations, and predicts accordingly."""
     rng = np.random.default_rng(8)
-    model = PairModel.new(1, np.zeros((1, 0)), 1)
+    model = PairModel.new(1, np.zeros((1, 0)), 1, squares=False)
     seen = []
     while model.ahead[0] <= LOST:
         seen.append((rng.normal(size=1), rng.normal()))
         model.observe(*seen[-1][:1], 0, 0, seen[-1][1])
     w = 30.0 / len(seen)
-    pairs, slopes, constant = np.exp(model.shrinkage)
+    pairs, slopes, constant, _ = np.exp(model.shrinkage)
     Z = np.array([[1.0, x[0], 1.0] for x, _ in seen])
     prior = np.concatenate([model.mean[0], model.shared])
     precision = np.array([constant, slopes, pairs])

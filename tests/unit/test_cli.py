@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from bilinq import Problem, Rounds, Sabr, allocate
+from bilinq import FirstCome, Problem, Rounds, Sabr, allocate
 from bilinq.commands import app as cli
 from bilinq.commands import development, tables
 from bilinq.distributed import Power
 from bilinq.live.settings import SETTINGS, RewardBounds, ServiceSettings
-from bilinq.simulation import Runs, simulate
+from bilinq.simulation import Breakdowns, Recorded, Runs, simulate
 
 REQUEST: dict[str, Any] = {
     "queue": [3, 1], "reward": [[0.2, 0.9], [0.5, 0.4]], "capacity": [1, 1], "V": 10.0, "gamma": 1.2,
@@ -135,6 +135,53 @@ def test_simulate_prints_what_python_returns() -> None:
     assert printed["complete"] is True
 
 
+def test_simulate_takes_costs_units_breakdowns_and_recorded_arrivals(tmp_path: Path) -> None:
+    """The same as in Python: costs of classes, two jobs of three units, and servers that fail."""
+    arrivals = tmp_path / "arrivals.csv"
+    arrivals.write_text("slot,job_class,units\n0,0,3\n5,1,3\n")
+    words = ["--job-classes", "2", "--holding-cost", "7,1", "--service", "units", "--recorded", str(arrivals)]
+    result = run("simulate", *SMALL, *words, "--policy", "first-come", "--breakdowns", "0.1,0.5", "--json")
+    found = json.loads(result.output)
+    problem = Problem.synthetic(job_classes=2, holding_cost=[7.0, 1.0], seed=0)
+    runs = simulate(problem, FirstCome(), slots=20, replications=2, seed=1, service="units", capacity=Breakdowns(0.1, 0.5),
+                    arrivals=Recorded([(0, 0, 3), (5, 1, 3)]))  # fmt: skip
+    assert found["holding_cost"]["mean"] == pytest.approx(runs.summary()["holding_cost"].mean)
+    assert found["holding_cost"]["mean"] == pytest.approx((3 * 7 + 3) / 20, rel=0.5)
+    assert found["regret"]["mean"] == pytest.approx(runs.summary()["regret"].mean)
+    assert found["run"]["oracle"].startswith(
+        "the oracle with the rates of Recorded and the servers that Breakdowns left up"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (("--holding-cost", "a"), ("holding-cost must be numbers",)),
+        (("--service", "tasks"), ("service must be one of 'geometric', 'units'",)),
+        (("--breakdowns", "0.1"), ("breakdowns must have 2 numbers",)),
+        (("--breakdowns", "2,0.1"), ("fail must be at most one",)),
+        (("--recorded", "missing.csv"), ("missing.csv: cannot be read",)),
+    ],
+)
+def test_simulate_refuses_bad_settings(words: tuple[str, ...], parts: tuple[str, ...]) -> None:
+    fails(run("simulate", *SMALL, *words), *parts)
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("slot,class\n", "the first line must be slot,job_class,units"),
+        ("slot,job_class,units\n1,0,x\n", "must contain whole numbers"),
+        ("slot,job_class,units\n1,0,0\n", "jobs units must be at least one"),
+        ("slot,job_class,units\n1,99,1\n", "job classes must be below 10; got 99"),
+    ],
+)
+def test_recorded_arrivals_are_checked(tmp_path: Path, text: str, part: str) -> None:
+    file = tmp_path / "arrivals.csv"
+    file.write_text(text)
+    fails(run("simulate", *SMALL, "--recorded", str(file)), part)
+
+
 def test_simulate_takes_an_allocator() -> None:
     table = '{"kind": "rounds", "k": 3, "penalty": "power:4"}'
     result = run("simulate", "--set", "V=9", "--set", f"allocation={table}", "--json", *SMALL)
@@ -189,6 +236,16 @@ def test_every_policy_runs(policy: str) -> None:
         (["--servers", "3"], ["servers must be a multiple"]),
         (["--slots", "0"], ["slots must be a whole number of at least 1", "got 0"]),
         (["--replications", "0"], ["replications must be", "got 0"]),
+        (["--slots", "1" + "0" * 11], ["slots must be at most 1,000,000,000; got 1000"]),
+        (["--slots", "1000000000"], ["job classes must be at most 2,000,000,000; got 1,000,000,000 * 10 * 10"]),
+        (["--replications", "1" + "0" * 9], ["replications must be at most 1,000,000; got 1000"]),
+        (["--job-classes", "1" + "0" * 8], ["job_classes must be at most 1,000,000; got 1000"]),
+        (["--server-classes", "1" + "0" * 8], ["server_classes must be at most 1,000,000; got 1000"]),
+        (["--dimension", "1000000"], ["dimension must be at most 10,000; got 1000000"]),
+        (
+            ["--traffic", "1e12", "--arrivals", "poisson", "--servers", "4" + "0" * 12],
+            ["arrival_rate must be at most 10,000,000"],
+        ),
         (["--seed", "-1"], ["seed must be", "got -1"]),
         (["--instances", "some"], ["instances must be one of", "got 'some'"]),
         (["--arrivals", "none"], ["arrivals must be one of", "got 'none'"]),
@@ -200,6 +257,21 @@ def test_every_policy_runs(policy: str) -> None:
 )
 def test_bad_simulations_are_explained(words: list[str], parts: list[str]) -> None:
     fails(run("simulate", *words), *parts)
+
+
+def test_a_problem_file_that_no_memory_holds_is_refused(tmp_path: Path) -> None:
+    """Few numbers in a file may mean many in memory: those of all pairs, and jobs that arrive."""
+    one = {"arrival_rate": [1e12], "servers": [3e12], "mean_reward": [[0.5]]}
+    (tmp_path / "jobs.json").write_text(json.dumps(one))
+    fails(
+        run("simulate", "--problem", str(tmp_path / "jobs.json"), "--arrivals", "poisson"),
+        "arrival_rate must be at most",
+    )
+    many = {"arrival_rate": [0.0] * 20_000, "servers": [1] * 20_000, "theta": [[0.5]]}
+    many |= {"job_features": [[1.0]] * 20_000, "server_features": [[1.0]] * 20_000}
+    (tmp_path / "pairs.json").write_text(json.dumps(many))
+    rule = "job classes * server classes must be at most 100,000,000; got 20,000 * 20,000"
+    fails(run("simulate", "--problem", str(tmp_path / "pairs.json")), "pairs.json", rule)
 
 
 def test_an_overloaded_problem_is_a_warning() -> None:
@@ -258,7 +330,7 @@ def test_the_list_of_commands_cuts_no_text() -> None:
 
 def test_warm_reports_each_step() -> None:
     lines = run("warm").stdout.splitlines()
-    assert lines[0] == f"compiling kernels, step 1 of {len(lines) - 1}: allocation of lists"
+    assert lines[0] == f"compiling kernels, step 1 of {len(lines) - 1}: allocation of a small program"
     assert lines[-1].startswith("kernels ready after ")
 
 
@@ -293,7 +365,8 @@ def test_serve_has_an_option_for_each_setting() -> None:
 
 
 def test_options_of_serve_become_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("bilinq.commands.serve._run", (found := list[ServiceSettings]()).append)
+    found = list[ServiceSettings]()
+    monkeypatch.setattr("bilinq.commands.serve._run", lambda settings, json: found.append(settings))
     file = tmp_path / "service.toml"
     file.write_text("slot = 0.1\nlease = 20.0\n")
     result = run("serve", "--config", str(file), "--slot", "0.2", "--V", "5", "--reward-high", "2", "--work-conserving",
@@ -309,7 +382,8 @@ def test_options_of_serve_become_settings(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 @pytest.mark.filterwarnings("default")
 def test_old_names_of_options_still_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bilinq.commands.serve._run", (found := list[ServiceSettings]()).append)
+    found = list[ServiceSettings]()
+    monkeypatch.setattr("bilinq.commands.serve._run", lambda settings, json: found.append(settings))
     result = run("serve", "--rival-url", "http://127.0.0.1:9", "--rival-key", "k", "--baseline-key", "new")
     assert found == [ServiceSettings(baseline_url="http://127.0.0.1:9", baseline_key="new")]
     warned = "warning: --rival-url is deprecated and will be removed in the next version; use --baseline-url"

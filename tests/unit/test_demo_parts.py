@@ -25,7 +25,7 @@ from bilinq.live.keys import LOCAL, create_key, list_keys
 from bilinq.live.settings import ServiceSettings
 from bilinq.live.store import Transaction, open_store
 from bilinq.live.store.job_tables import JobRow, get_job, insert_jobs
-from bilinq.live.wire.messages import KeyInfo, NewKey
+from bilinq.live.wire.access import KeyInfo, NewKey
 
 T = TypeVar("T")
 

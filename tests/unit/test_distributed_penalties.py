@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from bilinq.distributed import Barrier, Bounded, Own, Penalty, Power, System
+from bilinq.distributed.penalties import checked
 from bilinq.errors import BadInput
 
 STEEP = Own(price=lambda z, n: np.expm1(z / n), slope=lambda z, n: np.exp(z / n) / n)
@@ -120,3 +121,23 @@ def test_looking_at_a_penalty_warns_of_nothing() -> None:
         warnings.simplefilter("error")
         for penalty in PENALTIES:
             System([1.0], [[0.5, 0.2, 0.1]], [1.0, 0.0, 3.0], 10.0, penalty=penalty).fixed_point()
+
+
+def test_own_penalty_of_bounded_elasticity_is_as_good_as_the_built_in_one() -> None:
+    """The same function with its beta and ceiling as `Own` gets the same safe gains; without them it gets none."""
+    bounded = Bounded(2.0, 3.0)
+    mine = Own(bounded.price, bounded.slope, beta=2.0, ceiling=3.0)
+    cost = np.array([[0.2, 1.5], [0.7, 2.0]])
+    np.testing.assert_allclose(mine.stiffness(cost, 0.1), bounded.stiffness(cost, 0.1))
+    assert np.isinf(Own(bounded.price, bounded.slope).stiffness(cost, 0.1)).all()
+    np.testing.assert_allclose(Own(bounded.price, bounded.slope, beta=2.0).stiffness(cost, 0.1), 3.0)
+    price = np.array([0.5, 1.0])
+    assert (mine.stiffness_at(price, cost) >= bounded.stiffness_at(price, cost)).all()  # it knows less
+    capacity = np.array([2.0, 4.0])
+    assert checked(mine, capacity) is mine
+    with pytest.raises(BadInput, match="elasticity of the penalty price less beta must be at most zero"):
+        checked(Own(bounded.price, bounded.slope, beta=1.0), capacity)
+    with pytest.raises(BadInput, match="penalty price less its ceiling must be at most zero"):
+        checked(Own(bounded.price, bounded.slope, beta=2.0, ceiling=0.5), capacity)
+    with pytest.raises(BadInput, match="ceiling needs beta"):
+        Own(bounded.price, bounded.slope, ceiling=0.5)

@@ -15,9 +15,11 @@ def blocks(text: str) -> list[tuple[int, str]]:
     return [(text[: fence.start(1)].count("\n"), fence[1]) for fence in fences]
 
 
+@pytest.mark.filterwarnings("ignore:Items? .* on TypedDict class")  # LiteLLM, when it is imported
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # LiteLLM fetches nothing
     namespace: dict[str, object] = {"__name__": "__main__"}
     for line, code in blocks(page.read_text(encoding="utf-8")):
         exec(compile("\n" * line + code, str(page), "exec"), namespace)

@@ -9,7 +9,7 @@ from msgspec import to_builtins
 from bilinq.live.settings import ServiceSettings
 from pages import FENCE, ROOT, page, run, script, section
 
-LIVE, README = page("docs/live.md"), page("README.md")
+LIVE, README, RELIABILITY = page("docs/live.md"), page("README.md"), page("docs/reliability.md")
 
 
 def test_the_first_steps_work_as_written(tmp_path: Path) -> None:
@@ -46,6 +46,16 @@ def test_every_promise_has_a_test() -> None:
     assert len(rows) > 20
     for file, name in rows:
         assert f"def {name}(" in (ROOT / file).read_text(encoding="utf-8"), f"{file} has no {name}"
+
+
+def test_every_attack_and_fault_has_a_test() -> None:
+    rows = re.findall(r"^\| (?!attack|fault|promise|file|`\w+\.py`|---).* \|$", RELIABILITY, re.M)
+    assert rows
+    for row in rows:
+        named = re.findall(r"`(tests/\S+)::(test_\w+)`", row.split(" | ")[-1])
+        assert named, f"no test in {row}"
+        for file, name in named:
+            assert f"def {name}(" in (ROOT / file).read_text(encoding="utf-8"), f"{file} has no {name}"
 
 
 def test_the_table_of_settings_is_complete_and_right() -> None:

@@ -1,12 +1,16 @@
 """Settings: the trace, sized jobs, no features, a given problem, and seeds of drawn problems."""
 
+from pathlib import Path
+
 import pytest
 
 from bilinq import FirstCome, KnownRewards, Problem, simulate
-from bilinq.experiments import Fixed, PlannedRun, SizedJobs, Synthetic, Unstructured
+from bilinq.errors import BadInput
+from bilinq.experiments import Fixed, PlannedRun, SizedJobs, Synthetic, Unstructured, sweep
 from bilinq.experiments.run import canonical
 from bilinq.experiments.settings import SEED_STEP, make_setting
 from bilinq.lab.trace import Trace
+from bilinq.simulation import Breakdowns, Recorded
 
 
 def test_trace_has_the_V_of_the_public_code() -> None:
@@ -64,3 +68,21 @@ def test_problems_follow_the_seed_of_the_run_or_their_own() -> None:
         assert Synthetic(seed=7).problems(seed, replications) == [Problem.synthetic(seed=7 + k) for k in (4, 5)]
     fixed = make_setting({"seed": 7, "instances": "fixed"})
     assert fixed.problems(3, replications) == [Problem.synthetic(seed=7)] * 2
+
+
+def test_sweeps_take_units_breakdowns_and_recorded_arrivals(tmp_path: Path) -> None:
+    """Relative to the sweep file, as problem files are; the same settings in Python give the same numbers."""
+    (tmp_path / "arrivals.csv").write_text("slot,job_class,units\n0,0,3\n5,1,2\n")
+    (tmp_path / "sweep.toml").write_text(
+        'slots = 20\nreplications = 2\n[problem]\nrecorded = "arrivals.csv"\nservice = "units"\nbreakdowns = [0.1, 0.5]\n'
+        'seed = 3\n[[policy]]\nkind = "first-come"\n'
+    )
+    (cell,) = sweep.load(tmp_path / "sweep.toml").cells()
+    setting = cell.run.setting
+    assert setting.service == "units" and setting.capacity() == Breakdowns(0.1, 0.5)
+    recorded = setting.arrivals()
+    assert isinstance(recorded, Recorded) and recorded.jobs.tolist() == [[0, 0, 3], [5, 1, 2]]
+    (result,) = sweep.run(sweep.load(tmp_path / "sweep.toml"), tmp_path / "out", workers=1)
+    assert result.samples["queue"].mean() == pytest.approx(5 / 20, rel=0.5)
+    with pytest.raises(BadInput, match="breakdowns must be two chances"):
+        make_setting({"breakdowns": 0.1})

@@ -68,6 +68,10 @@ def test_hand_written_toml(tmp_path: Path) -> None:
         ({"arrival_rate": [0.1, -1]}, r"arrival_rate must be non-negative; got arrival_rate\[1\] = -1"),
         ({"noise": float("nan")}, "noise must be finite"),
         (
+            {"service_rate": [[0.5, 5e-324], [0.4, 0.2]]},
+            r"service_rate must be at least 1e-12; got service_rate\[0, 1\] = ",
+        ),
+        (
             {"mean_reward": [[20, 90], [50, 40]]},
             r"mean_reward must be in \[-1, 1\] \(divide mean_reward and noise by 90\)",
         ),

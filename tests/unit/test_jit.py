@@ -1,34 +1,175 @@
-"""Kernels that were compiled from older sources are not used."""
+"""Compiled kernels: kept, shared and compiled again when they must be; and what users read meanwhile."""
 
+import fcntl
+import io
+import logging
+import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import bilinq
+from bilinq import jit
 
 CODE = "import sys; sys.path.insert(0, sys.argv[1]); import small; print(small.outer(1.0))"
+ONCE = "compiling kernels for this machine"
 
 
-def make(folder: Path, factor: int) -> None:
-    """Write a package with one kernel that calls one in another file."""
+def make(folder: Path, factor: int, kernels: int = 0) -> None:
+    """Write a package with one kernel that calls one in another file, and that a chain of `kernels` others."""
     package = folder / "small"
     package.mkdir(exist_ok=True)
     shutil.copy(Path(bilinq.__file__).parent / "jit.py", package / "jit.py")
-    (package / "inner.py").write_text(
-        f"from small.jit import kernel\n\n\n@kernel\ndef inner(x):\n    return {factor}.0 * x\n"
-    )
+    chain = "".join(f"@kernel\ndef k{n}(x):\n    return {f'k{n - 1}(x)' if n else 'x'}\n\n" for n in range(kernels))
+    inner = f"@kernel\ndef inner(x):\n    return {factor}.0 * {f'k{kernels - 1}(x)' if kernels else 'x'}\n"
+    (package / "inner.py").write_text(f"from small.jit import kernel\n\n\n{chain}{inner}")
     imports = "from small.jit import kernel\nfrom small.inner import inner\n"
     outer = f"{imports}\n\n@kernel\ndef outer(x):\n    return inner(x)\n"
     if not (package / "__init__.py").exists():
         (package / "__init__.py").write_text(outer)
 
 
+def start(folder: Path, code: str = CODE, **variables: str) -> subprocess.Popen[str]:
+    """Start a process that calls the outer kernel."""
+    environment = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"} | variables
+    return subprocess.Popen([sys.executable, "-B", "-c", code, str(folder)], env=environment, text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+
+
+def run(folder: Path, code: str = CODE, **variables: str) -> tuple[float, str]:
+    """Return what the outer kernel returned in another process, and what a user read there."""
+    process = start(folder, code, **variables)
+    printed, told = process.communicate()
+    assert process.returncode == 0, told
+    return float(printed), told
+
+
+def folders(place: Path) -> list[Path]:
+    return list(place.glob("kernels-*"))
+
+
 def test_a_change_in_another_file_is_noticed(tmp_path: Path) -> None:
     for factor in (2, 3):
         make(tmp_path, factor)
-        printed = subprocess.run(
-            [sys.executable, "-c", CODE, str(tmp_path)], check=True, capture_output=True, text=True
-        )
-        assert float(printed.stdout) == factor
-        assert len(list((tmp_path / "small" / "__pycache__").glob("kernels-*"))) == 1
+        assert run(tmp_path) == (factor, "")
+        assert len(folders(tmp_path / "small" / "__pycache__")) == 1
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A package of six kernels that are compiled."""
+    folder = tmp_path_factory.mktemp("built")
+    make(folder, 2, kernels=4)
+    value, told = run(folder)
+    assert value == 2.0
+    assert told.splitlines()[0] == f"bilinq: {ONCE}, 1 of 6; this happens only once"
+    return folder
+
+
+def copied(built: Path, folder: Path) -> Path:
+    """Return the folder of compiled kernels in a copy of the package."""
+    shutil.copytree(built / "small", folder / "small")
+    (kernels,) = folders(folder / "small" / "__pycache__")
+    return kernels
+
+
+def test_kernels_move_with_their_folder(built: Path, tmp_path: Path) -> None:
+    """A copy at another place, such as an image of a container, uses the kernels that it contains, without a message."""
+    copied(built, tmp_path)
+    assert run(tmp_path) == (2.0, "")
+
+
+def test_a_package_that_cannot_be_written_uses_other_folders(tmp_path: Path) -> None:
+    """A file in the place of a folder cannot be written, not even by root."""
+    make(tmp_path, 2)
+    (tmp_path / "small" / "__pycache__").write_text("")
+    assert run(tmp_path, XDG_CACHE_HOME=str(tmp_path / "user")) == (2.0, "")
+    assert len(folders(tmp_path / "user" / "bilinq")) == 1
+    assert run(tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "mine")) == (2.0, "")
+    assert len(folders(tmp_path / "mine")) == 1
+    value, told = run(tmp_path, XDG_CACHE_HOME=str(tmp_path / "small" / "__pycache__"))
+    assert value == 2.0 and "each process compiles them; set NUMBA_CACHE_DIR" in told
+
+
+FULL = f"""
+import builtins, sys, errno
+opened = builtins.open
+def full(name, mode="r", *rest, **more):
+    if "w" in mode and "kernels-" in str(name):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    return opened(name, mode, *rest, **more)
+builtins.open = full
+{CODE}
+"""
+
+
+def test_a_full_disk_costs_time_and_not_the_result(tmp_path: Path) -> None:
+    make(tmp_path, 2)
+    value, told = run(tmp_path, FULL)
+    assert value == 2.0
+    assert told.count("compiled kernels cannot be stored in") == 1 and "No space left" in told
+
+
+def test_damaged_files_are_compiled_again(built: Path, tmp_path: Path) -> None:
+    for file in copied(built, tmp_path).rglob("*.nb?"):
+        file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    value, told = run(tmp_path)
+    assert value == 2.0 and ONCE in told
+
+
+def test_one_process_compiles_and_the_other_waits(built: Path, tmp_path: Path) -> None:
+    kernels = copied(built, tmp_path)
+    for file in (stored := list(kernels.rglob("*.nb?"))):
+        file.rename(file.with_suffix(file.suffix + "-later"))
+    with (kernels / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        process = start(tmp_path)
+        assert process.stderr is not None
+        assert process.stderr.readline() == "bilinq: waiting for another process that compiles kernels\n"
+        for file in stored:  # what the other process stores
+            file.with_suffix(file.suffix + "-later").rename(file)
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        assert process.communicate() == ("2.0\n", "")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def report(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, logs: bool) -> str:
+    """Return what is shown while three kernels are compiled."""
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr(logging.getLogger("bilinq"), "propagate", logs)
+    monkeypatch.setattr(jit, "_called", lambda _: set(range(jit.MANY)))
+    monkeypatch.setattr(jit, "cache_folder", lambda: None)
+    work = jit.Work()
+    kernels = [object() for _ in range(4)]
+    with work.on(kernels[0]):
+        for kernel in kernels[1:]:
+            with work.on(kernel):
+                work.begin()
+                assert work.text is not None
+    assert work.text is None
+    return stream.getvalue()
+
+
+def test_a_terminal_shows_progress_and_then_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = report(monkeypatch, Terminal(), logs=False)
+    assert [part.split(";")[0] for part in shown.split("\r\x1b[K")] == [
+        "", f"bilinq: {ONCE}, 1 of 5", f"bilinq: {ONCE}, 2 of 5", f"bilinq: {ONCE}, 3 of 5", "",
+    ]  # fmt: skip
+
+
+def test_a_file_or_a_notebook_gets_few_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert report(monkeypatch, io.StringIO(), logs=False) == f"bilinq: {ONCE}, 1 of 5; this happens only once\n"
+
+
+def test_a_service_logs_it(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(logging.getLogger(), "handlers", [caplog.handler])  # those of other tests may be closed
+    with caplog.at_level(logging.INFO, "bilinq.jit"):
+        assert report(monkeypatch, io.StringIO(), logs=True) == ""
+    assert caplog.messages == [f"{ONCE}, 1 of 5; this happens only once"]

@@ -17,6 +17,7 @@ from bilinq.lab.style import inline, svg
 
 SMALL = ReportOptions(quick=True, replications=2)
 NAMES = [figure.name for figure in FIGURES]
+FINDINGS = (Path(__file__).parents[2] / "docs" / "findings.md").read_text(encoding="utf-8")
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -29,7 +30,8 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_figure_is_made_and_made_again(name: str, tmp_path: Path) -> None:
     made = redraw(SMALL, tmp_path, [name], workers=1)
     first = contents(tmp_path)
-    assert set(first) == {"claims.json", f"data/{name}.csv", f"figures/{name}.png", f"figures/{name}.svg"}
+    table = {"verdicts.md"} if made.claims else set[str]()
+    assert set(first) == {"claims.json", f"data/{name}.csv", f"figures/{name}.png", f"figures/{name}.svg"} | table
     rows = list(csv.reader(first[f"data/{name}.csv"].decode().splitlines()))
     assert len(rows) > 1
     assert first[f"figures/{name}.png"].startswith(b"\x89PNG")
@@ -37,6 +39,7 @@ def test_figure_is_made_and_made_again(name: str, tmp_path: Path) -> None:
     assert json.loads(first["claims.json"])["claims"] == plain([claim.document() for claim in made.claims])
     assert all(claim.findings and claim.figure == name for claim in made.claims)
     assert name in (tmp_path / "report.html").read_text()
+    assert all(f"| `{claim.id}`" in FINDINGS for claim in made.claims)  # the table of docs/findings.md is complete
     redraw(SMALL, tmp_path, [name], workers=1)
     assert contents(tmp_path) == first
 
@@ -47,6 +50,16 @@ def test_same_seed_gives_same_bytes_with_any_number_of_workers(tmp_path: Path) -
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
     redraw(ReportOptions(quick=True, replications=2, seed=2), tmp_path / "two", ["comparison"], workers=1)
     assert contents(tmp_path / "one") != contents(tmp_path / "two")
+
+
+def test_several_seeds_are_judged_together(tmp_path: Path) -> None:
+    made = redraw(SMALL, tmp_path, ["comparison"], seeds=2, workers=1)
+    assert all([seed for seed, _ in claim.seeds] == [1, 2] for claim in made.claims)
+    single = redraw(SMALL, tmp_path, ["comparison"], workers=1)
+    for one, two in zip(single.claims, made.claims, strict=True):
+        assert dict(two.seeds)[1] == one.result
+        for a, b in zip(one.findings, two.findings, strict=True):
+            assert b.condition == a.condition and b.effect.value != a.effect.value
 
 
 @pytest.mark.parametrize("preset", PRESETS)

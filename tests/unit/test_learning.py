@@ -211,9 +211,10 @@ def test_known_noise_is_the_largest_of_the_problem() -> None:
     assert started(UCB, instances).noise.tolist() == [0.7]
 
 
-def thompson_draws(slots: int = 250, replications: int = 100) -> tuple[Array, BilinearState]:
+def thompson_draws(scale: float, slots: int = 250, replications: int = 100) -> tuple[Array, BilinearState]:
     """Return the draws (R, slots, D) of systems that have all seen the same, and the state that they were drawn from."""
-    learner, problem = Bilinear(), Problem.synthetic(job_classes=4, server_classes=3, servers=6, noise=0.4, seed=4)
+    learner = Bilinear(scale=scale)
+    problem = Problem.synthetic(job_classes=4, server_classes=3, servers=6, noise=0.4, seed=4)
     instances, rng = stack([problem] * replications), np.random.default_rng(5)
     count = np.repeat(rng.integers(0, 5, (1, 4, 3)), replications, axis=0)
     seen = served(stack([problem]), count[:1], rng)
@@ -228,13 +229,14 @@ def thompson_draws(slots: int = 250, replications: int = 100) -> tuple[Array, Bi
     return np.stack(draws, axis=1), state
 
 
-def test_thompson_draws_have_the_right_law() -> None:
-    """Eq. (16): mean theta_hat, covariance R^2 Lambda^-1, and none like the one before. False-alarm rate 1e-4 each.
+@pytest.mark.parametrize("scale", [1.0, 0.5])
+def test_thompson_draws_have_the_right_law(scale: float) -> None:
+    """Eq. (16): mean theta_hat, covariance (scale R)^2 Lambda^-1, and none like the one before. False-alarm rate 1e-4 each.
 
     A mean off by a tenth of the deviation, a covariance ten per cent too large, or that of a scalar would be noticed.
     """
-    draws, state = thompson_draws()
-    theta_hat, covariance = state.estimate[0], 0.4**2 * state.inverse[0]
+    draws, state = thompson_draws(scale)
+    theta_hat, covariance = state.estimate[0], (0.4 * scale) ** 2 * state.inverse[0]
     flat = draws.reshape(-1, 4)
     off = flat - theta_hat
     squares = off[:, :, None] * off[:, None, :]
@@ -249,7 +251,7 @@ def test_thompson_draws_have_the_right_law() -> None:
 
 def test_thompson_draws_never_repeat() -> None:
     """Not after the block of slots that is drawn at once, and not in another replication."""
-    draws, _ = thompson_draws(slots=600, replications=2)
+    draws, _ = thompson_draws(1.0, slots=600, replications=2)
     assert len(np.unique(draws[..., 0])) == 1200
 
 
@@ -373,3 +375,21 @@ def test_known_rewards_are_the_means() -> None:
     state = known.start(stack([problem]), 500, rngs(1))
     assert known.index(state)[0].tolist() == [[0.1, 1.0], [-1.0, 0.3]]
     assert known.learn(state, rows_served([[1, 0], [0, 0]], [[0.1, 0], [0, 0]], [False, False])) is state
+
+
+def test_the_paper_counts_the_servers_of_the_fleet() -> None:
+    """A learner that sees five servers at once is as one that was started with five; before, it counted classes."""
+    problem = Problem.synthetic(servers=[3, 2], seed=1)
+    rng, learner = np.random.default_rng(2), Bilinear("ucb", "paper")
+    right = learner.start(stack([problem]), 500, [rng])
+    live = learner.start(stack([problem.replace(servers=[1, 1])]), 500, [rng])
+    for slot in range(1, 6):
+        count = rng.integers(0, 2, (1, 10, 2))
+        total = count * problem.mean_reward
+        capacity = np.array([[3.0, 2.0]]) if slot == 3 else np.array([[1.0, 0.0]])  # idle servers
+        outcome = Outcome(slot, count, total, total, np.zeros((1, 10), bool), capacity=capacity)
+        right, live = learner.learn(right, outcome), learner.learn(live, outcome)
+        assert live.servers[0] == (5.0 if slot >= 3 else 2.0)
+    for name in ("servers", "ridge", "gram", "inverse", "log_det", "estimate", "radius"):
+        np.testing.assert_allclose(getattr(live, name), getattr(right, name), rtol=1e-9, atol=1e-12)
+    learner.check(live)

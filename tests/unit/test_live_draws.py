@@ -1,8 +1,9 @@
-"""The numbers of a slot are its own, whatever was drawn before."""
+"""The numbers of a slot, and those of a job, are its own, whatever was drawn before."""
 
 import numpy as np
 from scipy import stats
 
+from bilinq.scheduler.look_ahead_kernels import normal
 from bilinq.scheduler.snapshot import Draws
 
 
@@ -23,3 +24,17 @@ def test_the_first_numbers_of_slots_are_uniform_and_independent() -> None:
     assert abs(stats.pearsonr(first[:-1, 0], first[1:, 0])[0]) < 0.05
     assert abs(stats.pearsonr(first[:, 0], first[:, 1])[0]) < 0.05
     assert stats.kstest(first[:, 0] ** 1.2, "uniform").pvalue < 1e-3  # the test would notice
+
+
+def test_the_numbers_of_jobs_are_normal_and_independent() -> None:
+    """By job, by server class and by key; neighbours have nothing in common. A spread of 1.05 would be noticed."""
+    keys = [np.uint64(3), np.uint64(2**63 + 5)]
+    drawn = np.array([[[normal(key, serial, j) for j in range(3)] for serial in range(1, 4001)] for key in keys])
+    assert stats.kstest(drawn.ravel(), "norm").pvalue > 1e-3
+    assert stats.kstest(1.05 * drawn.ravel(), "norm").pvalue < 1e-3
+    for one, other in (
+        (drawn[:, :-1], drawn[:, 1:]), (drawn[:, :, :-1], drawn[:, :, 1:]), (drawn[:1], drawn[1:]),
+        (drawn[:, :-1] ** 2, drawn[:, 1:] ** 2), (drawn[:, :, :-1] ** 2, drawn[:, :, 1:] ** 2),
+    ):  # fmt: skip
+        assert abs(stats.pearsonr(one.ravel(), other.ravel())[0]) < 5.0 / np.sqrt(one.size)
+    assert len(np.unique(drawn)) == drawn.size

@@ -73,6 +73,43 @@ def test_the_file_may_be_named_in_the_environment(tmp_path: Path) -> None:
     assert load(environment={"BILINQ_CONFIG": ""}).port == 8000
 
 
+def test_secrets_may_be_in_files_of_their_own(tmp_path: Path) -> None:
+    """As credentials of systemd and secrets of containers are."""
+    (tmp_path / "database").write_text("postgresql://u:hidden@h/n\n")
+    (tmp_path / "key").write_text("bq_secret\n")
+    given = {"BILINQ_DATABASE_FILE": f"{tmp_path}/database", "BILINQ_BASELINE_KEY_FILE": f"{tmp_path}/key"}
+    found = read(tmp_path, 'database = "sqlite:///of-the-file.db"', given)
+    assert (found.database, found.baseline_key) == ("postgresql://u:hidden@h/n", "bq_secret")
+    assert (
+        load(options={"database": "sqlite:///o.db"}, environment=given | {"BILINQ_DATABASE_FILE": "/no/such"}).database
+        == "sqlite:///o.db"
+    )
+    assert load(environment={"BILINQ_DATABASE_FILE": ""}).database == ServiceSettings().database
+
+
+@pytest.mark.parametrize(
+    ("content", "also", "message"),
+    [
+        (None, {}, "BILINQ_DATABASE_FILE must name a file that can be read; .*/database: No such file"),
+        (b" \n", {}, "BILINQ_DATABASE_FILE must name a file that is not empty; got .*/database"),
+        (b"\xff", {}, "BILINQ_DATABASE_FILE must name a file with UTF-8 text"),
+        (
+            b"sqlite:///hidden.db",
+            {"BILINQ_DATABASE": "sqlite:///x.db"},
+            "BILINQ_DATABASE and BILINQ_DATABASE_FILE exclude",
+        ),
+    ],
+)
+def test_errors_in_files_of_secrets_are_reported(
+    tmp_path: Path, content: bytes | None, also: dict[str, str], message: str
+) -> None:
+    if content is not None:
+        (tmp_path / "database").write_bytes(content)
+    with pytest.raises(BadInput, match=message) as caught:
+        load(environment={"BILINQ_DATABASE_FILE": f"{tmp_path}/database"} | also)
+    assert "hidden" not in str(caught.value)
+
+
 def test_V_replaces_a_target_wait_of_lower_precedence(tmp_path: Path) -> None:
     found = read(tmp_path, "target_wait = 3.0", {"BILINQ_V": "50"})
     assert (found.V, found.target_wait) == (50.0, None)
@@ -107,6 +144,16 @@ CLASS = '[[job_class]]\nname = "a"\nfeatures = [1.0]\n'
         ("[[job_class]]\nfeatures = [1.0]", ["service.toml: job_class[0].name: is missing"]),
         (CLASS + "wieght = 2", ["service.toml: job_class[0].wieght: is not a known field"]),
         (CLASS + "weight = inf", ["service.toml: job_class[0].weight: expected float <= 1000000000.0"]),
+        (f"backlog = {2**63}", ["backlog: expected int <= 9223372036854775807; got 9223372036854775808"]),
+        (f"max_attempts = {2**63}", ["max_attempts: expected int <= 9223372036854775807"]),
+        (f"max_connections_per_address = {2**63}", ["per_address: expected int <= 9223372036854775807"]),
+        (f"seed = {10**400}", ["seed: expected int <= 9223372036854775807; got 1000"]),
+        (f"port = {'9' * 5000}", ["service.toml: is not valid TOML"]),
+        (
+            f'[[namespace]]\nname = "a"\nrunning = {2**63}',
+            ["namespace[0].running: expected int <= 9223372036854775807"],
+        ),
+        (CLASS + f"backlog = {2**63}", ["job_class[0].backlog: expected int <= 1000000000"]),
         (CLASS + CLASS, ["job_class: names must differ; got 'a' twice"]),
         (
             CLASS + '[[job_class]]\nname = "b"\nfeatures = [1, 2]',

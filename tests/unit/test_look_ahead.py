@@ -155,6 +155,34 @@ def test_known_duration_is_used() -> None:
             one.cancel(task.job)
 
 
+def test_known_cost_counts_in_the_decision_and_is_not_learnt() -> None:
+    """Two servers of equal value: the job avoids the expensive one; a price of 0.5 in [-1, 1] is seen in `explain`."""
+    for cheap, expensive in (("p", "q"), ("q", "p")):
+        one = scheduler(exploration="none", V=10.0)
+        for _ in range(3):
+            one.submit("chat", cost={expensive: 0.5})
+            [task] = one.assign({"p": 1, "q": 1})
+            assert task.server_class == cheap
+            price = {option.server_class: option.price for option in one.explain(task.job).options}
+            assert price[expensive] - price[cheap] == pytest.approx(0.5)
+            one.report(task.job, 0.25)
+        one.assign({})
+        assert mean(one, "chat", cheap) > 0.1, "only what is reported is learnt"
+
+
+def test_known_cost_is_checked_and_saved() -> None:
+    one = scheduler(exploration="none", reward=(0.0, 10.0))
+    wrong_costs: list[tuple[Any, str]] = [
+        ({"p": -1.0}, "non-negative"), ({"r": 1.0}, "'r'"), ([1.0], "map server classes"),
+    ]  # fmt: skip
+    for wrong, rule in wrong_costs:
+        with pytest.raises(BadInput, match=rule):
+            one.submit("chat", cost=wrong)
+    one.submit("chat", job="a", cost={"p": 9.0})
+    again = Scheduler.restore(one.snapshot())
+    assert [task.server_class for task in again.assign({"p": 1, "q": 1})] == ["q"]
+
+
 def test_learnt_duration_is_used() -> None:
     one = scheduler(exploration="none", V=10.0)
     for k in range(60):
@@ -372,7 +400,7 @@ def test_features_that_tell_nothing_change_nothing_much() -> None:
 
 def test_features_decide() -> None:
     """One class; the sign of a feature says which server is right, and after 200 jobs it is chosen."""
-    one, rng = Scheduler([JobClass("chat")], SERVERS, seed=1, work_conserving=True), np.random.default_rng(2)
+    one, rng = Scheduler([JobClass("chat")], SERVERS, seed=2, work_conserving=True), np.random.default_rng(2)
     right = []
     for _ in range(300):
         sign = float(rng.choice([-1.0, 1.0]))
@@ -382,6 +410,17 @@ def test_features_decide() -> None:
         right.append(good)
         one.report(task.job, 0.5 if good else -0.5)
     assert np.mean(right[200:]) > 0.95
+
+
+@pytest.mark.parametrize("size", [1e9, 1e50])
+def test_large_features_leave_a_snapshot_that_can_be_restored(size: float) -> None:
+    """Before they are standardised, the precision of some directions is lost in rounding."""
+    one, rng = scheduler(), np.random.default_rng(1)
+    for k in range(9):
+        one.observe([("chat", "pq"[k % 2], 0.1, 1.0, size * (1.0 + 0.1 * rng.normal(size=2)))])
+        one.assign({})
+        other = Scheduler.restore(one.snapshot())
+        assert one.sound and mean(other, "chat", "p") == mean(one, "chat", "p")
 
 
 # Late rewards
@@ -924,6 +963,22 @@ def test_a_class_whose_servers_all_fail_is_paused_as_one_and_tried_with_one_job(
     one.report(trial.job, 0.5)
     assert ("p", None) not in one.paused
     assert len(one.assign({"p": ["p3"]}, elapsed=0.0)) == 1
+
+
+def test_trials_of_a_class_go_to_one_server_after_the_other() -> None:
+    """Also if the idle servers are always named in the same order: otherwise one that stays broken would speak for all."""
+    one, tried = scheduler(longest_pause=50.0), []
+    settle(one)
+    for server in ("p1", "p2", "p3", "p1", "p2", "p3"):
+        one.submit("chat", servers=["p"])
+        for task in one.assign({"p": [server]}):
+            one.report(task.job, failed=True, done=True)
+    for _ in range(6):
+        one.submit("chat", servers=["p"])
+        [trial] = one.assign({"p": ["p1", "p2", "p3"]}, elapsed=60.0)
+        one.report(trial.job, failed=True, done=True)
+        tried.append(trial.server)
+    assert set(tried[:4]) == set(tried[-3:]) == {"p1", "p2", "p3"}
 
 
 def test_one_bad_server_does_not_pause_its_class_and_trust_ends_its_pause() -> None:

@@ -11,6 +11,7 @@ from bilinq import Greedy, KnownRewards, MaxWeight, Policy, Problem, Random, Sab
 from bilinq.arrays import Array
 from bilinq.errors import BadInput, UnstableLoad
 from bilinq.learning import Outcome
+from bilinq.policies import CMu
 from bilinq.policies.registry import POLICIES, make_policy
 from bilinq.problem.instances import stack
 
@@ -147,6 +148,21 @@ def test_sabr_explores_as_set() -> None:
     assert Sabr(exploration="none").learner().exploration == "none"
     learner = Sabr(noise=0.3, regularization=2.0).learner()
     assert learner.noise == 0.3 and learner.regularization == 2.0
+    assert Sabr().learner().scale == 0.5 and Sabr(scale=1.0).learner().scale == 1.0
+
+
+def test_sabr_serves_no_job_twice_unless_it_is_as_printed() -> None:
+    """Algorithm 1 has the printed radius and independent draws; T and V are both at will, and T is not the run's."""
+    assert (Sabr().assignment, Sabr().limit) == ("distinct", "queue")
+    printed = Sabr.as_printed(horizon=500, V=58.0, weight=[1.0, 2.0])
+    assert (printed.radius, printed.assignment, printed.limit) == ("paper", "independent", "none")
+    assert (printed.horizon, printed.V, printed.weight) == (500, 58.0, [1.0, 2.0])
+    problem = Problem.synthetic(seed=7)
+    longer, shorter = (
+        simulate(problem, Sabr.as_printed(500, 58.0), slots=slots, seed=1, record_allocation=True) for slots in (80, 40)
+    )
+    assert longer.allocation is not None and shorter.allocation is not None
+    np.testing.assert_array_equal(longer.allocation[:, :40], shorter.allocation)
 
 
 def test_ugda_has_a_row_for_each_job() -> None:
@@ -213,8 +229,7 @@ def test_larger_v_earns_more_from_a_job_and_waits_longer() -> None:
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: Sabr(V=1.0, horizon=5), "V, horizon and target_wait exclude each other; give at most one of them"),
-        (lambda: Sabr(horizon=5, target_wait=2.0), "V, horizon and target_wait exclude each other"),
+        (lambda: Sabr(V=1.0, target_wait=2.0), "V and target_wait exclude each other; give at most one of them"),
         (lambda: Sabr(V=0.0), "V must be positive; got V = 0"),
         (lambda: Sabr(V=float("nan")), "V must be finite; got V = nan"),
         (lambda: Sabr(V=[1.0, 2.0]), r"V must be one number; got shape \(2,\)"),  # type: ignore[arg-type]
@@ -233,6 +248,7 @@ def test_larger_v_earns_more_from_a_job_and_waits_longer() -> None:
          "radius goes with exploration = 'ucb'; got exploration = 'thompson'"),
         (lambda: Sabr(noise="loud"), "noise must be one of 'known', 'estimate'; got 'loud'"),  # type: ignore[arg-type]
         (lambda: Sabr(noise=0.0), "noise must be positive; got noise = 0"),
+        (lambda: Sabr(scale=0.0), "scale must be positive; got scale = 0"),
         (lambda: Sabr(regularization=-1.0), "regularization must be positive; got regularization = -1"),
         (lambda: KnownRewards(V=-1.0), "V must be positive; got V = -1"),
         (lambda: UgdaOl(learning="both"),  # type: ignore[arg-type]
@@ -272,3 +288,74 @@ def test_settings_of_fair_policies_have_names(kind: Callable[..., Any]) -> None:
 def test_per_job_learning_has_no_weights() -> None:
     with pytest.raises(BadInput, match="unknown option of policy 'ugda-ol': 'weight'"):
         make_policy("ugda-ol", {"weight": [1.0, 2.0]})
+
+
+def test_c_mu_serves_the_most_expensive_class_and_the_generalised_rule_the_dearest_queue() -> None:
+    """Costs 3 and 1, rates 0.5 and 1: c-mu has 1.5 and 1; with 2 and 4 jobs the generalised rule has 3 and 4."""
+    problem = Problem(arrival_rate=[0.1, 0.1], servers=[1], mean_reward=[[0.1], [0.9]], service_rate=[0.5, 1.0],
+                      holding_cost=[3.0, 1.0])  # fmt: skip
+    queue, capacity = np.array([[2.0, 4.0]]), np.array([[1.0]])
+    for policy, expected in ((CMu(), [1.0, 0.0]), (CMu(generalised=True), [0.0, 1.0])):
+        state = policy.start(stack([problem]), 10, [np.random.default_rng(1)])
+        assert policy.decide(state, queue, capacity)[0, :, 0] == pytest.approx(expected)
+
+
+def test_c_mu_prefers_the_learnt_reward_between_equal_costs() -> None:
+    problem = Problem(arrival_rate=[0.2], servers=[1, 1], mean_reward=[[0.1, 0.9]])
+    runs = simulate(problem, CMu(), slots=300, seed=1, record_allocation=True)
+    assert (
+        runs.allocation is not None
+        and runs.allocation[0, -100:, 0, 1].sum() > 4 * runs.allocation[0, -100:, 0, 0].sum()
+    )
+
+
+def test_radius_of_ones_own() -> None:
+    """A number and a function of the slot reach the learner, and so do confidence and the bound on the parameter."""
+    problem, rngs = stack([Problem.synthetic(seed=1)]), [np.random.default_rng(1)]
+    assert Sabr(radius=0.25).start(problem, 10, rngs).learnt.radius == 0.25
+    policy = Sabr(radius=lambda t: 2.0 / t)
+    state = policy.start(problem, 10, rngs)
+    assert state.learnt.radius == 2.0
+    zero = np.zeros((1, 10, 2))
+    after = policy.learn(state, Outcome(1, zero.astype(int), zero, zero, np.zeros((1, 10), bool)))
+    assert after.learnt.radius == 1.0
+    usual = Sabr(radius="calibrated").start(problem, 10, rngs).learnt.radius[0]
+    wide, rare = Sabr(radius="calibrated", bound=3.0), Sabr(radius="calibrated", confidence=0.001)
+    assert wide.start(problem, 10, rngs).learnt.radius[0] == pytest.approx(usual + 0.2)
+    sure = 0.1 * (np.sqrt(2 * np.log(1 / 0.001)) - np.sqrt(2 * np.log(1 / 0.1)))
+    assert rare.start(problem, 10, rngs).learnt.radius[0] == pytest.approx(usual + sure)
+    with pytest.raises(BadInput, match="radius must be positive"):
+        Sabr(radius=-1.0)
+    with pytest.raises(BadInput, match="confidence must be below one"):
+        Sabr(confidence=1.5)
+
+
+def test_V_grows_without_a_horizon() -> None:
+    """sqrt(10 t), or sqrt(10 T) for the next power of two, in slots 1 to 6."""
+    problem, zero = stack([Problem.synthetic(seed=1)]), np.zeros((1, 10, 2))
+    for anytime, known in (("growing", [1, 2, 3, 4, 5, 6]), ("doubling", [1, 2, 4, 4, 8, 8])):
+        policy = Sabr(anytime=anytime)  # type: ignore[arg-type]
+        state, found = policy.start(problem, 10**6, [np.random.default_rng(1)]), []
+        for slot in range(1, 7):
+            found.append(policy.current_V(state)[0])
+            state = policy.learn(state, Outcome(slot, zero.astype(int), zero, zero, np.zeros((1, 10), bool)))
+        assert found == pytest.approx(np.sqrt(10.0 * np.array(known)))
+    with pytest.raises(BadInput, match="V, target_wait and anytime exclude each other"):
+        Sabr(V=3.0, anytime="growing")
+
+
+def test_low_rank_indices_are_of_that_rank() -> None:
+    """Rewards of rank one, three features: after some noisy services the estimate has rank three, the index rank one."""
+    rng = np.random.default_rng(3)
+    u, v, a, b = rng.random((6, 3)), rng.random((5, 3)), rng.random(3), rng.random(3)
+    problem = Problem(arrival_rate=np.full(6, 0.1), servers=np.ones(5), job_features=u / 3, server_features=v / 3,
+                      theta=np.outer(a, b))  # fmt: skip
+    count, noise = np.ones((1, 6, 5), int), 0.3 * rng.standard_normal((1, 6, 5))
+    ranks = []
+    for rank in (None, 1):
+        policy = Sabr(exploration="none", rank=rank)
+        state = policy.start(stack([problem]), 10, [rng])
+        total = problem.mean_reward[None] + noise
+        state = policy.learn(state, Outcome(1, count, total, total**2, np.zeros((1, 6), bool)))
+        ranks.append(np.linalg.matrix_rank(policy.learner().index(state.learnt)[0], tol=1e-9))
+    assert ranks == [3, 1]

@@ -280,7 +280,8 @@ def test_policies_go_on_where_an_allocation_is_not_certified(
     batch = sys.modules["bilinq.allocation.batch"]
     monkeypatch.setattr(batch, "TOLERANCE", -1.0)
     monkeypatch.setattr(batch.tally, "uncertified", 0)
-    runs = simulate(PROBLEM, Sabr(V=5.0), slots=7, replications=3, seed=1)
+    policy = Sabr(V=5.0, assignment="independent", limit="none")  # so that the queue is never empty
+    runs = simulate(PROBLEM, policy, slots=7, replications=3, seed=1)
     assert np.isfinite(runs.reward).all()
     assert batch.tally.uncertified == 21
     assert [record.levelname for record in caplog.records if "could not be certified" in record.message] == ["WARNING"]

@@ -150,6 +150,8 @@ def test_synthetic_options() -> None:
         ({"dimension": (1, 2, 3)}, "dimension must be one number or a pair"),
         ({"dimension": 0}, "dimension must be a whole number of at least 1"),
         ({"job_classes": 2.5}, "job_classes must be a whole number"),
+        ({"job_classes": 10**6, "server_classes": 1000, "servers": 1000}, "must be at most 100,000,000; got 1,000,000"),
+        ({"dimension": (2, 10**5)}, "dimension must be at most 10,000; got 100000"),
         ({"traffic": -1.0}, "traffic must be non-negative"),
         ({"seed": -1}, "seed must be a whole number of at least 0"),
     ],

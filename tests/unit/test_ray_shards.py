@@ -282,7 +282,7 @@ def test_stiffness_of_an_unknown_penalty_is_evaluated() -> None:
 
 def test_ray_is_needed_only_by_its_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    message = "the Ray engine needs Ray: pip install 'bilinq[ray]'"
+    message = "bilinq[ray] is not installed; run: pip install 'bilinq[ray]'"
     with pytest.raises(BilinqError) as caught:
         solve(System.synthetic())
     assert str(caught.value).startswith(message)

@@ -66,23 +66,22 @@ def test_waiting_and_sojourn_times_by_hand() -> None:
 
 
 def test_rewards_and_regret_by_hand() -> None:
-    """r* = 0.1 (0.5 + 0.2 - 0.3) = 0.04 a slot; regret is what the oracle earns on average less what was earned."""
+    """Of the 7 slots' 3, 1 and 2 units the oracle earns 1.5 + 0.2 - 0.6 = 1.1, and so does this policy in the end."""
     runs = hand_run()
     earned = [0.5, 0.5, 0.2, -0.3, -0.3, 0.5, 0.0]
-    np.testing.assert_allclose(runs.oracle, [0.04])
+    np.testing.assert_allclose(runs.oracle, [1.1 / 7])
     np.testing.assert_allclose(runs.reward, [earned])
     np.testing.assert_allclose(runs.observed, [earned])
-    np.testing.assert_allclose(runs.regret, [0.04 * np.arange(1, 8) - np.cumsum(earned)])
-    np.testing.assert_allclose(runs.regret[0, -1], 0.28 - 1.1)
+    np.testing.assert_allclose(runs.regret, [1.1 / 7 * np.arange(1, 8) - np.cumsum(earned)], atol=1e-12)
 
 
 def test_regret_counts_expected_not_drawn_rewards() -> None:
-    """Half a server in the mean, whatever was drawn."""
-    problem = Problem(arrival_rate=[0.3], servers=[1], mean_reward=[[0.4]], noise=2.0)
+    """Half a server in the mean, whatever was drawn; 5 jobs on 5 servers are all that the oracle could serve."""
+    problem = Problem(arrival_rate=[0.3], servers=[5], mean_reward=[[0.4]], noise=2.0)
     policy = KnownRewards(V=10.0, gamma=1.4)
     runs = simulate(problem, policy, slots=1, replications=20, arrivals=Recorded([(0, 0, 1)] * 5))
     np.testing.assert_allclose(runs.reward, 0.4 * 0.5)
-    np.testing.assert_allclose(runs.regret[:, 0], 0.12 - 0.2)
+    np.testing.assert_allclose(runs.regret[:, 0], 0.4 * 5 - 0.2)
     assert runs.observed.std() > 0.5
 
 
@@ -164,6 +163,31 @@ def test_one_problem_for_each_replication() -> None:
     np.testing.assert_allclose(runs.oracle, [oracle(problem).value for problem in problems])
     alone = simulate(problems[0], KnownRewards(V=20.0), slots=40, seed=4)
     np.testing.assert_array_equal(runs.queue[0], alone.queue[0])
+
+
+def test_a_class_gets_as_many_servers_as_its_jobs_need_units() -> None:
+    """One job of five units and four servers: four units in the first slot, one in the second, none twice."""
+    problem = Problem(arrival_rate=[0.2], servers=[4], mean_reward=[[0.9]], noise=0.0)
+    for policy in (KnownRewards(V=0.1), UgdaOl(V=0.1)):
+        runs = simulate(problem, policy, slots=3, arrivals=Recorded([(0, 0, 5)]), service="units", seed=1)
+        assert runs.services.tolist() == [[4, 1, 0]]
+    capped = simulate(
+        problem, KnownRewards(V=0.1), slots=3, arrivals=Recorded([(0, 0, 1)] * 5), service="units", seed=1
+    )
+    assert capped.services.tolist() == [[4, 1, 0]]
+
+
+def test_units_are_drawn_without_repeating_one() -> None:
+    """Two jobs of one class with 1 and 9 units: of five units drawn, one belongs to the short job half of the time.
+
+    The number of slots in which it is drawn first is binomial with chance 1/2 (5 of 10 units); 0.7 would be noticed.
+    """
+    problem = Problem(arrival_rate=[0.2], servers=[5], mean_reward=[[0.9]], noise=0.0)
+    trace = Recorded([(0, 0, 1), (0, 0, 9)])
+    runs = simulate(problem, KnownRewards(V=0.1), slots=1, arrivals=trace, service="units", seed=1, replications=900)
+    assert (runs.services == 5).all() and runs.jobs is not None
+    share, error = runs.jobs.left.size / 900, 3.9 * (0.25 / 900) ** 0.5
+    assert abs(share - 0.5) < error < abs(share - 0.7)
 
 
 def test_geometric_services_with_chance_one_are_units_of_one() -> None:

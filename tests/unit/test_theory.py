@@ -103,6 +103,7 @@ def test_target_wait_inverts_the_stationary_queue() -> None:
 
 BOUNDS: list[Callable[[Problem], object]] = [
     lambda problem: theory.regret_bound(problem, 50.0, 500),
+    lambda problem: theory.explicit_regret_bound(problem, 50.0, 500),
     lambda problem: theory.queue_bound(problem, 50.0),
     lambda problem: theory.holding_cost_bound(problem, 50.0),
 ]
@@ -113,6 +114,7 @@ RULES: list[Callable[[Problem], object]] = [
 OTHERS: list[Callable[[Problem], object]] = [
     lambda problem: theory.stationary_queue(problem, 50.0),
     lambda problem: theory.V_order(problem, 500),
+    lambda problem: theory.ugda_regret_bound(problem, 50.0, 500),
 ]
 
 
@@ -140,6 +142,30 @@ def test_nothing_is_claimed_for_eligible_pairs_or_rates_by_pair(formula: Callabl
 def test_bounds_need_at_most_one_arrival_per_slot(formula: Callable[[Problem], object]) -> None:
     with pytest.raises(BadInput, match="arrival_rate must sum to at most 1"):
         formula(Problem.synthetic(traffic=2.0))
+
+
+@pytest.mark.parametrize("formula", [theory.regret_bound, theory.explicit_regret_bound])
+def test_regret_bounds_check_the_norms(formula: Callable[..., object]) -> None:
+    """Rewards may be in [-1, 1] although the assumptions on norms fail."""
+    long = PAPER.replace(job_features=100.0 * PAPER.job_features, mean_reward=PAPER.mean_reward)
+    with pytest.raises(BadInput, match=r"must have \|\|u_i\|\| \|\|v_j\|\| at most 1 for the regret bound; got 100"):
+        formula(long, 50.0, 500)
+    short = PAPER.replace(job_features=PAPER.job_features / 4.0, mean_reward=PAPER.mean_reward)
+    with pytest.raises(BadInput, match=r"the theta that gives mean_reward must have norm at most 1 .* got 4"):
+        formula(short, 50.0, 500)
+    with pytest.raises(BadInput, match="mean_reward must be bilinear in the features"):
+        formula(PAPER.replace(mean_reward=np.random.default_rng(1).uniform(-1, 1, (10, 2))), 50.0, 500)
+    formula(PAPER.replace(mean_reward=PAPER.mean_reward), 50.0, 500)
+
+
+def test_ugda_bound_by_hand() -> None:
+    """I = 10, J = 2, slack 3: 50 + 1/3 + 10 * 400 / 50 + 2 * 400."""
+    bound = theory.ugda_regret_bound(PAPER, 50.0, 400)
+    assert bound.learning_term == 800.0 and bound.total == pytest.approx(50 + 1 / 3 + 80 + 800)
+    with pytest.warns(UnstableLoad):
+        unstable = PAPER.replace(service_rate=0.25)
+    with pytest.raises(BadInput, match="load must be below capacity for this formula; got slack 0"):
+        theory.ugda_regret_bound(unstable, 50.0, 400)
 
 
 def test_other_refusals() -> None:

@@ -131,7 +131,9 @@ def _allocate_plain(
     ):  # fmt: skip
         return None
     y, q = empty(reward.shape), empty(capacity.shape)
-    steps, worst, gap = kernels().plain(queue, reward, capacity, V, gamma, y, q)
+    known = kernels()
+    plain = known.small_plain if reward.size <= known.small else known.plain
+    steps, worst, gap = plain(queue, reward, capacity, V, gamma, y, q)
     return Allocation(y, q, worst, steps, gap) if worst <= TOLERANCE else None
 
 

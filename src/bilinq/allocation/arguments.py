@@ -35,7 +35,10 @@ class Program(NamedTuple):
 
 def as_mask(name: str, value: ArrayLike) -> BoolArray:
     """Return `value` as an array of bool with at least one True."""
-    mask = np.asarray(value)
+    try:
+        mask = np.asarray(value)
+    except (TypeError, ValueError, OverflowError):
+        raise BadInput(f"{name} must have rows of equal length; got {short(value)}") from None
     if mask.dtype.kind != "b":
         raise BadInput(f"{name} must be an array of bool; got {short(value)}")
     if not mask.any():

@@ -1,6 +1,7 @@
 """The answer to a program, and batches of programs: what policies use."""
 
 import logging
+import math
 from collections.abc import Callable
 from functools import cache
 from typing import Any, Literal, NamedTuple, NoReturn
@@ -108,9 +109,13 @@ def solve(program: Program, price: Array, given: Program) -> Allocation:
     """Return the answers to a batch, from a cold start or given prices; errors name the arguments as they were `given`."""
     y, q = np.empty(program.reward.shape), np.empty(program.capacity.shape)
     residual, gap = np.empty(len(program.queue)), np.empty(len(program.queue))
-    steps = kernels().batch(*program, price, y, q, residual, gap)
+    small = math.prod(program.reward.shape[1:]) <= kernels().small
+    steps = (kernels().small_batch if small else kernels().batch)(*program, price, y, q, residual, gap)
     if steps < 0:
         explain(given)
+    for b in np.flatnonzero(np.isinf(residual)).tolist() if small else ():  # those that need another way
+        one = slice(b, b + 1)
+        steps += kernels().batch(*(part[one] for part in program), price[one], y[one], q[one], residual[one], gap[one])
     if not (residual <= TOLERANCE).all():
         from bilinq.allocation.polish import polish
 
@@ -120,18 +125,24 @@ def solve(program: Program, price: Array, given: Program) -> Allocation:
 
 
 class Kernels(NamedTuple):
-    """The kernels for a program with the five plain arguments only, and for a batch."""
+    """The kernels for a program with the five plain arguments only, and for a batch; those for up to `small` pairs first.
 
+    Kernels for small programs leave out what only large ones need, so that they are compiled in a fraction of the time.
+    """
+
+    small: int
+    small_plain: Callable[[Array, Array, Array, float, float, Array, Array], tuple[int, float, float]]
     plain: Callable[[Array, Array, Array, float, float, Array, Array], tuple[int, float, float]]
+    small_batch: Callable[..., int]
     batch: Callable[..., int]
 
 
 @cache
 def kernels() -> Kernels:
     """Return the kernels; loaded when first needed, since they load the compiler, and once, since imports take time."""
-    from bilinq.allocation.solve import solve_batch, solve_plain
+    from bilinq.allocation.solve import SMALL, solve_batch, solve_plain, solve_small_batch, solve_small_plain
 
-    return Kernels(solve_plain, solve_batch)
+    return Kernels(SMALL, solve_small_plain, solve_plain, solve_small_batch, solve_batch)
 
 
 def explain(given: Program) -> NoReturn:

@@ -336,7 +336,10 @@ def factor(m: Array, excess: Array) -> Array:
     size = m.shape[0]
     if size >= LAPACK_FROM:
         close(m, excess)
-        m[:] = np.linalg.cholesky(m)
+        lower = np.linalg.cholesky(m)
+        for i in range(size):
+            for j in range(size):
+                m[i, j] = lower[i, j]
         return m
     for k in range(size):
         pivot = excess[k]

@@ -154,7 +154,7 @@ def certificate(a: Array, c: Array, m: Array, n: Array, u: Array, y: Array, q: A
         if s < u[i] * (1.0 - CAPPED):
             worst = max(worst, value / price - 1.0)
         best = min(a[i] / price, u[i])
-        gap += a[i] * log_ratio(best, s) - price * best
+        gap += a[i] * log_plus((best - s) / s) - price * best
         for j in range(n.size):
             cheapest[j] = min(cheapest[j], c[i, j] / (m[i, j] if timed else 1.0))
     for j in range(n.size):
@@ -172,7 +172,6 @@ def certificate(a: Array, c: Array, m: Array, n: Array, u: Array, y: Array, q: A
 
 
 @kernel
-def log_ratio(x: float, y: float) -> float:
-    """Return log(x / y), by a series where both are nearly the same, as in an answer that is exact."""
-    e = (x - y) / y
-    return e * (1.0 - e * (0.5 - e / 3.0)) if -1e-4 < e < 1e-4 else np.log(x / y)
+def log_plus(e: float) -> float:
+    """Return log(1 + e), by a series where e is nearly zero, as in an answer that is exact."""
+    return e * (1.0 - e * (0.5 - e * (1.0 / 3.0))) if -1e-4 < e < 1e-4 else np.log1p(e)

@@ -8,10 +8,12 @@ from scipy.sparse import csr_array
 
 from bilinq.allocation.arguments import ALL_ELIGIBLE, Program
 from bilinq.allocation.batch import Allocation
+from bilinq.allocation.flows import Flows, spread
 from bilinq.allocation.smooth import Rows
-from bilinq.allocation.tall import Tall, allocate_rows, spread
+from bilinq.allocation.tall import allocate_rows
 from bilinq.arrays import Array, IntArray, finite, non_negative, positive, require, shaped
 from bilinq.errors import BadInput
+from bilinq.jit import fast_kernel
 
 
 class Features(NamedTuple):
@@ -44,7 +46,9 @@ def solve_table(program: Program, price: Array) -> Allocation | None:
         return None
     tall = allocate_rows(rows, capacity, price[0] if price.size else None)
     y = np.empty(program.reward.shape[1:])
-    rows.each(lambda block: spread(*tall.flows, block.start, y[block]))
+    column, amount, pairs = tall.flows
+    rows.each(lambda block: spread(column[block], amount[block], y[block]))
+    y[pairs.row, pairs.column] = pairs.amount
     return Allocation(y[None], tall.price[None], np.array([tall.residual]), tall.steps, np.array([tall.gap]))
 
 
@@ -63,12 +67,7 @@ def _rows_of(program: Program) -> Rows | None:
     sound = queue.min() >= 0.0 and weight.min() > 0.0 and limit.min() >= 0.0 and a.max() < np.inf
     sound = sound and 0.0 <= capacity.min() <= capacity.max() < np.inf and 0.0 < V < np.inf and 1.0 < gamma < np.inf
     rows = Rows(a, limit, gamma, capacity.size, rewards, masked)
-    return rows if sound and all(rows.each(lambda block: _below(reward[block], gamma))) else None
-
-
-def _below(reward: Array, gamma: float) -> bool:
-    """Return whether all rewards are below gamma and their costs finite; not if there is a NaN."""
-    return bool(reward.max() < gamma and gamma - reward.min() < np.inf)
+    return rows if sound and all(rows.each(lambda block: positive_costs(reward[block], gamma))) else None
 
 
 def solve_features(given: Program, features: Features, price: Array) -> Allocation:
@@ -96,8 +95,22 @@ def solve_features(given: Program, features: Features, price: Array) -> Allocati
     tall = allocate_rows(
         Rows(a, limit, float(gamma), columns, reward, masked), capacity, price[0] if price.size else None
     )
-    return Allocation(_sparse(tall, (rows, columns)), tall.price, tall.residual, tall.steps, tall.gap)
+    return Allocation(_sparse(tall.flows, (rows, columns)), tall.price, tall.residual, tall.steps, tall.gap)
 
 
-def _sparse(tall: Tall, shape: tuple[int, int]) -> Any:
-    return csr_array((tall.flows.amount, tall.flows.column, tall.flows.first), shape=shape)
+def _sparse(flows: Flows, shape: tuple[int, int]) -> Any:
+    single = csr_array((flows.amount, flows.column, np.arange(shape[0] + 1)), shape=shape)
+    row, column, amount = flows.pairs
+    return single + csr_array((amount, (row, column)), shape=shape)  # a sum has no zeros
+
+
+@fast_kernel
+def positive_costs(reward: Array, gamma: float) -> bool:
+    """Return whether all costs are positive and finite; not if there is a NaN."""
+    bad, nothing = 0, 0.0
+    flat = reward.reshape(-1)
+    for k in range(flat.size):
+        cost = gamma - flat[k]
+        bad += cost <= 0.0
+        nothing += cost * 0.0  # NaN if a cost is not finite; this makes the loop as fast as the memory
+    return bad == 0 and nothing == 0.0

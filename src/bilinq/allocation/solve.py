@@ -2,28 +2,22 @@
 
 import numpy as np
 
+from bilinq.allocation.approach import approach
 from bilinq.allocation.balance import balance
 from bilinq.allocation.edges import COLUMN, FIRST, NEXT_OF_ROW, place, space
-from bilinq.allocation.interior import A, C, N, Q, U, advance, start_cold
-from bilinq.allocation.packing import FEW, pack, take_in, thin, widen
 from bilinq.allocation.program import OVER, TIE, certificate, prepare, price_absent, trim, unsaturated
 from bilinq.allocation.split import split
 from bilinq.arrays import Array, BoolArray, IntArray
-from bilinq.jit import inlined_kernel, kernel
+from bilinq.jit import inlined_kernel, kernel, part_kernel
 
 BAD = -1  # returned instead of a number of steps where an argument breaks the rules
+UNFINISHED = np.inf  # the certificate where a small program needs the steps that only the kernels for all sizes have
 SMALL, DIRECT = 250, 1000
 """Number of pairs up to which prices start from one level for all columns; and up to which they may, if that fits well."""
 MISPLACED, PLENTY = 0.5, 0.3
 """Part of all capacity that rows may ask for in excess at the first prices, in general and where demand is low, so that no
 interior point steps are needed."""
 LOW = 1.05  # demand at zero prices, relative to the capacity, that counts as low
-NEAR = 2.0  # gap times the number of pairs, relative to the costs, at which interior point steps end
-IDLE = 3.0  # a column whose price is below this multiple of what it is in idle columns, at the same gap, gets no price
-TAKE_IN_FROM = 1e-2  # gap, relative to the costs, below which prices are good enough to add further pairs
-COLD_PAIRS = 12  # pairs of each row at the start of a large program
-STEPS = 60  # interior point steps before giving up; six to twelve are usual
-JAM = 10  # steps in which the gap must halve where pairs were left out; otherwise the chosen pairs are the wrong ones
 PATIENCE = 400  # steps of trees for each row and column before giving up; ten are many
 NOISE = 1e-12  # relative change of the costs that ends a cycle of steps that lead nowhere
 
@@ -34,29 +28,70 @@ def solve_batch(
     eligible: BoolArray, duration: Array, q_last: Array, y: Array, q: Array, r: Array, gap: Array,
 ) -> int:  # fmt: skip
     """Fill y (B, I, J), q (B, J), certificates r (B,) and duality gaps (B,) of a batch; return its steps, or `BAD`."""
-    size, rows, columns = reward.shape
-    masked, timed, cold = eligible.size > 0, duration.size > 0, q_last.size == 0
-    all_eligible, no_time, no_price = np.empty((0, 0), np.bool_), np.empty((0, 0)), np.empty(0)
+    no_time, no_price = np.empty((0, 0)), np.empty(0)
+    good, a, c, m, u, f = prepare_batch(queue, reward, capacity, V, gamma, weight, limit, eligible, duration)
+    if not good:
+        return BAD
+    steps = 0
+    for b in range(r.size):
+        time = m[b] if m.size > 0 and (m[b] != 1.0).any() else no_time
+        more, r[b], gap[b] = solve_one(
+            a[b], c[b], time, capacity[b], u[b], q_last[b] if q_last.size > 0 else no_price, y[b], q[b]
+        )
+        steps += more
+    restore(f, m, y)
+    return steps
+
+
+@kernel
+def solve_small_batch(
+    queue: Array, reward: Array, capacity: Array, V: Array, gamma: Array, weight: Array, limit: Array,
+    eligible: BoolArray, duration: Array, q_last: Array, y: Array, q: Array, r: Array, gap: Array,
+) -> int:  # fmt: skip
+    """Do the same as `solve_batch` for programs of at most `SMALL` pairs, by `solve_small`."""
+    no_time, no_price = np.empty((0, 0)), np.empty(0)
+    good, a, c, m, u, f = prepare_batch(queue, reward, capacity, V, gamma, weight, limit, eligible, duration)
+    if not good:
+        return BAD
+    steps = 0
+    for b in range(r.size):
+        time = m[b] if m.size > 0 and (m[b] != 1.0).any() else no_time
+        more, r[b], gap[b] = solve_small(
+            a[b], c[b], time, capacity[b], u[b], q_last[b] if q_last.size > 0 else no_price, y[b], q[b]
+        )
+        steps += more
+    restore(f, m, y)
+    return steps
+
+
+@kernel
+def prepare_batch(
+    queue: Array, reward: Array, capacity: Array, V: Array, gamma: Array, weight: Array, limit: Array,
+    eligible: BoolArray, duration: Array,
+) -> tuple[bool, Array, Array, Array, Array, Array]:  # fmt: skip
+    """Return whether all arguments are good; a (B, I), costs, durations and caps as the solver needs them, and scales."""
+    size, rows, _ = reward.shape
+    masked, timed = eligible.size > 0, duration.size > 0
+    all_eligible, no_time = np.empty((0, 0), np.bool_), np.empty((0, 0))
     a, c, u = np.empty((size, rows)), np.empty(reward.shape), np.empty((size, rows))
     m, f = np.empty(duration.shape), np.ones((size, rows))
+    good = True
     for b in range(size):
-        if not prepare(
+        good = good and prepare(
             queue[b], reward[b], capacity[b], V[b], gamma[b], weight[b], limit[b],
             eligible[b] if masked else all_eligible, duration[b] if timed else no_time,
             a[b], c[b], m[b] if timed else no_time, u[b], f[b],
-        ):  # fmt: skip
-            return BAD
-    steps = 0
-    for b in range(size):
-        unlike = timed and (m[b] != 1.0).any()
-        more, r[b], gap[b] = solve_one(
-            a[b], c[b], m[b] if unlike else no_time, capacity[b], u[b], no_price if cold else q_last[b], y[b], q[b]
-        )
-        steps += more
-        for i in range(rows if timed else 0):
-            for j in range(columns):
+        )  # fmt: skip
+    return good, a, c, m, u, f
+
+
+@kernel
+def restore(f: Array, m: Array, y: Array) -> None:
+    """Divide the services y (B, I, J) by the scales f (B, I) of durations, if there are durations."""
+    for b in range(len(y) if m.size > 0 else 0):
+        for i in range(y.shape[1]):
+            for j in range(y.shape[2]):
                 y[b, i, j] /= f[b, i]
-    return steps
 
 
 @kernel
@@ -64,20 +99,36 @@ def solve_plain(
     queue: Array, reward: Array, capacity: Array, V: float, gamma: float, y: Array, q: Array
 ) -> tuple[int, float, float]:
     """Fill y and q of one program with the five plain arguments only; return steps (or `BAD`), certificate and gap."""
-    rows, columns = reward.shape
-    if not rows or not columns or queue.size != rows or capacity.size != columns:
-        return BAD, np.inf, np.inf
-    a, u = np.ones(rows), np.full(rows, np.inf)  # first weights and limits
-    c = np.empty((rows, columns))
-    no_time = c[:0]
-    if not prepare(
-        queue, reward, capacity, V, gamma, a, u, np.empty((0, 0), np.bool_), no_time, a, c, no_time, u, a
-    ):  # fmt: skip
-        return BAD, np.inf, np.inf
-    return solve_one(a, c, no_time, capacity, u, u[:0], y, q)
+    good, a, c, u = prepare_plain(queue, reward, capacity, V, gamma)
+    return solve_one(a, c, c[:0], capacity, u, u[:0], y, q) if good else (BAD, np.inf, np.inf)
 
 
 @kernel
+def solve_small_plain(
+    queue: Array, reward: Array, capacity: Array, V: float, gamma: float, y: Array, q: Array
+) -> tuple[int, float, float]:
+    """Do the same as `solve_plain` for a program of at most `SMALL` pairs, by `solve_small`."""
+    good, a, c, u = prepare_plain(queue, reward, capacity, V, gamma)
+    return solve_small(a, c, c[:0], capacity, u, u[:0], y, q) if good else (BAD, np.inf, np.inf)
+
+
+@kernel
+def prepare_plain(
+    queue: Array, reward: Array, capacity: Array, V: float, gamma: float
+) -> tuple[bool, Array, Array, Array]:
+    """Return whether the arguments are good, and a, costs and caps."""
+    rows, columns = reward.shape
+    a, u = np.ones(rows), np.full(rows, np.inf)  # first weights and limits
+    c = np.empty((rows, columns))
+    no_time = c[:0]
+    fits = rows > 0 and columns > 0 and queue.size == rows and capacity.size == columns
+    good = fits and prepare(
+        queue, reward, capacity, V, gamma, a, u, np.empty((0, 0), np.bool_), no_time, a, c, no_time, u, a
+    )  # fmt: skip
+    return good, a, c, u
+
+
+@part_kernel
 def solve_one(
     a: Array, c: Array, m: Array, n: Array, u: Array, q_last: Array, y: Array, q: Array
 ) -> tuple[int, float, float]:
@@ -96,7 +147,47 @@ def solve_one(
     return steps, r, gap
 
 
-@kernel
+@part_kernel
+def solve_small(
+    a: Array, c: Array, m: Array, n: Array, u: Array, q_last: Array, y: Array, q: Array
+) -> tuple[int, float, float]:
+    """Do the same as `solve_one` for a program of at most `SMALL` pairs, in nearly all cases; else `UNFINISHED`.
+
+    Interior point steps are left out, since they take most of the time that it takes to compile `solve_one`.
+    """
+    steps = 0
+    if unsaturated(a, c, m, n, u, y, q):
+        trim(m, n, y, 2.0 * OVER)
+    else:
+        steps = saturated_small(a, c, m, n, u, q_last, y, q)
+        if steps < 0:
+            return 0, UNFINISHED, UNFINISHED
+    r, gap = certificate(a, c, m, n, u, y, q)
+    price_absent(a, c, m, n, u, q)
+    return steps, r, gap
+
+
+@part_kernel
+def saturated_small(a: Array, c: Array, m: Array, n: Array, u: Array, q_last: Array, y: Array, q: Array) -> int:
+    """Do the same as `saturated` if the first steps of trees are enough; else return a negative number."""
+    rows, columns = taking_part(a, c, n, u)
+    y[:, :] = 0.0
+    q[:] = 0.0
+    if rows.size == 0:
+        return 0
+    a, c, m, bound = compact(a, c, m, n, u, rows, columns)
+    price, held = np.zeros(bound.size), np.empty(bound.size)
+    edge, flow, node, value, inside = space(rows.size, columns.size)
+    steps, budget = first_steps(a, c, m, bound, columns, q_last, price, held, edge, flow, node, value, inside)
+    if steps > budget:
+        return -1
+    for j in range(columns.size):
+        q[columns[j]] = price[rows.size + j]
+    fill(c, m, bound, price, held, edge, flow, node, rows, columns, y)
+    return steps
+
+
+@part_kernel
 def saturated(a: Array, c: Array, m: Array, n: Array, u: Array, q_last: Array, y: Array, q: Array) -> int:
     """Solve where prices matter; rows and columns that take no part are left out: they get nothing, at no price.
 
@@ -108,25 +199,11 @@ def saturated(a: Array, c: Array, m: Array, n: Array, u: Array, q_last: Array, y
     if rows.size == 0:
         return 0
     size = rows.size
-    if size < a.size or columns.size < n.size:
-        a, c, m, bound = compact(a, c, m, n, u, rows, columns)
-    else:
-        bound = np.concatenate((u, n))
+    a, c, m, bound = compact(a, c, m, n, u, rows, columns)
     price, held = np.zeros(bound.size), np.empty(bound.size)
     edge, flow, node, value, inside = space(size, columns.size)
-    warm = q_last.size > 0
-    for j in range(columns.size if warm else 0):
-        price[size + j] = q_last[columns[j]]
-        warm = warm and 0.0 <= q_last[columns[j]] < np.inf
-    steps, patience = 0, PATIENCE * (size + columns.size)
-    budget = 2 * (size + columns.size)
-    if not warm:
-        price[size:] = level(a, c, m, bound)
-    place(a, c, m, bound, price, held, edge, flow, node)
-    if not warm:
-        budget = first_budget(c, m, bound, price, held)
-    if budget > 0:
-        steps = balance(a, c, m, bound, price, held, edge, flow, node, value, inside, budget)
+    patience = PATIENCE * (size + columns.size)
+    steps, budget = first_steps(a, c, m, bound, columns, q_last, price, held, edge, flow, node, value, inside)
     if steps > budget or budget == 0:
         steps += approach(a, c, m, bound, price[size:])
         place(a, c, m, bound, price, held, edge, flow, node)
@@ -141,6 +218,28 @@ def saturated(a: Array, c: Array, m: Array, n: Array, u: Array, q_last: Array, y
         q[columns[j]] = price[size + j]
     fill(c, m, bound, price, held, edge, flow, node, rows, columns, y)
     return steps
+
+
+@part_kernel
+def first_steps(
+    a: Array, c: Array, m: Array, bound: Array, columns: IntArray, q_last: Array, price: Array, held: Array,
+    edge: IntArray, flow: Array, node: IntArray, value: Array, inside: BoolArray,
+) -> tuple[int, int]:  # fmt: skip
+    """Balance flows by steps of trees from the first prices; return the steps and how many were allowed."""
+    size = a.size
+    warm = q_last.size > 0
+    for j in range(columns.size if warm else 0):
+        price[size + j] = q_last[columns[j]]
+        warm = warm and 0.0 <= q_last[columns[j]] < np.inf
+    steps, budget = 0, 2 * (size + columns.size)
+    if not warm:
+        price[size:] = level(a, c, m, bound)
+    place(a, c, m, bound, price, held, edge, flow, node)
+    if not warm:
+        budget = first_budget(c, m, bound, price, held)
+    if budget > 0:
+        steps = balance(a, c, m, bound, price, held, edge, flow, node, value, inside, budget)
+    return steps, budget
 
 
 @kernel
@@ -168,11 +267,16 @@ def compact(
     a: Array, c: Array, m: Array, n: Array, u: Array, rows: IntArray, columns: IntArray
 ) -> tuple[Array, Array, Array, Array]:
     """Return a, costs, durations, and caps with capacities, of the given rows and columns only."""
-    demand, bound = np.empty(rows.size), np.empty(rows.size + columns.size)
-    cost = np.empty((rows.size, columns.size))
-    time = np.empty(cost.shape if m.size > 0 else (0, 0))
+    bound = np.empty(rows.size + columns.size)
     for j in range(columns.size):
         bound[rows.size + j] = n[columns[j]]
+    if rows.size == a.size and columns.size == n.size:
+        for i in range(rows.size):
+            bound[i] = u[i]
+        return a, c, m, bound
+    demand = np.empty(rows.size)
+    cost = np.empty((rows.size, columns.size))
+    time = np.empty(cost.shape if m.size > 0 else (0, 0))
     for i in range(rows.size):
         demand[i] = a[rows[i]]
         bound[i] = u[rows[i]]
@@ -226,100 +330,6 @@ def first_budget(c: Array, m: Array, bound: Array, price: Array, held: Array) ->
     if c.size <= DIRECT and excess <= MISPLACED:
         return int(PATIENCE * (rows + columns))
     return 5 * min(rows, columns) if price[rows] == 0.0 and excess <= PLENTY else 0
-
-
-@kernel
-def approach(a: Array, c: Array, m: Array, bound: Array, q: Array) -> int:
-    """Overwrite prices q (J,) with nearly right ones by interior point steps; return the steps.
-
-    They start with the cheapest pairs of each row; if those are the wrong ones, with every pair, of which most are removed
-    when prices have ruled them out. Small and wide programs use every pair from the start.
-    """
-    rows, columns = c.shape
-    if m.size > 0:
-        return 0
-    few = columns <= FEW or rows < columns
-    steps = 0
-    for attempt in range(1 if few else 0, 2):
-        more, arrived = search(a, c, bound, attempt == 1, not few, q)
-        steps += more
-        if arrived:
-            break
-    return steps
-
-
-@kernel
-def search(a: Array, c: Array, bound: Array, all_pairs: bool, thinning: bool, q: Array) -> tuple[int, bool]:
-    """Fill prices q (J,) by interior point steps; return their number and whether they led to prices nearly right.
-
-    The steps use all pairs, until most are ruled out with `thinning`, or some. The search gives up, since it works on the
-    wrong pairs, when prices ask for more further pairs at once than an optimum can use, or when the gap hardly shrinks.
-    """
-    rows, columns = c.shape
-    every = all_pairs and c.max() < np.inf  # then rows contain all columns in order
-    thinning = thinning and all_pairs
-    row, col = np.zeros((14, rows)), np.zeros((10, columns))
-    row[A], row[U], col[N] = a, bound[:rows], bound[rows:]
-    tame(row, col, c)
-    member = np.zeros(c.shape, np.bool_)
-    pair, cols, width = pack(c, np.zeros(columns), columns if all_pairs else COLD_PAIRS, member)
-    order = min(rows, columns) if every else columns
-    schur = np.empty((order, order))
-    start_cold(pair, row, col, cols, width)
-    unit = row[A].sum() / col[N].sum()
-    scale = min(1.0, pair[C].sum() / width.sum() / unit)
-    bar = 0.0 if all_pairs else TAKE_IN_FROM * scale
-    some_left_out = thinning or not all_pairs
-    halved, half = 0, np.inf
-    for k in range(STEPS):
-        mu = advance(pair, row, col, cols, width, every, schur)
-        if not mu < np.inf:
-            return k + 1, False
-        for j in range(columns):
-            q[j] = col[Q, j] if col[Q, j] > IDLE * mu * unit else 0.0
-        if mu * c.size <= NEAR * scale and (all_pairs or bar < TAKE_IN_FROM * scale):
-            return k + 1, True
-        if mu <= half:
-            half = 0.5 * mu
-            halved = k
-        if some_left_out and k - halved > JAM:
-            break
-        if thinning and thin(pair, col, cols, width, member):
-            every = thinning = all_pairs = False
-            bar = 0.1 * mu
-        elif not all_pairs and mu < bar:
-            bar = 0.1 * mu
-            before = width.sum()
-            while take_in(pair, row, col, cols, width, c, member, mu) > 0:
-                pair, cols = widen(pair, cols, columns)
-            if width.sum() - before > rows + columns:
-                break
-    return k + 1, False
-
-
-@kernel
-def tame(row: Array, col: Array, c: Array) -> None:
-    """Lower each a_i that is far above what fills its cap at any likely price; larger values only cost precision."""
-    if row[U].min() == np.inf:
-        return
-    capacity = col[N].sum()
-    highest = 0.0
-    for i in range(c.shape[0]):
-        for j in range(c.shape[1]):
-            if c[i, j] < np.inf:
-                highest = max(highest, c[i, j])
-    low, high = 0.0, row[A].sum() / capacity
-    for _ in range(40):
-        middle = 0.5 * (low + high)
-        demand = 0.0
-        for i in range(row.shape[1]):
-            demand += min(row[U, i], row[A, i] / middle)
-        if demand > capacity:
-            low = middle
-        else:
-            high = middle
-    for i in range(row.shape[1]):
-        row[A, i] = min(row[A, i], 10.0 * (high + highest) * row[U, i])
 
 
 @kernel

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bilinq.allocation.program import CAPPED, OVER, log_ratio, unsaturated
+from bilinq.allocation.flows import Flows, Pairs, certify, flows_of, pairs_of
+from bilinq.allocation.program import OVER, unsaturated
 from bilinq.allocation.smooth import Rows, blocks, descend
 from bilinq.allocation.solve import saturated
 from bilinq.arrays import Array, BoolArray, IntArray
@@ -22,16 +23,9 @@ ROOM, MOST_KEPT = 8.0, 0.2
 """From given prices: demand of the rows that are kept, relative to the imbalance; and the part of all rows that may be."""
 MARGIN = 2.0  # differences of smooth prices may be off by this multiple of the mean cost and the root of the weight
 ROUNDS, FITS = 30, 12  # how often rows that are kept, and merged rows, are chosen anew before giving up
+ROUNDING = 1e-14  # a row's lead is exact to this part of the numbers that it is computed from
 BALANCED = 1e-13  # imbalance, relative to the capacity, at which the merged rows fit
 NO_TIME, COLD = np.empty((0, 0)), np.empty(0)
-
-
-class Flows(NamedTuple):
-    """Which columns each row uses: `column` and `amount` of row i are at first[i] : first[i + 1]."""
-
-    first: IntArray
-    column: IntArray
-    amount: Array
 
 
 class Nearest(NamedTuple):
@@ -40,6 +34,15 @@ class Nearest(NamedTuple):
     column: IntArray
     cost: Array
     lead: Array
+
+
+class Solution(NamedTuple):
+    """Flows, prices (J,), prices (I,) of rows whose cheapest column is proved, not positive for the others, and steps."""
+
+    flows: Flows
+    price: Array
+    known: Array
+    steps: int
 
 
 class Tall(NamedTuple):
@@ -65,9 +68,10 @@ def allocate_rows(rows: Rows, n: Array, start: Array | None) -> Tall:
         lambda some: np.ascontiguousarray(rows.reward(part[some])[:, here]),
     )  # fmt: skip
     tall = _allocate_active(active, n[here], None if start is None else start[here])
-    first = np.zeros(rows.a.size + 1, np.int64)
-    first[part + 1] = np.diff(tall.flows.first)
-    flows = Flows(np.cumsum(first), here[tall.flows.column], tall.flows.amount)
+    column, amount = np.zeros(rows.a.size, np.int64), np.zeros(rows.a.size)
+    column[part], amount[part] = here[tall.flows.column], tall.flows.amount
+    pairs = tall.flows.pairs
+    flows = Flows(column, amount, Pairs(part[pairs.row], here[pairs.column], pairs.amount))
     return tall._replace(flows=flows, price=_all_prices(rows, part, here, tall.price))
 
 
@@ -81,17 +85,11 @@ def _wanting(rows: Rows, block: slice, here: IntArray) -> IntArray:
 
 def _allocate_active(rows: Rows, n: Array, start: Array | None) -> Tall:
     """Return the certified answer where every row wants something and every column has servers."""
-    price, steps, flows = np.zeros(n.size), 0, None
     if start is not None and not (start.any() and (start >= 0.0).all() and np.isfinite(start).all()):
         start = None
-    if start is None:
-        flows = _unsaturated(rows, n)
-    if flows is None:
-        flows, price, steps = solve_tall(rows, n, start)
-        load = np.bincount(flows.column, flows.amount, n.size)
-        if (load > n).any():
-            flows.amount[:] *= np.minimum(1.0, n / np.maximum(load, 1e-300))[flows.column]
-    return Tall(flows, price, *certify(rows, n, flows, price), steps)
+    found = _unsaturated(rows, n) if start is None else None
+    flows, price, known, steps = found or solve_tall(rows, n, start)
+    return Tall(flows, price, *certify(rows, n, flows, price, known), steps)
 
 
 def _all_prices(rows: Rows, part: IntArray, here: IntArray, price: Array) -> Array:
@@ -108,9 +106,11 @@ def _all_prices(rows: Rows, part: IntArray, here: IntArray, price: Array) -> Arr
     return whole
 
 
-def _unsaturated(rows: Rows, n: Array) -> Flows | None:
-    """Return the flows at zero prices if no column is asked for more than it has."""
-    load, parts = np.zeros(n.size), list[Flows]()
+def _unsaturated(rows: Rows, n: Array) -> Solution | None:
+    """Return the solution at zero prices if no column is asked for more than it has."""
+    size = rows.a.size
+    column, amount, known, load = np.zeros(size, np.int64), np.zeros(size), np.zeros(size), np.zeros(n.size)
+    pairs = [pairs_of(np.empty((0, n.size)), column[:0])]
     for block in rows.blocks():
         c = rows.cost(block)
         y = np.empty(c.shape)
@@ -119,22 +119,23 @@ def _unsaturated(rows: Rows, n: Array) -> Flows | None:
         load += y.sum(axis=0)
         if (load > n * (1.0 + OVER)).any():
             return None
-        parts.append(_flows(y))
-    first = np.concatenate([np.zeros(1, np.int64), *(np.diff(part.first) for part in parts)]).cumsum()
-    columns = [part.column for part in parts] or [np.empty(0, np.int64)]
-    return Flows(first, np.concatenate(columns), np.concatenate([part.amount for part in parts] or [np.empty(0)]))
+        column[block], amount[block], more = flows_of(y, block.start)
+        known[block] = np.where(amount[block] > 0.0, c[np.arange(len(c)), column[block]], 0.0)
+        pairs.append(more)
+    several = Pairs(*(np.concatenate(values) for values in zip(*pairs, strict=True)))
+    return Solution(Flows(column, amount, several), np.zeros(n.size), known, 0)
 
 
-def solve_tall(rows: Rows, n: Array, start: Array | None) -> tuple[Flows, Array, int]:
-    """Return flows, prices (J,) and steps; every row and column takes part, and some column is asked for too much.
+def solve_tall(rows: Rows, n: Array, start: Array | None) -> Solution:
+    """Return the solution if every row and column takes part, and some column is asked for too much.
 
     `start` are prices to begin with. Without them, or if they are far off, prices come from a sample of the rows, improved
     by smooth steps on all rows.
     """
-    size, steps = rows.a.size, 0
+    size = rows.a.size
     if size <= 2 * SAMPLE:
         y, price, steps = _solve_table(rows.a, rows.cost(slice(None)), n, rows.u, COLD)
-        return _flows(y), price, steps
+        return Solution(flows_of(y * _fit(y.sum(axis=0), n)), price, np.zeros(size), steps)
     if start is not None:
         near = _nearest(rows, start)
         off = _lead_to_keep(rows, n, near, start)
@@ -145,22 +146,25 @@ def solve_tall(rows: Rows, n: Array, start: Array | None) -> tuple[Flows, Array,
     _, price, steps = _solve_table(rows.a[some] * factor, rows.cost(some), n, rows.u[some] * factor, COLD)
     price, weight, cost, more = descend(rows, n, price, 1.0 / SAMPLE)
     near = _nearest(rows, price)
-    flows, price, last = _refine(rows, n, price, near, near.lead <= MARGIN * cost * weight**0.5)
-    return flows, price, steps + more + last
+    solution = _refine(rows, n, price, near, near.lead <= MARGIN * cost * weight**0.5)
+    return solution._replace(steps=steps + more + solution.steps)
 
 
 def _lead_to_keep(rows: Rows, n: Array, near: Nearest, price: Array) -> float:
     """Return the lead of the rows that can make up for the imbalance at given prices `ROOM` times; infinite if many."""
-    amount, load = merged_load(rows.a, rows.u, near.column, near.cost, np.zeros(rows.a.size, np.bool_), price)
+    _, load = merged_load(rows.a, rows.u, near.column, near.cost, np.zeros(rows.a.size, np.bool_), price)
     excess = load - n
     imbalance = np.where(price > 0.0, np.abs(excess), np.maximum(excess, 0.0)).sum()
-    kept = ROOM * imbalance / amount.sum() + n.size / rows.a.size
+    kept = ROOM * imbalance / load.sum() + n.size / rows.a.size
+    if not kept < MOST_KEPT:
+        return np.inf
     some = near.lead[:: max(rows.a.size // SAMPLE, 1)]
-    return float(np.quantile(some, kept)) if kept < MOST_KEPT else np.inf
+    rank = int(kept * some.size)
+    return float(np.partition(some, rank)[rank])
 
 
-def _refine(rows: Rows, n: Array, price: Array, near: Nearest, close: BoolArray) -> tuple[Flows, Array, int]:
-    """Return flows, prices and steps from prices that are nearly right; rows that are `close` to a second are kept."""
+def _refine(rows: Rows, n: Array, price: Array, near: Nearest, close: BoolArray) -> Solution:
+    """Return the solution from prices that are nearly right; rows that are `close` to a second column are kept."""
     base, start, steps = price, price, 0
     for _ in range(ROUNDS):
         kept = np.flatnonzero(close)
@@ -174,15 +178,24 @@ def _refine(rows: Rows, n: Array, price: Array, near: Nearest, close: BoolArray)
             start = price
             steps += more
             amount, load = merged_load(rows.a, rows.u, near.column, near.cost, close, price)
-            excess = (load + y[: kept.size].sum(axis=0)) / n - 1.0
+            load += y[: kept.size].sum(axis=0)
+            excess = load / n - 1.0
             if np.max(np.where(price > 0.0, np.abs(excess), excess)) <= BALANCED:
                 break
-        moved = price - base
-        wrong = ~close & (near.lead < moved[near.column] - moved.min())
+        known = prove(near.column, near.cost, near.lead, close, rows.gamma, base, price)
+        wrong = known < 0.0
         if not wrong.any():
             break
         close |= wrong
-    return join(close, near.column, amount, y), price, steps
+    fit = _fit(load, n)
+    flows = Flows(near.column, amount * fit.take(near.column), pairs_of(y[: kept.size] * fit, kept))
+    return Solution(flows, price, known, steps)
+
+
+def _fit(load: Array, n: Array) -> Array:
+    """Return the factors that bring columns back to their capacity."""
+    factor: Array = np.minimum(1.0, n / np.maximum(load, 1e-300))
+    return factor
 
 
 def _solve_table(a: Array, c: Array, n: Array, u: Array, start: Array) -> tuple[Array, Array, int]:
@@ -201,52 +214,19 @@ def _nearest(rows: Rows, price: Array) -> Nearest:
     return near
 
 
-def certify(rows: Rows, n: Array, flows: Flows, price: Array) -> tuple[float, float]:
-    """Return the residual of Eq. (7) and the duality gap, recomputed over all pairs."""
-
-    def work(block: slice) -> tuple[float, float, Array, Array]:
-        first = flows.first[block.start : block.stop + 1]
-        load, cheapest = np.zeros(n.size), np.full(n.size, np.inf)
-        worst, gap = row_conditions(
-            rows.reward(block), rows.gamma, rows.a[block], rows.u[block], price, first, flows.column, flows.amount,
-            load, cheapest,
-        )  # fmt: skip
-        return worst, gap, load, cheapest
-
-    parts = rows.each(work)
-    load, cheapest = np.zeros(n.size), np.full(n.size, np.inf)
-    for part in parts:
-        load += part[2]
-        cheapest = np.minimum(cheapest, part[3])
-    idle = 1.0 - load / n
-    wasted = np.where(
-        price > 0.0, idle * price / np.maximum(price + np.where(np.isfinite(cheapest), cheapest, 0.0), 1e-300), 0.0
-    )
-    residual = max(
-        [float(np.max(-idle, initial=0.0)), float(np.max(wasted, initial=0.0)), *(part[0] for part in parts)]
-    )
-    return residual, max(sum(part[1] for part in parts) + float(n @ price), 0.0)
-
-
-def _flows(y: Array) -> Flows:
-    row, column = np.nonzero(y)
-    first = np.concatenate(([0], np.cumsum(np.bincount(row, minlength=len(y)))))
-    return Flows(first.astype(np.int64), column.astype(np.int64), y[row, column])
-
-
 @fast_kernel
 def scan(reward: Array, gamma: float, q: Array, column: IntArray, cost: Array, lead: Array) -> None:
     """Fill the cheapest column of each row, its cost, and by how much the second cheapest costs more."""
     for i in range(reward.shape[0]):
-        least, second, best = np.inf, np.inf, 0
+        most, second, best = -np.inf, -np.inf, 0  # of reward less price: a step less than from costs
         for j in range(q.size):
-            p = gamma - reward[i, j] + q[j]
-            second = min(second, max(p, least))
-            best = j if p < least else best  # without branches, which the processor could not predict
-            least = min(p, least)
+            value = reward[i, j] - q[j]
+            second = max(second, min(value, most))
+            best = j if value > most else best  # without branches, which the processor could not predict
+            most = max(value, most)
         column[i] = best
         cost[i] = gamma - reward[i, best]
-        lead[i] = second - least
+        lead[i] = most - second
 
 
 @kernel
@@ -258,10 +238,11 @@ def merge(a: Array, u: Array, column: IntArray, cost: Array, close: BoolArray, q
         if close[i]:
             continue
         j = column[i]
-        asked = a[i] / (cost[i] + q[j])
+        inverse = 1.0 / (cost[i] + q[j])
+        asked = a[i] * inverse
         if asked < u[i]:
             total[0, j] += asked
-            total[1, j] += asked / (cost[i] + q[j])
+            total[1, j] += asked * inverse
         else:
             total[2, j] += a[i]
             total[3, j] += a[i] * cost[i]
@@ -291,69 +272,21 @@ def merged_load(a: Array, u: Array, column: IntArray, cost: Array, close: BoolAr
 
 
 @kernel
-def join(close: BoolArray, column: IntArray, amount: Array, y: Array) -> Flows:
-    """Return the flows of all rows: those of rows that are `close` are in y (kept rows first), the others use one column."""
-    first = np.zeros(close.size + 1, np.int64)
-    k = 0
-    for i in range(close.size):
-        used = 1
-        if close[i]:
-            used = 0
-            for j in range(y.shape[1]):
-                used += y[k, j] > 0.0
-            k += 1
-        first[i + 1] = first[i] + used
-    columns, amounts = np.empty(first[-1], np.int64), np.empty(first[-1])
-    k = 0
-    for i in range(close.size):
-        g = first[i]
+def prove(column: IntArray, cost: Array, lead: Array, close: BoolArray, gamma: float, base: Array, q: Array) -> Array:
+    """Return the prices at q (J,) of rows that are not `close` and have the same cheapest column as at prices `base`.
+
+    It has not changed if it leads by more than other columns have gained on it. If it leads by less, the answer is -1 in
+    place of a price, and 0 if the difference is within rounding errors or the row is close.
+    """
+    moved, known = q - base, np.zeros(column.size)
+    gained = moved - moved.min()
+    errors = ROUNDING * (gamma + base.max() + q.max())
+    for i in range(column.size):
+        j = column[i]
         if not close[i]:
-            columns[g] = column[i]
-            amounts[g] = amount[i]
-            continue
-        for j in range(y.shape[1]):
-            if y[k, j] > 0.0:
-                columns[g] = j
-                amounts[g] = y[k, j]
-                g += 1
-        k += 1
-    return Flows(first, columns, amounts)
-
-
-@kernel
-def spread(first: IntArray, column: IntArray, amount: Array, start: int, y: Array) -> None:
-    """Fill the flows of the rows from `start` on into y (rows, J)."""
-    for i in range(y.shape[0]):
-        y[i, :] = 0.0
-        for g in range(first[start + i], first[start + i + 1]):
-            y[i, column[g]] = amount[g]
-
-
-@fast_kernel
-def row_conditions(
-    reward: Array, gamma: float, a: Array, u: Array, q: Array, first: IntArray, column: IntArray, amount: Array,
-    load: Array, cheapest: Array,
-) -> tuple[float, float]:  # fmt: skip
-    """Return the largest violation by a row and the rows' part of the duality gap; add to loads and least costs."""
-    worst, gap = 0.0, 0.0
-    for i in range(reward.shape[0]):
-        price = np.inf
-        for j in range(q.size):
-            price = min(price, gamma - reward[i, j] + q[j])
-        for j in range(q.size):
-            cheapest[j] = min(cheapest[j], gamma - reward[i, j])
-        s = 0.0
-        for g in range(first[i], first[i + 1]):
-            j = column[g]
-            s += amount[g]
-            load[j] += amount[g]
-            c = gamma - reward[i, j]
-            gap += amount[g] * c
-            worst = max(worst, (c + q[j]) / price - 1.0, -amount[g])
-        value = a[i] / s / price
-        worst = max(worst, s / u[i] - 1.0, 1.0 - value)
-        if s < u[i] * (1.0 - CAPPED):
-            worst = max(worst, value - 1.0)
-        best = min(a[i] / price, u[i])
-        gap += a[i] * log_ratio(best, s) - price * best
-    return worst, gap
+            room = lead[i] - gained[j]
+            if room > errors + ROUNDING * cost[i]:
+                known[i] = cost[i] + q[j]
+            elif room < 0.0:
+                known[i] = -1.0
+    return known

@@ -21,10 +21,14 @@ and others serve::
 import warnings
 from typing import Any
 
-from bilinq.client.clients import AsyncClient, Client
-from bilinq.client.held import Done, HeldJob
-from bilinq.client.worker import Worker
-from bilinq.live.wire.messages import JobClassInfo, NewJob, NewKey, ServerClassInfo, SettingsUpdate, WorkFinish
+from bilinq.extras import optional_imports
+
+with optional_imports():
+    from bilinq.client.clients import AsyncClient, Client
+    from bilinq.client.held import Done, HeldJob
+    from bilinq.client.worker import Worker
+    from bilinq.live.wire.access import NewKey
+    from bilinq.live.wire.messages import JobClassInfo, NewJob, ServerClassInfo, SettingsUpdate, WorkFinish
 
 __all__ = [
     "AsyncClient", "Client", "Done", "HeldJob", "JobClassInfo", "NewJob", "NewKey", "ServerClassInfo", "SettingsUpdate",

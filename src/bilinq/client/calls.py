@@ -23,6 +23,7 @@ import msgspec
 
 from bilinq.client.transport import ApiRequest, Link, Pause, Steps, exchange
 from bilinq.errors import BadInput, Conflict
+from bilinq.live.wire import access
 from bilinq.live.wire import messages as m
 from bilinq.live.wire import samples as w
 
@@ -243,9 +244,9 @@ class ApiCalls(ABC):
         return self._post("/v1/work", m.Work(ends, list(lease), wait), m.Worked, wait=wait)
 
     @ApiCall
-    def state(self) -> Steps[m.State]:
+    def state(self) -> Steps[w.State]:
         """Return the state of the scheduler: queues, servers, allocation and learnt rewards."""
-        return self._get("/v1/state", m.State)
+        return self._get("/v1/state", w.State)
 
     @ApiCall
     def dead(self, *, after: str | None = None, limit: int | None = None) -> Steps[m.JobPage]:
@@ -273,16 +274,18 @@ class ApiCalls(ABC):
         return self._put(f"/v1/server-classes/{_part('name', server_class.name)}", server_class)
 
     @ApiCall
-    def namespaces(self) -> Steps[list[m.NamespaceState]]:
+    def namespaces(self) -> Steps[list[access.NamespaceState]]:
         """Return the namespaces that the key sees: weights, limits, and how many jobs wait and run."""
-        return (yield from self._get("/v1/namespaces", m.Namespaces)).namespaces
+        return (yield from self._get("/v1/namespaces", access.Namespaces)).namespaces
 
     @ApiCall
-    def put_namespace(self, namespace: m.NamespaceInfo) -> Steps[m.NamespaceInfo]:
+    def put_namespace(self, namespace: access.NamespaceInfo) -> Steps[access.NamespaceInfo]:
         """Change weight and limits of a namespace and return them; the key needs scope fleet."""
-        values = m.NamespaceValues(**{name: getattr(namespace, name) for name in m.NamespaceValues.__struct_fields__})
+        values = access.NamespaceValues(
+            **{name: getattr(namespace, name) for name in access.NamespaceValues.__struct_fields__}
+        )
         path = f"/v1/namespaces/{_part('name', namespace.name)}"
-        return self._send(ApiRequest("PUT", path, _reader(m.NamespaceInfo), msgspec.json.encode(values)))
+        return self._send(ApiRequest("PUT", path, _reader(access.NamespaceInfo), msgspec.json.encode(values)))
 
     @ApiCall
     def settings(self) -> Steps[m.SettingsInfo]:
@@ -326,20 +329,20 @@ class ApiCalls(ABC):
         return self._send(ApiRequest("POST", path, answer, query=query, repeatable=repeatable))
 
     @ApiCall
-    def create_key(self, key: m.NewKey) -> Steps[m.CreatedKey]:
+    def create_key(self, key: access.NewKey) -> Steps[access.CreatedKey]:
         """Create a key, which is never shown again. Not retried after a lost response: that would create two."""
-        return self._post("/v1/keys", key, m.CreatedKey, repeatable=False)
+        return self._post("/v1/keys", key, access.CreatedKey, repeatable=False)
 
     @ApiCall
-    def keys(self) -> Steps[list[m.KeyInfo]]:
+    def keys(self) -> Steps[list[access.KeyInfo]]:
         """Return all keys: prefix, name, scopes and validity, never the key itself."""
         return self._keys()
 
     @ApiCall
-    def revoke_key(self, prefix: str) -> Steps[m.KeyInfo]:
+    def revoke_key(self, prefix: str) -> Steps[access.KeyInfo]:
         """Revoke a key and return its description; a key that is already revoked is no error."""
         try:
-            return (yield from self._delete(f"/v1/keys/{_part('prefix', prefix)}", m.KeyInfo))
+            return (yield from self._delete(f"/v1/keys/{_part('prefix', prefix)}", access.KeyInfo))
         except Conflict:
             for info in (yield from self._keys()):
                 if info.prefix == prefix and info.revoked is not None:
@@ -347,15 +350,15 @@ class ApiCalls(ABC):
             raise
 
     @ApiCall
-    def rotate_key(self, prefix: str, grace: float = 0.0) -> Steps[m.CreatedKey]:
+    def rotate_key(self, prefix: str, grace: float = 0.0) -> Steps[access.CreatedKey]:
         """Create a key that replaces another, which expires after `grace` seconds. Not retried after a lost response."""
         path = f"/v1/keys/{_part('prefix', prefix)}/rotate"
-        return self._post(path, m.Rotate(grace), m.CreatedKey, repeatable=False)
+        return self._post(path, access.Rotate(grace), access.CreatedKey, repeatable=False)
 
     @ApiCall
-    def audit(self, *, limit: int | None = None) -> Steps[list[m.AuditEntry]]:
+    def audit(self, *, limit: int | None = None) -> Steps[list[access.AuditEntry]]:
         """Return actions of administrators, newest first."""
-        answer = yield from self._get("/v1/audit", m.Audit, {"limit": limit})
+        answer = yield from self._get("/v1/audit", access.Audit, {"limit": limit})
         return answer.entries
 
     knobs = settings.deprecated("knobs")
@@ -373,8 +376,8 @@ class ApiCalls(ABC):
     def _job(self, id: str) -> Steps[m.Job]:
         return self._get(f"/v1/jobs/{_part('id', id)}", m.Job)
 
-    def _keys(self) -> Steps[list[m.KeyInfo]]:
-        return (yield from self._get("/v1/keys", m.Keys)).keys
+    def _keys(self) -> Steps[list[access.KeyInfo]]:
+        return (yield from self._get("/v1/keys", access.Keys)).keys
 
     def _get(self, path: str, answer: type[T], query: dict[str, Any] | None = None) -> Steps[T]:
         return self._send(ApiRequest("GET", path, _reader(answer), query=_given(query or {})))

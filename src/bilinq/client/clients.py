@@ -3,13 +3,15 @@
 import asyncio
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Self, TypeVar, cast
 
 import httpx
 
 from bilinq.client.calls import ApiCalls
+from bilinq.client.events import ended, ended_later
 from bilinq.client.transport import Attempt, Link, Pause, Reply, Steps, no_answer
+from bilinq.live.wire.messages import EndedJob, JobState
 
 T = TypeVar("T")
 
@@ -23,7 +25,8 @@ class Client(ApiCalls):
     Parameters
     ----------
     url, key : str, optional
-        Default: BILINQ_URL and BILINQ_KEY in the environment; without them the url is http://127.0.0.1:8000.
+        Default: BILINQ_URL and BILINQ_KEY in the environment, or the key in the file that BILINQ_KEY_FILE names; without
+        an address the url is http://127.0.0.1:8000.
     timeout : float
         Maximum seconds of a call with all its retries; time to wait for work is added.
     attempt : float
@@ -45,6 +48,26 @@ class Client(ApiCalls):
     ) -> None:  # fmt: skip
         self.link = Link.to(url, key, timeout, attempt, verify)
         self._http = httpx.Client(**self.link.options())
+
+    def ended(
+        self, *, state: Iterable[JobState] = (), job_class: str | None = None, tag: str | None = None,
+        after: str | None = None, seconds: float | None = None,
+    ) -> Iterator[EndedJob]:  # fmt: skip
+        """Yield jobs as they end, in the order of their ends, also across restarts of the service.
+
+        Parameters
+        ----------
+        state : iterable of str
+            Such as "done" and "dead"; default: all ends.
+        job_class, tag : str, optional
+            Only jobs of this class, and with this tag.
+        after : str, optional
+            The `event` of the last job that was processed, to continue after it; "e0" for all that are kept. Default: jobs
+            that end from now on.
+        seconds : float, optional
+            Stop after this time, with one attempt to connect; 0: return what there is now. Default: never stop.
+        """
+        return ended(self.link, _ended_query(state, job_class, tag, after), seconds)
 
     def close(self) -> None:
         """Close all connections."""
@@ -86,6 +109,13 @@ class AsyncClient(ApiCalls):
         self.link = Link.to(url, key, timeout, attempt, verify)
         self._http = httpx.AsyncClient(**self.link.options())
 
+    def ended(
+        self, *, state: Iterable[JobState] = (), job_class: str | None = None, tag: str | None = None,
+        after: str | None = None, seconds: float | None = None,
+    ) -> AsyncIterator[EndedJob]:  # fmt: skip
+        """Yield jobs as they end, as `Client.ended` does, for `async for`."""
+        return ended_later(self.link, _ended_query(state, job_class, tag, after), seconds)
+
     async def aclose(self) -> None:
         """Close all connections."""
         await self._http.aclose()
@@ -114,3 +144,10 @@ class AsyncClient(ApiCalls):
             return await self._http.request(**self.link.request(attempt))
         except httpx.RequestError as error:
             return no_answer(error, attempt.seconds)
+
+
+def _ended_query(
+    state: Iterable[JobState], job_class: str | None, tag: str | None, after: str | None
+) -> dict[str, str]:
+    given = {"state": ",".join(state), "class": job_class, "tag": tag, "after": after}
+    return {name: value for name, value in given.items() if value}

@@ -1,6 +1,7 @@
 """Commands of the operating system as jobs: rewards, output, start and end."""
 
 import asyncio
+import logging
 import os
 import shutil
 import signal
@@ -20,7 +21,10 @@ from bilinq.client import guard
 from bilinq.client.held import Done, HeldJob
 from bilinq.errors import BadInput
 
+log = logging.getLogger(__name__)
+
 RULES = ("exit", "duration", "last-line")
+SECRET = ("BILINQ_KEY", "BILINQ_KEY_FILE")  # variables that commands do not get
 
 
 class CommandEnd(NamedTuple):
@@ -55,8 +59,7 @@ def last_line_reward(end: CommandEnd) -> Done:
 def reward_rule(name: str, low: float, high: float, half: float) -> RewardRule:
     """Return a rule by name.
 
-    `exit` is always `high`; `duration` is more for less time, low + (high - low) 2^(-seconds / half); `last-line` is
-    `last_line_reward`.
+    `exit` is always `high`; `duration` is a `DurationReward`; `last-line` is `last_line_reward`.
     """
     if name not in RULES:
         raise BadInput(f"reward must be one of {', '.join(RULES)}; got {name!r}")
@@ -66,9 +69,35 @@ def reward_rule(name: str, low: float, high: float, half: float) -> RewardRule:
         raise BadInput(f"half must be a positive number of seconds; got {half}")
     if name == "exit":
         return lambda end: Done(high)
-    if name == "duration":
-        return lambda end: Done(low + (high - low) * 2.0 ** (-end.seconds / half))
-    return last_line_reward
+    return DurationReward(low, high, half) if name == "duration" else last_line_reward
+
+
+class DurationReward:
+    """Rewards for short durations, low + (high - low) 2^(-seconds / half).
+
+    It logs one warning if the first durations are so far from `half` that their rewards hardly differ.
+    """
+
+    FIRST = 20  # durations after which it compares their median with `half`
+    SHORT, LONG = 0.05, 5.0  # medians relative to `half`, at which 3 % of the range of rewards are left
+
+    def __init__(self, low: float, high: float, half: float) -> None:
+        self._low, self._high, self._half = low, high, half
+        self._seconds: list[float] = []
+
+    def __call__(self, end: CommandEnd) -> Done:
+        if len(self._seconds) < self.FIRST:
+            self._seconds.append(end.seconds)
+            if len(self._seconds) == self.FIRST:
+                self._compare(sorted(self._seconds)[self.FIRST // 2])
+        return Done(self._low + (self._high - self._low) * 2.0 ** (-end.seconds / self._half))
+
+    def _compare(self, median: float) -> None:
+        if not self.SHORT <= median / self._half <= self.LONG:
+            log.warning(
+                "rewards hardly differ, so the service learns little; give all workers a --half near the median duration",
+                extra={"median": round(median, 3), "half": self._half},
+            )
 
 
 TAIL = 1 << 18  # bytes at the end of the output that are searched for its last line
@@ -220,7 +249,7 @@ def _environment(held: HeldJob) -> dict[str, str]:
         "BILINQ_JOB_ID": held.id, "BILINQ_JOB_CLASS": held.job_class, "BILINQ_UNITS_LEFT": str(held.units_left),
         "BILINQ_ATTEMPTS": str(held.attempts), "BILINQ_FENCE": str(held.fence),
     }  # fmt: skip
-    return {name: value for name, value in os.environ.items() if name != "BILINQ_KEY"} | about
+    return {name: value for name, value in os.environ.items() if name not in SECRET} | about
 
 
 def _words(code: int) -> str:

@@ -1,15 +1,20 @@
-"""The server-sent events of a service, across lost connections and restarts."""
+"""The server-sent events of a service, across lost connections and restarts: samples, and jobs that end."""
 
+import asyncio
 import time
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import httpx
+import msgspec
 
 from bilinq.client.transport import Link, backoff, no_answer, refusal
 from bilinq.errors import BilinqError, Busy, Unavailable
+from bilinq.live.wire.messages import EndedJob
 
 SILENCE = 40.0  # seconds of silence after which a connection counts as lost; the service sends something every 15 s
+LOST = (httpx.RequestError, Unavailable, Busy)
+"""Errors after which it is tried again."""
 
 
 class ServerEvent(NamedTuple):
@@ -36,53 +41,115 @@ def follow(link: Link, limit: int, *, seconds: float | None = None) -> Iterator[
     BilinqError
         If the service refuses, or, with `seconds`, cannot be reached.
     """
-    last, tries = None, 0
-    with httpx.Client(**link.options()) as http:
+    return _follow(_Place(link, {"limit": str(limit)}, seconds))
+
+
+def ended(link: Link, query: Mapping[str, str], seconds: float | None) -> Iterator[EndedJob]:
+    """Yield jobs that end and match a query, as `Client.ended` describes; interruptions are waited out."""
+    for event in _follow(_Place(link, {"kind": "jobs", **query}, seconds)):
+        if isinstance(event, ServerEvent) and event.event == "job":
+            yield msgspec.json.decode(event.data, type=EndedJob)
+
+
+async def ended_later(link: Link, query: Mapping[str, str], seconds: float | None) -> AsyncIterator[EndedJob]:
+    """Yield the same for coroutines."""
+    place = _Place(link, {"kind": "jobs", **query}, seconds)
+    async with httpx.AsyncClient(**link.options()) as http:
         while True:
             try:
-                for event in _stream(http, link, limit, last, seconds):
-                    last, tries = event.id or last, 0
-                    yield event
-                error: BilinqError = Unavailable(f"{link.url} has ended the stream")
-            except (Unavailable, Busy) as unavailable:
-                if seconds is not None:
-                    raise
-                error = unavailable
+                async with http.stream(**place.request()) as answer:
+                    if answer.status_code != 200:
+                        await answer.aread()
+                    place.check(answer)
+                    parser = Parser()
+                    async for line in answer.aiter_lines():
+                        event = parser.feed(line)
+                        if event is not None and place.seen(event).event == "job":
+                            yield msgspec.json.decode(event.data, type=EndedJob)
+                place.lost(None)
+            except LOST as error:
+                place.lost(error)
             if seconds is not None:
                 return
-            tries += 1
-            yield Interrupted(str(error))
-            time.sleep(backoff(tries))
+            await asyncio.sleep(backoff(place.tries))
+
+
+def _follow(place: "_Place") -> Iterator[ServerEvent | Interrupted]:
+    with httpx.Client(**place.link.options()) as http:
+        while True:
+            try:
+                with http.stream(**place.request()) as answer:
+                    if answer.status_code != 200:
+                        answer.read()
+                    place.check(answer)
+                    for event in parse(answer.iter_lines()):
+                        yield place.seen(event)
+                why = place.lost(None)
+            except LOST as error:
+                why = place.lost(error)
+            if place.seconds is not None:
+                return
+            yield Interrupted(why)
+            time.sleep(backoff(place.tries))
+
+
+class _Place:
+    """How far a stream was read, and how to continue it; `tries` are attempts since the last event."""
+
+    def __init__(self, link: Link, query: Mapping[str, str], seconds: float | None) -> None:
+        self.link, self.seconds, self.tries = link, seconds, 0
+        self._query = dict(query) | ({} if seconds is None else {"seconds": f"{seconds:g}"})
+        self._last: str | None = None
+
+    def request(self) -> dict[str, Any]:
+        """Return the arguments of a request that continues the stream."""
+        headers = {"accept": "text/event-stream"} | ({} if self._last is None else {"last-event-id": self._last})
+        times = httpx.Timeout(SILENCE, connect=min(self.link.attempt, 5.0))
+        return {"method": "GET", "url": "/v1/events", "params": self._query, "headers": headers, "timeout": times}
+
+    def check(self, answer: httpx.Response) -> None:
+        """Raise if the service refuses; `answer` was read then."""
+        if answer.status_code != 200:
+            error = refusal(answer, self.link.url)
+            raise error or Unavailable(f"{self.link.url} answered {answer.status_code}")
+
+    def seen(self, event: ServerEvent) -> ServerEvent:
+        """Note an event and return it."""
+        self._last, self.tries = event.id or self._last, 0
+        return event
+
+    def lost(self, error: Exception | None) -> str:
+        """Return why the stream is over, None: it ended; raise that if there is only one attempt."""
+        self.tries += 1
+        if isinstance(error, httpx.RequestError):
+            lost = no_answer(error, SILENCE)
+            error = Unavailable(f"{'lost' if lost.sent else 'cannot reach'} {self.link.url}: {lost.why}")
+        if error is not None and self.seconds is not None:
+            assert isinstance(error, BilinqError)
+            raise error from None
+        return f"{self.link.url} has ended the stream" if error is None else str(error)
+
+
+class Parser:
+    """Makes events of the lines of a stream, without comments and events that have no name."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, str] = {}
+
+    def feed(self, line: str) -> ServerEvent | None:
+        """Add a line; return the event that it ends, or None."""
+        if line:
+            name, _, value = line.partition(":")
+            self._found[name] = value.removeprefix(" ")
+            return None
+        found, self._found = self._found, {}
+        return ServerEvent(found["event"], found.get("data", ""), found.get("id")) if "event" in found else None
 
 
 def parse(lines: Iterable[str]) -> Iterator[ServerEvent]:
-    """Yield the events of a stream of lines, without comments and events that have no name."""
-    found: dict[str, str] = {}
+    """Yield the events of a stream of lines."""
+    parser = Parser()
     for line in lines:
-        if line:
-            name, _, value = line.partition(":")
-            found[name] = value.removeprefix(" ")
-            continue
-        if "event" in found:
-            yield ServerEvent(found["event"], found.get("data", ""), found.get("id"))
-        found = {}
-
-
-def _stream(
-    http: httpx.Client, link: Link, limit: int, last: str | None, seconds: float | None
-) -> Iterator[ServerEvent]:
-    query: dict[str, str] = {"limit": str(limit)}
-    if seconds is not None:
-        query["seconds"] = f"{seconds:g}"
-    headers = {"accept": "text/event-stream"} | ({} if last is None else {"last-event-id": last})
-    times = httpx.Timeout(SILENCE, connect=min(link.attempt, 5.0))
-    try:
-        with http.stream("GET", "/v1/events", params=query, headers=headers, timeout=times) as answer:
-            if answer.status_code != 200:
-                answer.read()
-                error = refusal(answer, link.url)
-                raise error or Unavailable(f"{link.url} answered {answer.status_code}")
-            yield from parse(answer.iter_lines())
-    except httpx.RequestError as error:
-        lost = no_answer(error, SILENCE)
-        raise Unavailable(f"{'lost' if lost.sent else 'cannot reach'} {link.url}: {lost.why}") from None
+        event = parser.feed(line)
+        if event is not None:
+            yield event

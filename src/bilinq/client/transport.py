@@ -19,6 +19,7 @@ from httpx import Response, codes
 from bilinq import errors
 from bilinq.errors import BadInput, BilinqError, Busy, NotFound, Refused, Unavailable
 from bilinq.live.wire.messages import ProblemDetails
+from bilinq.secret_files import read_secret
 
 ERRORS: dict[int, type[BilinqError]] = {
     400: BadInput, 401: errors.NoKey, 403: errors.NotAllowed, 404: NotFound, 409: errors.Conflict, 413: BadInput,
@@ -200,12 +201,12 @@ class Link:
     def to(
         cls, url: str | None, key: str | None, timeout: float, attempt: float, verify: bool | ssl.SSLContext
     ) -> "Link":
-        """Return a checked link; defaults: BILINQ_URL and BILINQ_KEY."""
+        """Return a checked link; defaults: BILINQ_URL, and BILINQ_KEY or the file that BILINQ_KEY_FILE names."""
         for name, seconds in (("timeout", timeout), ("attempt", attempt)):
             if not seconds > 0:
                 raise BadInput(f"{name} must be a positive number of seconds; got {seconds}")
         place = url or os.environ.get("BILINQ_URL") or DEFAULT_URL
-        secret = (key or os.environ.get("BILINQ_KEY") or "").strip()
+        secret = (key or read_secret("BILINQ_KEY") or "").strip()
         return cls(_checked_url(place), _checked_key(secret), timeout, attempt, verify)
 
     def options(self) -> dict[str, Any]:
@@ -267,7 +268,9 @@ def _checked_url(text: str) -> str:
 def _checked_key(key: str) -> str:
     """Return a key that is valid in a header; the message does not show a bad one."""
     if not key:
-        raise BadInput("key must be given, or BILINQ_KEY set in the environment; create one with `bilinq keys create`")
+        raise BadInput(
+            "key must be given, or BILINQ_KEY or BILINQ_KEY_FILE be set; create one with `bilinq keys create`"
+        )
     if not key.isascii() or not key.isprintable() or " " in key:
         raise BadInput("key must consist of printable ASCII characters without spaces; it is not shown here")
     return key

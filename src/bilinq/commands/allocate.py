@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument
 
 from bilinq.commands.shared import Json, print_json, read_text, source_name
-from bilinq.errors import BadInput
+from bilinq.errors import BadInput, did_you_mean
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -59,7 +59,8 @@ def _read(source: str) -> dict[str, Any]:
     values = _decode(read_text(source), name)
     for key in values:
         if key not in KEYS:
-            raise BadInput(f"{name}: unknown key {key!r} (value {short(values[key])}); known are {', '.join(KEYS)}")
+            got = f"{key!r} (value {short(values[key])}){did_you_mean(key, KEYS)}"
+            raise BadInput(f"{name}: unknown key {got}; known are {', '.join(KEYS)}")
     for key, (rule, kind) in KEYS.items():
         if key not in values and key not in OPTIONAL:
             raise BadInput(f"{name}: missing key {key!r}; it must be {rule}")

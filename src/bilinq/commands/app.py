@@ -13,16 +13,25 @@ from bilinq.commands.backup import backup, restore
 from bilinq.commands.contest import contest
 from bilinq.commands.development import bench, warm
 from bilinq.commands.distributed import distributed
+from bilinq.commands.doctor import doctor
+from bilinq.commands.gateway import gateway
+from bilinq.commands.init import init
 from bilinq.commands.paper import paper
 from bilinq.commands.replay import replay
 from bilinq.commands.serve import serve
+from bilinq.commands.shared import BAD_INPUT
 from bilinq.commands.shared import INTERRUPTED as INTERRUPTED
-from bilinq.commands.shared import not_installed
 from bilinq.commands.simulate import simulate
 from bilinq.commands.submit import submit, work
 from bilinq.commands.sweep import sweep
 from bilinq.commands.top import top
-from bilinq.errors import BilinqError
+from bilinq.errors import BilinqError, Unavailable
+from bilinq.extras import optional_imports
+
+EXIT_CODES = """
+Exit codes: 0 success; 1 something that was asked for was not done, such as a job that failed; 2 bad input, a missing
+package, or an answer of the service that is an error; 130 stopped by Ctrl-C.
+"""
 
 
 class Commands(TyperGroup):
@@ -33,13 +42,17 @@ class Commands(TyperGroup):
         with warnings.catch_warnings():
             warnings.showwarning = _warn
             try:
-                return super().invoke(ctx)
-            except (BilinqError, ModuleNotFoundError) as error:
-                shown = not_installed(error) if isinstance(error, ModuleNotFoundError) else error
-                if shown is None:
-                    raise
-                typer.echo(f"error: {shown}", err=True)
-                raise typer.Exit(2) from None
+                with optional_imports():
+                    return super().invoke(ctx)
+            except BilinqError as error:
+                typer.echo(f"error: {error}{_advice(error)}", err=True)
+                raise typer.Exit(BAD_INPUT) from None
+
+
+def _advice(error: BilinqError) -> str:
+    """Return what to do about an error, if its message cannot know it."""
+    unreachable = isinstance(error, Unavailable) and str(error).startswith("cannot reach")
+    return "; start a service there (bilinq serve), or give the address of one with --url" if unreachable else ""
 
 
 def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
@@ -47,7 +60,12 @@ def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
 
 
 app = typer.Typer(
-    cls=Commands, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False
+    cls=Commands,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=EXIT_CODES,
 )
 
 
@@ -69,6 +87,8 @@ def main(
 
 
 for command in (
+    init,
+    doctor,
     allocate,
     simulate,
     sweep,
@@ -77,6 +97,7 @@ for command in (
     paper,
     distributed,
     serve,
+    gateway,
     submit,
     work,
     top,

@@ -6,11 +6,13 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from bilinq.commands.shared import Database, on_store
+from bilinq.commands.shared import Database, Json, on_store, print_structs
 
 
 def backup(
-    out: Annotated[Path, Option(help="New file for the backup; only its owner may read it.")], database: Database = None
+    out: Annotated[Path, Option(help="New file for the backup; only its owner may read it.")],
+    database: Database = None,
+    json: Json = False,
 ) -> None:
     """Copy a SQLite database, also while a service uses it.
 
@@ -18,13 +20,18 @@ def backup(
     use pg_dump.
     """
     on_store(database, lambda store: store.backup(out))
-    typer.echo(f"{out} has {out.stat().st_size} bytes and is complete")
+    size = out.stat().st_size
+    if json:
+        print_structs({"file": str(out), "bytes": size})
+    else:
+        typer.echo(f"{out} has {size} bytes and is complete")
 
 
 def restore(
     file: Annotated[Path | None, Argument(help="A backup; omit it for PostgreSQL, after pg_restore.")] = None,
     database: Database = None,
     force: Annotated[bool, Option("--force", help="Replace a database that exists.")] = False,
+    json: Json = False,
 ) -> None:
     """Replace the database by a backup, while no service uses it.
 
@@ -33,4 +40,7 @@ def restore(
     file, for the same reason.
     """
     on_store(database, lambda store: store.restore(file, force=force))
-    typer.echo("restored; start the service as usual")
+    if json:
+        print_structs({"restored": True})
+    else:
+        typer.echo("restored; start the service as usual")

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from typer import Option
 
-from bilinq.commands.shared import Json
+from bilinq.commands.shared import Json, print_json
 from bilinq.errors import BadInput
 
 
@@ -40,20 +40,24 @@ def bench(
     raise typer.Exit(code)
 
 
-def warm() -> None:
+def warm(json: Json = False) -> None:
     """Compile the kernels ahead of first use.
 
-    Numba keeps the compiled kernels next to the sources, so that the next start is quick. The first time takes one to
-    two minutes on one core.
+    They are kept in the package, or in the cache folder of the user, so that the next start is quick. Otherwise each
+    kernel is compiled when it is first called.
     """
     import time
 
     began = time.perf_counter()
     steps = list(_steps())
     for number, (name, step) in enumerate(steps, 1):
-        typer.echo(f"compiling kernels, step {number} of {len(steps)}: {name}")
+        typer.echo(f"compiling kernels, step {number} of {len(steps)}: {name}", err=json)
         step()
-    typer.echo(f"kernels ready after {time.perf_counter() - began:.1f} s")
+    seconds = time.perf_counter() - began
+    if json:
+        print_json({"steps": len(steps), "seconds": seconds})
+    else:
+        typer.echo(f"kernels ready after {seconds:.1f} s")
 
 
 def _steps() -> Iterator[tuple[str, Callable[[], object]]]:
@@ -62,9 +66,10 @@ def _steps() -> Iterator[tuple[str, Callable[[], object]]]:
 
     from bilinq import Greedy, Policy, Problem, Sabr, UgdaOl, allocate, simulate
 
-    reward = [[0.2, 0.9], [0.5, 0.4]]
-    yield "allocation of lists", partial(allocate, [9.0, 9.0], reward, [1.0, 1.0], V=1.0)
-    yield "allocation of arrays", partial(allocate, np.full(2, 9.0), np.array(reward), np.ones(2), 1.0)
+    reward, large = [[0.2, 0.9], [0.5, 0.4]], np.sin(np.arange(600.0)).reshape(50, 12)
+    yield "allocation of a small program", partial(allocate, [9.0, 9.0], reward, [1.0, 1.0], V=1.0)
+    yield "allocation of a large program", partial(allocate, np.full(50, 9.0), large, np.ones(12), 1.0)
+    yield "allocation with limits", partial(allocate, np.full(50, 9.0), large, np.ones(12), 1.0, limit=np.ones(50))
     tall = np.sin(np.arange(27_000.0)).reshape(9_000, 3)
     yield "allocation of one job a row", partial(allocate, np.ones(9_000), 0.9 * tall, np.ones(3), 2_000.0)
     policies: dict[str, Policy] = {

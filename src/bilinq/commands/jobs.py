@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from bilinq.commands.shared import Json, Url, print_structs, time_text
+from bilinq.commands.shared import NOT_DONE, Json, Url, connect, print_structs, time_text
 from bilinq.errors import BadInput, Refused
 
 if TYPE_CHECKING:
     from bilinq.client import Client
     from bilinq.live.wire.messages import Changed, Job
 
-NOT_CHANGED = 1  # exit code if a job that was named could not be changed
 LONGEST = 60  # characters of an error that the table shows
 PAGE = 1000  # jobs in one request
 
@@ -46,9 +45,7 @@ def list_jobs(
     """List jobs, newest first."""
     from itertools import islice
 
-    from bilinq.client import Client
-
-    with Client(url, key) as client:
+    with connect(url, key) as client:
         found = list(
             islice(_all_jobs(client, min(limit + 1, PAGE), state=state, job_class=job_class, tag=tag), limit + 1)
         )
@@ -73,9 +70,7 @@ def show(
     json: Json = False,
 ) -> None:
     """Show a job with its history, payload and result."""
-    from bilinq.client import Client
-
-    with Client(url, key) as client:
+    with connect(url, key) as client:
         job = client.job(id)
     if json:
         print_structs(job)
@@ -102,12 +97,10 @@ def cancel(
 
     The exit code is 1 if a job that was named could not be cancelled.
     """
-    from bilinq.client import Client
-
     wanted = _filter(ids, state, job_class, tag)
     if wanted and not yes:
         typer.confirm(f"Cancel all jobs with {_words(wanted)} that have not ended?", abort=True, err=True)
-    with Client(url, key) as client:
+    with connect(url, key) as client:
         if ids:
             _each(ids, lambda id: client.cancel(id), "cancelled", json)
         else:
@@ -128,10 +121,8 @@ def retry(
 
     The exit code is 1 if a job that was named could not be retried.
     """
-    from bilinq.client import Client
-
     wanted = _filter(ids, "dead" if every else None, job_class, tag, every="--all")
-    with Client(url, key) as client:
+    with connect(url, key) as client:
         if ids:
             _each(ids, lambda id: client.retry(id), "queued again", json)
         else:
@@ -193,7 +184,7 @@ def _each(ids: Sequence[str], change: Callable[[str], Any], what: str, json: boo
     for problem in problems:
         typer.echo(f"error: {problem}", err=True)
     if problems:
-        raise typer.Exit(NOT_CHANGED)
+        raise typer.Exit(NOT_DONE)
 
 
 def _all_jobs(client: Client, page: int, **wanted: Any) -> Iterator[Job]:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 from typer import Argument, Option
 
-from bilinq.commands.shared import Database, Json, on_store, print_structs
+from bilinq.commands.shared import Database, Json, connect, on_store, print_structs
 from bilinq.errors import BadInput, Unavailable
 
 if TYPE_CHECKING:
     from bilinq.client import Client
     from bilinq.live.store import Store, Transaction
-    from bilinq.live.wire.messages import CreatedKey, KeyInfo
+    from bilinq.live.wire.access import CreatedKey, KeyInfo
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ def create(
     import time
 
     from bilinq.live.keys import LOCAL, check_scopes, create_first_key
-    from bilinq.live.wire.messages import NewKey
+    from bilinq.live.wire.access import NewKey
     from bilinq.live.wire.queries import convert
 
     given = {
@@ -124,7 +124,7 @@ def rotate(
     import time
 
     from bilinq.live.keys import LOCAL, rotate_key
-    from bilinq.live.wire.messages import Rotate
+    from bilinq.live.wire.access import Rotate
     from bilinq.live.wire.queries import convert
 
     seconds = convert({"grace": 3600.0 * grace}, Rotate).grace
@@ -160,9 +160,7 @@ def _run(
     if url is not None:
         if database is not None:
             raise BadInput("--database and --url exclude each other; use one of them")
-        from bilinq.client import Client
-
-        with Client(url, key=key) as client:
+        with connect(url, key) as client:
             return remotely(client)
 
     async def work(store: Store) -> T:

@@ -18,6 +18,7 @@ def paper(
     quick: Annotated[bool, Option("--quick", help="Finish in seconds, with few replications and points.")] = False,
     replications: Annotated[int | None, Option(help="Instances per mean; default: 100, or 5 with --quick.")] = None,
     seed: Annotated[int, Option(help="Seed; the same seed gives the same data, byte for byte.")] = 1,
+    seeds: Annotated[int, Option(help="Seeds on which claims are judged together, from --seed on.")] = 1,
     workers: Workers = None,
     fresh: Annotated[bool, Option("--fresh", help="Run everything again, even finished runs.")] = False,
     engine: Engine = "processes",
@@ -37,8 +38,9 @@ def paper(
     try:
         with tables.Bar("slots") as bar:
             made = redraw(
-                options, out, figure or None, workers=workers, progress=bar, fresh=fresh, engine=engine, address=address
-            )
+                options, out, figure or None, seeds=seeds, workers=workers, progress=bar, fresh=fresh, engine=engine,
+                address=address,
+            )  # fmt: skip
     except KeyboardInterrupt:
         typer.echo(f"interrupted; finished runs are in {out}, run the same command to continue", err=True)
         raise typer.Exit(INTERRUPTED) from None
@@ -46,6 +48,7 @@ def paper(
         print_json(made.document())
         return
     if made.claims:
-        rows = [(claim.verdict.value, claim.statement, claim.where) for claim in made.claims]
-        tables.show_rows(("verdict", "claim of the paper", "where"), rows, left=3)
+        ordered = sorted(made.claims, key=lambda claim: claim.ours)
+        rows = [(claim.result, claim.statement, "our own" if claim.ours else claim.where) for claim in ordered]
+        tables.show_rows(("verdict", "claim of the paper, or our own observation", "where"), rows, left=3)
     typer.echo(f"report: {made.out / 'report.html'} ({made.seconds:.0f} s)")

@@ -4,13 +4,13 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from threading import Lock
+from typing import NamedTuple
 
 import msgspec
 import typer
-from rich import box
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
 from rich.style import Style
@@ -19,7 +19,7 @@ from rich.text import Text
 
 from bilinq.client.events import Interrupted, ServerEvent, follow
 from bilinq.client.transport import Link
-from bilinq.live.wire.samples import Layout, Leases, RecentLease, Sample, StateView
+from bilinq.live.wire.samples import Layout, Leases, RecentLease, Sample, ShadowInfo, StateView
 
 BLOCKS, DOTS = "▁▂▃▄▅▆▇█", "_.:-=+*#"
 LOW, MIDDLE, HIGH = (68, 1, 84), (33, 145, 140), (253, 231, 37)
@@ -157,6 +157,8 @@ def _classes(layout: Layout) -> tuple[Sequence[str], Sequence[str]]:
 
 
 WIDE = 110  # columns of a terminal from which tables are side by side
+ENDLESS = 10_000  # lines of a screen that has room for everything
+FRAME = 2  # lines of a table beside its rows: title and names of columns; one more if rows are left out
 OTHERS = 14  # lines of the screen that are not for the tables of queues and leases
 
 
@@ -175,38 +177,88 @@ class Picture:
         view, layout, now = self.view, self.view.layout, self.view.now
         if layout is None or now is None:
             return [_head(view), Text("" if view.problem else "waiting for the first sample")]
-        rows = 10_000 if self.whole else max(height - OTHERS, 4)
+        lines = ENDLESS if self.whole else height
         if width < WIDE:
-            return [
-                _head(view), summary(view, now, width, plain), queues(view, layout, now, width, rows // 2, plain),
-                servers(layout, now, plain), learnt(view, layout, width, rows // 2), leases(view, rows // 3),
-            ]  # fmt: skip
-        half = width // 2 - 1
+            head = 1 if view.problem is None else 3
+            return [_head(view), *_below_each_other(view, layout, now, width, lines - head, plain)]
+        rows, half = max(lines - OTHERS, 4), width // 2 - 1
         both = Table.grid(Column(ratio=1), Column(ratio=1), padding=(0, 1), expand=True)
         both.add_row(
-            Group(queues(view, layout, now, half, rows, plain), servers(layout, now, plain)),
-            Group(summary(view, now, half, plain), learnt(view, layout, half, rows // 2), leases(view, rows // 2)),
+            Group(queues(view, layout, now, half, rows, plain), servers(layout, now, rows, plain)),
+            Group(
+                summary(view, now, half, plain),
+                learnt(view, layout, half, max(rows // 2, 3)),
+                leases(view, max(rows // 2, 3)),
+            ),
         )
         return [_head(view), both]
 
 
+class Section(NamedTuple):
+    """A table of the screen: the fewest and the most rows it may have, and how it is made with some rows."""
+
+    least: int
+    most: int
+    make: Callable[[int], RenderableType]
+
+
+def _below_each_other(
+    view: View, layout: Layout, now: Sample, width: int, lines: int, plain: bool
+) -> Iterator[RenderableType]:
+    """Yield the tables that fit `lines`, the most important ones first."""
+    head = summary(view, now, width, plain)
+    jobs, kinds = len(layout.job_classes), len(layout.server_classes)
+    sections = (
+        Section(2, jobs, lambda rows: queues(view, layout, now, width, rows, plain)),
+        Section(head.row_count, head.row_count, lambda _: head),
+        Section(2, kinds, lambda rows: servers(layout, now, rows, plain)),
+        Section(2, jobs, lambda rows: learnt(view, layout, width, rows)),
+        Section(2, len(view.leases), lambda rows: leases(view, rows)),
+    )
+    for section, rows in zip(sections, allot(lines, sections), strict=True):
+        if rows:
+            yield section.make(rows)
+
+
+def allot(lines: int, sections: Sequence[Section]) -> list[int]:
+    """Return the rows of each section, zero for those that do not fit; the first have priority, then all share.
+
+    Examples
+    --------
+    >>> sections = [Section(2, most, lambda rows: "") for most in (26, 3, 26)]
+    >>> allot(15, sections), allot(20, sections), allot(12, sections)
+    ([2, 2, 2], [4, 3, 4], [3, 3, 0])
+    """
+    rows = [0] * len(sections)
+    for k, section in enumerate(sections):
+        rows[k] = min(section.least, section.most)
+        need = FRAME + rows[k] + (rows[k] < section.most)
+        if need > lines:
+            rows[k] = 0
+            break
+        lines -= need
+    while lines > 0 and (grow := [k for k, section in enumerate(sections) if 0 < rows[k] < section.most]):
+        for k in grow[:lines]:
+            rows[k] += 1
+        lines -= len(grow)
+    return rows
+
+
 def _head(view: View) -> Text:
-    text = Text(f"bilinq {view.url}", "bold")
+    text = Text(f"bilinq {view.url}", "bold", no_wrap=view.problem is None, overflow="ellipsis")
     state = view.state
-    if state is not None:
-        target = None if view.layout is None else view.layout.target_wait
-        wait = "" if target is None else f", target wait {seconds(target)}"
-        done = state.counters.get("done", 0)
-        text.append(f"  policy {state.knobs.policy}, V {short(state.V)}{wait}, {done:,} jobs done", "not bold")
     if view.problem is not None:
         text.append(f"  {view.problem}; retrying", "bold red")
+    elif state is not None:
+        done = state.counters.get("done", 0)
+        text.append(f"  policy {state.knobs.policy}, V {short(state.V)}, {done:,} jobs done", "not bold")
     return text
 
 
 def _table(title: str, *columns: str, left: int = 1) -> Table:
     """Return a table whose first `left` columns are aligned to the left, and the others to the right."""
-    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", padding=(0, 1, 0, 0),
-                  pad_edge=False, show_edge=False)  # fmt: skip
+    table = Table(title=title, box=None, title_justify="left", title_style="bold", header_style="dim",
+                  padding=(0, 2, 0, 0), pad_edge=False, show_edge=False)  # fmt: skip
     for place, name in enumerate(columns):
         table.add_column(name, justify="left" if place < left else "right", no_wrap=True, overflow="ellipsis")
     return table
@@ -231,8 +283,20 @@ def summary(view: View, now: Sample, width: int, plain: bool) -> Table:
         rate = sum(earned) / len(earned) if earned else None
         table.add_row(f"baseline {now.rival.name}: reward", short(rate), "", "")
         table.add_row("  wait, median", seconds(now.rival.wait_p50), "", f"{now.rival.queued:,} queued")
+    if view.state is not None and view.state.shadow is not None:
+        _add_shadow(table, view.state.shadow)
     table.add_row("slots", str(now.slots), "", seconds(now.slot_seconds) if now.slots else "")
     return table
+
+
+def _add_shadow(table: Table, shadow: ShadowInfo) -> None:
+    """Add what the shadow would have earned with a service, against what was earned, and the interval of the difference."""
+    gain, estimate, earned = shadow.gain, shadow.estimate, shadow.earned
+    if gain is None or estimate is None or earned is None:
+        table.add_row(f"shadow {shadow.policy}", "-", "", shadow.state if shadow.state != "on" else "no estimate")
+        return
+    change = f"{gain.mean:+.3g} ({gain.low:+.3g} to {gain.high:+.3g}), {shadow.compared:,} compared"
+    table.add_row(f"shadow {shadow.policy}: reward", short(estimate.mean), short(earned.mean), change)
 
 
 def queues(view: View, layout: Layout, now: Sample, width: int, rows: int, plain: bool) -> RenderableType:
@@ -252,15 +316,15 @@ def queues(view: View, layout: Layout, now: Sample, width: int, rows: int, plain
     return _with_rest(table, len(names) - len(order))
 
 
-def servers(layout: Layout, now: Sample, plain: bool) -> Table:
-    """Return the number of busy servers of each class."""
+def servers(layout: Layout, now: Sample, rows: int, plain: bool) -> RenderableType:
+    """Return the number of busy servers of each class, as many as fit."""
     busy, every = sum(now.busy), sum(now.busy) + sum(now.idle)
     table = _table(f"servers: {busy:,} of {every:,} busy", "class", "", "busy", "of", left=2)
     table.columns[0].max_width = 20
-    for name, idle, busy in zip(layout.server_classes, now.idle, now.busy, strict=True):
+    for name, idle, busy in list(zip(layout.server_classes, now.idle, now.busy, strict=True))[:rows]:
         part = busy / (idle + busy) if idle + busy else 0.0
         table.add_row(Text(name), Text(bar(part, 20, plain=plain), "green"), f"{busy:,}", f"{idle + busy:,}")
-    return table
+    return _with_rest(table, 0, len(layout.server_classes) - rows)
 
 
 def learnt(view: View, layout: Layout, width: int, rows: int) -> RenderableType:
@@ -270,7 +334,7 @@ def learnt(view: View, layout: Layout, width: int, rows: int) -> RenderableType:
         return Text("nothing learnt yet" if state is not None and state.knobs.learns else "", "dim")
     label = min(max(map(len, layout.job_classes), default=0), 20)
     columns = max((width - label - 2) // 9, 1)
-    shown, names = layout.server_classes[:columns], layout.job_classes[: max(rows, 3)]
+    shown, names = layout.server_classes[:columns], layout.job_classes[:rows]
     table = _table("learnt reward", "class", *(name[:8] for name in shown))
     table.columns[0].max_width = 20
     for name, row in zip(names, state.mean, strict=False):
@@ -284,7 +348,7 @@ def leases(view: View, rows: int) -> Table:
     table = _table("recent leases", "job", "class", "server", "state", "reward", "for", left=4)
     for column in table.columns[1:3]:
         column.max_width = 20
-    for one in view.leases[: max(rows, 3)]:
+    for one in view.leases[:rows]:
         lasted = (one.ended or time.time()) - one.granted
         style = "green" if one.state == "finished" else "dim" if one.state == "active" else "red"
         where, state = Text(f"{one.server_class} {one.server}"), Text(one.state, style)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from importlib.util import find_spec
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
@@ -12,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 import typer
 from typer import Option
 
+from bilinq.commands.shared import print_structs
 from bilinq.errors import BadInput
+from bilinq.extras import missing
 from bilinq.live.settings import SETTINGS
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ def serve(
     rival: Annotated[bool | None, Option("--rival/--no-rival", hidden=True)] = None,
     rival_url: Annotated[str | None, Option(hidden=True)] = None,
     rival_key: Annotated[str | None, Option(hidden=True)] = None,
+    json: Annotated[
+        bool, Option("--json", help="Print the address and log lines as JSON, one object per line.")
+    ] = False,
     **settings: Any,
 ) -> None:
     """Run the live scheduler, an HTTP service for jobs and workers.
@@ -46,16 +50,20 @@ def serve(
     if demo:
         from bilinq.demo.demo import run_demo
 
-        for package in ("httpx", "uvloop"):
-            if find_spec(package) is None:  # otherwise only the log of the demo's processes would show it
-                raise ModuleNotFoundError(name=package)
-        run_demo(fleet or "gpus", given | {"config": config}, typer.echo, baseline=bool(baseline))
+        for package in missing("live"):  # otherwise only the log of the demo's processes would show it
+            raise ModuleNotFoundError(name=package)
+        say = _print_message if json else typer.echo
+        run_demo(fleet or "gpus", given | {"config": config}, say, baseline=bool(baseline))
         return
     if fleet is not None or baseline is not None:
         raise BadInput("--fleet and --baseline are options of --demo; add --demo")
     from bilinq.live.settings import load
 
-    _run(load(config, given))
+    _run(load(config, given | ({"log_format": "json"} if json else {})), json)
+
+
+def _print_message(text: str) -> None:
+    print_structs({"message": text}, indent=0)
 
 
 def _take_renamed(given: dict[str, Any], old: str, value: Any) -> None:
@@ -95,7 +103,7 @@ _config, *_others, _ = signature(serve, eval_str=True).parameters.values()
 serve.__signature__ = Signature([_config, *_setting_options(), *_others])  # type: ignore[attr-defined]
 
 
-def _run(settings: ServiceSettings) -> None:
+def _run(settings: ServiceSettings, json: bool) -> None:
     import uvloop
 
     from bilinq.live import tracing
@@ -104,4 +112,11 @@ def _run(settings: ServiceSettings) -> None:
 
     log_to(form=settings.log_format)
     with tracing.start():
-        uvloop.run(run(settings, lambda address: typer.echo(f"bilinq serves {address}")))
+        uvloop.run(run(settings, lambda address: _show_address(address, json)))
+
+
+def _show_address(address: str, json: bool) -> None:
+    if json:
+        print_structs({"address": address}, indent=0)
+    else:
+        typer.echo(f"bilinq serves {address}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from bilinq.commands.shared import Json, Url, print_structs, time_text
+from bilinq.commands.shared import Json, Url, connect, print_structs, time_text
 from bilinq.errors import BadInput
 
 if TYPE_CHECKING:
@@ -34,9 +34,7 @@ def show(
     json: Json = False,
 ) -> None:
     """Show the settings of the policy, and the weights of job classes."""
-    from bilinq.client import Client
-
-    with Client(url, key) as client:
+    with connect(url, key) as client:
         _show(client, json)
 
 
@@ -47,11 +45,12 @@ def set_settings(
     key: Key = None,
     json: Json = False,
 ) -> None:
-    """Change settings: target_wait or V, work_conserving, exploration, and weight.CLASS; all or none."""
-    from bilinq.client import Client
+    """Change settings and weights of classes: all or none.
 
+    Settings are target_wait or V, work_conserving, exploration, shadow, and weight.CLASS.
+    """
     update = parse_update(changes)
-    with Client(url, key) as client:
+    with connect(url, key) as client:
         client.update_settings(update)
         _show(client, json)
 
@@ -64,9 +63,7 @@ def history(
     json: Json = False,
 ) -> None:
     """List who changed which settings and when, newest first."""
-    from bilinq.client import Client
-
-    with Client(url, key) as client:
+    with connect(url, key) as client:
         found = client.settings_history(limit=limit)
     if json:
         print_structs({"changes": found})
@@ -91,10 +88,11 @@ def undo(
     key: Key = None,
     json: Json = False,
 ) -> None:
-    """Undo the newest change of settings that was not undone, and show the settings."""
-    from bilinq.client import Client
+    """Undo the newest change of settings, and show them.
 
-    with Client(url, key) as client:
+    A change that was undone already does not count.
+    """
+    with connect(url, key) as client:
         client.undo_settings(change)
         _show(client, json)
 
@@ -148,7 +146,7 @@ def _show(client: Client, json: bool) -> None:
 
     shown = {
         "target_wait": settings.target_wait, "V": settings.V, "work_conserving": settings.work_conserving,
-        "exploration": settings.exploration, "policy": settings.policy,
+        "exploration": settings.exploration, "policy": settings.policy, "shadow": settings.shadow,
     }  # fmt: skip
     rows = [(name, setting_text(value)) for name, value in shown.items()]
     rows += [(f"{WEIGHT}{name}", setting_text(weight)) for name, weight in weights.items()]

@@ -1,20 +1,24 @@
 """What several commands share: options, exit codes, input and output, and the names of optional packages."""
 
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from typer import Option
 
-from bilinq.errors import BadInput, BilinqError
+from bilinq.errors import BadInput
 
 if TYPE_CHECKING:
+    from bilinq.client import Client
     from bilinq.live.store import Store
 
 T = TypeVar("T")
-INTERRUPTED = 130  # exit code after Ctrl-C, the same as in shells
+SLOW = 2.0  # seconds after which the user gets a message
+NOT_DONE, BAD_INPUT, INTERRUPTED = 1, 2, 130
+"""Exit codes: not everything was done that was asked for; bad input or an error of the service; Ctrl-C, as in shells."""
 
 Json = Annotated[bool, Option("--json", help="Print JSON instead of text.")]
 Database = Annotated[
@@ -27,19 +31,6 @@ Engine = Annotated[str, Option(help="processes, or ray for a Ray cluster.")]
 Address = Annotated[
     str | None, Option(help="Address of a Ray cluster, host:port or auto. [default: start Ray on this machine]")
 ]
-
-EXTRAS = {
-    "httpx": "live", "httptools": "live", "uvicorn": "live", "uvloop": "live", "psycopg": "postgres",
-    "matplotlib": "lab", "pyarrow": "lab", "ray": "ray", "sklearn": "text", "gymnasium": "gymnasium",
-    "mabwiser": "peers", "pareto_bandit": "peers", "vowpalwabbit": "peers",
-}  # fmt: skip
-"""The extra of bilinq that installs a package."""
-
-
-def not_installed(error: ModuleNotFoundError) -> BilinqError | None:
-    """Return what to tell the user if a package of an extra is missing, or None for any other module."""
-    extra = EXTRAS.get((error.name or "").partition(".")[0])
-    return (extra and BilinqError(f"bilinq[{extra}] is not installed; run: pip install 'bilinq[{extra}]'")) or None
 
 
 def source_name(source: str) -> str:
@@ -74,11 +65,11 @@ def print_json(value: Any, indent: int | None = 2) -> None:
     typer.echo(to_json(value, indent))
 
 
-def print_structs(value: Any) -> None:
-    """Print responses of the live service as JSON."""
+def print_structs(value: Any, indent: int = 2) -> None:
+    """Print responses of the live service as JSON; on one line if `indent` is 0."""
     import msgspec
 
-    typer.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+    typer.echo(msgspec.json.format(msgspec.json.encode(value), indent=indent).decode())
 
 
 def time_text(at: float) -> str:
@@ -86,6 +77,30 @@ def time_text(at: float) -> str:
     from datetime import datetime
 
     return datetime.fromtimestamp(at).strftime("%Y-%m-%d %H:%M:%S")
+
+
+@contextmanager
+def connect(url: str | None, key: str | None) -> "Iterator[Client]":
+    """Return a client of the live service for a `with` block of quick calls."""
+    from bilinq.client import Client
+
+    with Client(url, key) as client, say_if_slow(client):
+        yield client
+
+
+@contextmanager
+def say_if_slow(client: "Client") -> Iterator[None]:
+    """Print a line if the block takes longer than two seconds."""
+    import threading
+
+    text = f"waiting for {client.link.url}; gives up after {client.link.timeout:g} s without an answer"
+    timer = threading.Timer(SLOW, typer.echo, (text,), {"err": True})
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def on_store(database: str | None, work: "Callable[[Store], Awaitable[T]]", *, lead: bool = False) -> T:

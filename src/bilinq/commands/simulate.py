@@ -27,14 +27,26 @@ def simulate(
     traffic: Annotated[float | None, Option(help="Total traffic intensity. [default: 1]")] = None,
     service_rate: Annotated[float | None, Option(help="Probability that a slot completes a job.")] = None,
     noise: Annotated[float | None, Option(help="Standard deviation of rewards. [default: 0.1]")] = None,
+    holding_cost: Annotated[
+        str | None, Option(help="Cost of a waiting job for a slot, or one for each job class: 1 or 7,1,1.")
+    ] = None,
     problem_seed: Annotated[int | None, Option(help="Seed of a random problem. [default: 0]")] = None,
     instances: Annotated[
         str,
         Option(help="fixed: one problem for all replications; random: replication k has its own problem, of seed + k."),
     ] = "fixed",
     arrivals: Annotated[str, Option(help="bernoulli, poisson or markov-modulated.")] = "bernoulli",
+    recorded: Annotated[
+        Path | None, Option(help="Arrivals from a CSV file (slot,job_class,units, from 0) instead of a law.")
+    ] = None,
+    service: Annotated[
+        str, Option(help="geometric: a slot may complete a job; units: it removes one of the units fixed on arrival.")
+    ] = "geometric",
+    breakdowns: Annotated[
+        str | None, Option(help="Chances that a server fails and that it is repaired in a slot: 0.01,0.1.")
+    ] = None,
     policy: Annotated[
-        str, Option(help="sabr, ugda-ol, known-rewards, max-weight, greedy, random, first-come or static-split.")
+        str, Option(help="sabr, ugda-ol, known-rewards, max-weight, c-mu, greedy, random, first-come or static-split.")
     ] = "sabr",
     option: Annotated[
         list[str] | None, Option("--set", metavar="KEY=VALUE", help="Option of the policy, such as V=58; repeatable.")
@@ -52,23 +64,28 @@ def simulate(
     from bilinq.arrays import count
     from bilinq.commands import tables
     from bilinq.experiments.settings import make_setting
-    from bilinq.policies.registry import make_policy
+    from bilinq.policies.registry import make_policy, parse_numbers
+    from bilinq.simulation.simulate import MOST_REPLICATIONS
 
     described = {
         "job_classes": job_classes, "server_classes": server_classes,
         "dimension": None if dimension is None else whole_numbers("dimension", dimension),
         "servers": None if servers is None else whole_numbers("servers", servers),
         "traffic": traffic, "service_rate": service_rate, "noise": noise, "seed": problem_seed,
-        "file": None if problem is None else str(problem),
+        "holding_cost": None if holding_cost is None else _costs(holding_cost),
+        "file": None if problem is None else str(problem), "recorded": None if recorded is None else str(recorded),
+        "service": None if service == "geometric" else service,
+        "breakdowns": None if breakdowns is None else parse_numbers("breakdowns", breakdowns, 2),
     }  # fmt: skip
     given = {key: value for key, value in described.items() if value is not None} | {"instances": instances}
     options = dict(map(_option, option or []))
     chosen = make_policy(policy, options)
     setting = make_setting(given, arrivals)
-    problems = setting.problems(seed, range(count("replications", replications)))
+    problems = setting.problems(seed, range(count("replications", replications, most=MOST_REPLICATIONS)))
     with tables.Bar("slots") as bar:
         runs = simulation.simulate(
-            problems, chosen, slots=slots, replications=replications, seed=seed, arrivals=setting.arrivals(), progress=bar
+            problems, chosen, slots=slots, replications=replications, seed=seed, arrivals=setting.arrivals(),
+            service=setting.service, capacity=setting.capacity(), progress=bar,
         )  # fmt: skip
     about = {"policy": policy, "options": options, "problem": given, "slots": runs.slots}
     _show(runs, about | {"replications": replications, "seed": seed}, json)
@@ -78,13 +95,24 @@ def simulate(
 
 
 def _show(runs: Runs, about: dict[str, Any], json: bool) -> None:
+    import numpy as np
+
     from bilinq.commands import tables
 
     if json:
         print_json(about | runs.summary() | {"seconds": runs.seconds, "complete": runs.complete, "run": runs.settings})
         return
+    if np.isnan(runs.oracle).all():
+        typer.echo(f"no regret: {runs.settings['oracle']}", err=True)
     title = f"{about['replications']} runs of {runs.slots} slots"
     tables.show(tables.summary_table(title, {about["policy"]: runs.summary()}))
+
+
+def _costs(text: str) -> float | tuple[float, ...]:
+    from bilinq.policies.registry import parse_numbers
+
+    costs = parse_numbers("holding-cost", text)
+    return costs[0] if len(costs) == 1 else tuple(costs)
 
 
 def _option(text: str) -> tuple[str, Any]:

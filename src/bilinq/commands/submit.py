@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
 
-from bilinq.commands.shared import Json, Url, print_structs, read_text, source_name
+from bilinq.commands.shared import NOT_DONE, Json, Url, print_structs, read_text, say_if_slow, source_name
 from bilinq.errors import BadInput
 
 if TYPE_CHECKING:
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
 
 
 ROOM = 900_000  # bytes of payload in one request, somewhat less than the service accepts by default
-SLOW = 3.0  # seconds without a response after which the user gets a message
-NOT_DONE = 1  # exit code if --wait was given and a job is not done
 
 
 def submit(
@@ -53,7 +50,7 @@ def submit(
     word = once or new_key()
     jobs = [NewJob(job_class, one, f"{word}-{k}", whole("units", units)) for k, one in enumerate(payloads)]
     with Client(url, key, timeout=timeout) as client:
-        with _message_if_slow(f"no response from {client.link.url} yet; retrying for up to {timeout:g} s"):
+        with say_if_slow(client):
             refs = _send(client, jobs, word)
         if wait is None:
             _show(refs, [ref.id for ref in refs], json)
@@ -63,19 +60,6 @@ def submit(
     _show(found, [_line(job) for job in found], json)
     if any(job.state != "done" for job in found):
         raise typer.Exit(NOT_DONE)
-
-
-@contextmanager
-def _message_if_slow(text: str) -> Iterator[None]:
-    import threading
-
-    timer = threading.Timer(SLOW, typer.echo, (text,), {"err": True})
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 def _payload(text: str | None) -> Raw | None:
@@ -151,25 +135,30 @@ def work(
     reward: Annotated[
         str,
         Option(
-            help="exit: the highest reward for exit code 0; duration: more reward for less time; last-line: the last "
-            'line of output, a number or {"reward": x, "done": true, "result": any}.'
+            help="duration: more reward for less time; exit: the highest reward for exit code 0, so that nothing is "
+            'learnt about speed; last-line: the last line of output, a number or {"reward": x, "done": true, '
+            '"result": any}.'
         ),
-    ] = "exit",
+    ] = "duration",
     low: Annotated[float, Option(help="Lowest reward; the same as in the settings of the service.")] = 0.0,
     high: Annotated[float, Option(help="Highest reward; the same as in the settings of the service.")] = 1.0,
-    half: Annotated[float, Option(help="For duration: seconds that earn the mean of --low and --high.")] = 10.0,
+    half: Annotated[
+        float,
+        Option(help="For duration: seconds that earn the mean of --low and --high; the same for all workers."),
+    ] = 10.0,
     limit: Annotated[float | None, Option(help="Seconds after which a command is stopped and fails.")] = None,
     servers: Annotated[int, Option(help="Number of commands that may run at the same time.")] = 1,
     name: Annotated[str | None, Option(help="Server name; after a crash the same name frees its jobs at once.")] = None,
     url: Url = None,
     key: Annotated[str | None, Option(help="Key with scope work. [default: BILINQ_KEY, hidden from others]")] = None,
+    json: Annotated[bool, Option("--json", help="Write log lines as JSON.")] = False,
 ) -> None:
     """Run a command for each job that this server gets.
 
     The command reads the payload of the job as JSON from standard input. The environment contains BILINQ_JOB_ID,
     BILINQ_JOB_CLASS, BILINQ_UNITS_LEFT, BILINQ_ATTEMPTS and BILINQ_FENCE. Exit code 0 is success; any other code fails
-    the attempt and returns the job to its queue. After SIGTERM or Ctrl-C running commands may finish; a second signal
-    stops them and returns their jobs.
+    the attempt and returns the job to its queue. The service learns from the rewards which jobs to send to this class of
+    servers. After SIGTERM or Ctrl-C running commands may finish; a second signal stops them and returns their jobs.
     """
     import sys
 
@@ -178,6 +167,6 @@ def work(
     from bilinq.live.logs import log_to
 
     rule = reward_rule(reward, low, high, half)
-    log_to(sys.stderr)
+    log_to(sys.stderr, form="json" if json else "text")
     with Client(url, key) as client, Command(command, rule, limit) as function:
         Worker(client, server_class, function, name, servers=servers).run()

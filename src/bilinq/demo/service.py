@@ -6,11 +6,11 @@ import sys
 import time
 
 import msgspec
-import uvloop
 
 from bilinq.demo.fleets import Fleet, make_fleet
 from bilinq.demo.processes import Failed, Opened, Ready, ServeTask, at_end, read_task, terminate
 from bilinq.errors import BadInput, BilinqError, Unavailable
+from bilinq.extras import optional_imports
 from bilinq.live.keys import LOCAL, create_key, list_keys, revoke_key
 from bilinq.live.logs import log_to
 from bilinq.live.run import run
@@ -19,7 +19,10 @@ from bilinq.live.store import Transaction, open_store
 from bilinq.live.store.admin_tables import get_meta, put_meta
 from bilinq.live.store.class_tables import current_classes
 from bilinq.live.store.job_tables import JobEnd, count_rewards, end_jobs, queued_jobs
-from bilinq.live.wire.messages import NewKey, Scope
+from bilinq.live.wire.access import NewKey, Scope
+
+with optional_imports():
+    import uvloop
 
 KEY = "demo: "  # prefix of the names of keys of a demo; each start revokes the keys of the last one
 MARK = "demo"  # entry of the database with the fleet of the demo that it belongs to
@@ -27,7 +30,7 @@ MARK = "demo"  # entry of the database with the fleet of the demo that it belong
 
 async def open_database(settings: ServiceSettings, fleet: Fleet) -> Opened:
     """Return new keys for a database that is new or of an earlier demo of this fleet; cancel jobs that were left there."""
-    store = open_store(settings.database)
+    store = open_store(settings.database, timeout=settings.database_timeout)
     try:
         await store.start(wait=False)
         return await store.write(lambda tx: _open(tx, settings, fleet))

@@ -174,6 +174,11 @@ class Own(Penalty):
         Of load z (..., J) and capacity n (..., J).
     cost : function, optional
         The integral of the price from zero; default: computed by Gauss's rule.
+    beta : float or (J,) array, optional
+        A bound on the elasticity z p'(z) / p(z). With it gains can be chosen by the paper's condition, without knowing the
+        fixed point.
+    ceiling : float or (J,) array, optional
+        A bound on the price, which together with `beta` allows larger gains.
 
     Examples
     --------
@@ -182,11 +187,18 @@ class Own(Penalty):
     [0.718282]
     """
 
-    def __init__(self, price: Curve, slope: Curve, cost: Curve | None = None) -> None:
+    def __init__(
+        self, price: Curve, slope: Curve, cost: Curve | None = None, *, beta: ArrayLike | None = None,
+        ceiling: ArrayLike | None = None,
+    ) -> None:  # fmt: skip
         for name, value in (("price", price), ("slope", slope), ("cost", cost or price)):
             if not callable(value):
                 raise BadInput(f"{name} must be a function of load and capacity; got {value!r}")
+        if beta is None and ceiling is not None:
+            raise BadInput("ceiling needs beta, a bound on the elasticity of the price; got None")
         self._price, self._slope, self._cost = price, slope, cost
+        self.beta = None if beta is None else positive("beta", beta)
+        self.ceiling = None if ceiling is None else positive("ceiling", ceiling)
 
     def __repr__(self) -> str:
         return "Own(...)"
@@ -204,7 +216,16 @@ class Own(Penalty):
         return np.asarray(0.5 * z * np.sum(parts, axis=0))
 
     def stiffness(self, cost: Array, spare: float) -> Array:
-        return np.full(cost.shape, np.inf)
+        """Return 1 + beta p / (p + c) at the highest price, infinite without a bound on the elasticity."""
+        if self.beta is None:
+            return np.full(cost.shape, np.inf)
+        share = 1.0 if self.ceiling is None else self.ceiling / (self.ceiling + cost)
+        return np.asarray(np.broadcast_to(1.0 + self.beta * share, cost.shape))
+
+    def stiffness_at(self, price: Array, cost: Array) -> Array:
+        if self.beta is None:
+            return super().stiffness_at(price, cost)
+        return np.asarray(1.0 + self.beta * price / (price + cost))
 
 
 FAMILIES: dict[str, tuple[Callable[..., Penalty], int]] = {
@@ -220,7 +241,7 @@ def _shown(value: Array) -> str:
 
 
 def checked(penalty: Penalty, n: Array) -> Penalty:
-    """Return `penalty` if its price fits capacities `n` (..., J), increases, and has the slope it states."""
+    """Return `penalty` if its price fits capacities `n` (..., J), increases, and has the slope and bounds it states."""
     if not isinstance(penalty, Penalty):
         raise BadInput(f"penalty must be a Penalty such as Power(2.0); got {penalty!r}")
     capacity = np.where(n > 0.0, n, 1.0)
@@ -235,4 +256,9 @@ def checked(penalty: Penalty, n: Array) -> Penalty:
     require("penalty slope", slope, lambda s: (s > 0.0) & np.isfinite(s), "positive and finite")
     off = (ahead - price) / (1e-6 * capacity * slope) - 1.0
     require("penalty slope over the slope of its price, less one,", off, lambda x: np.abs(x) < 0.01, "zero")
+    if isinstance(penalty, Own) and penalty.beta is not None:
+        elasticity = loads * slope / np.where(price > 0.0, price, 1.0) - penalty.beta
+        require("elasticity of the penalty price less beta", elasticity, lambda x: x <= 1e-6, "at most zero")
+        if penalty.ceiling is not None:
+            require("penalty price less its ceiling", price - penalty.ceiling, lambda x: x <= 1e-9, "at most zero")
     return penalty

@@ -27,7 +27,7 @@ from bilinq.experiments.settings import SEED_STEP, Setting
 from bilinq.experiments.workers import InProcess, Workers
 from bilinq.jsonable import to_json
 from bilinq.problem import Problem
-from bilinq.simulation.simulate import simulate
+from bilinq.simulation.simulate import MOST_REPLICATIONS, MOST_SLOTS, check_size, simulate
 
 if TYPE_CHECKING:
     from bilinq.policies import Policy
@@ -59,9 +59,14 @@ class PlannedRun:
     label: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
-        count("slots", self.slots)
-        count("replications", self.replications)
+        count("slots", self.slots, most=MOST_SLOTS)
+        count("replications", self.replications, most=MOST_REPLICATIONS)
         count("seed", self.seed, least=0)
+
+    def check_size(self, example: Problem) -> None:
+        """Raise `BadInput` if a chunk of this run, with problems like `example`, would fill the memory."""
+        size, rates = min(self.replications, CHUNK), example.arrival_rate
+        check_size(self.slots, size, len(rates), size * float(rates.sum()))
 
     @cached_property
     def key(self) -> str:
@@ -160,6 +165,7 @@ def run_chunk(run: PlannedRun, number: int) -> Record:
                 seed=run.seed * SEED_STEP + number,
                 arrivals=run.setting.arrivals(),
                 service=run.setting.service,
+                capacity=run.setting.capacity(),
                 progress=_silent,
             )
     except BadInput as error:

@@ -1,19 +1,38 @@
 """Settings in which a policy is tested: problems, arrivals and the kind of service."""
 
+import csv
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from bilinq.arrays import check_known, count, one_of, short
 from bilinq.errors import BadInput
 from bilinq.problem import Problem
-from bilinq.simulation.arrivals import Arrivals, Bernoulli, MarkovModulated, Poisson, Sized
+from bilinq.simulation.arrivals import (
+    SERVICES,
+    AllUp,
+    Arrivals,
+    Backlog,
+    Bernoulli,
+    Breakdowns,
+    Capacity,
+    MarkovModulated,
+    Poisson,
+    Recorded,
+    Sized,
+)  # fmt: skip
 
 SEED_STEP = 1_000_003  # distance between the numbers that two seeds use: more than any run has replications
 
 ARRIVALS: dict[str, type[Arrivals]] = {"bernoulli": Bernoulli, "poisson": Poisson, "markov-modulated": MarkovModulated}
 """The arrival laws that need no settings of their own."""
+
+SERVED = ("service", "breakdowns", "recorded")
+"""What a file or a command line may say about service, capacity and arrivals; see `make_setting`."""
 
 INSTANCES = ("random", "fixed")
 """Whether every replication draws its own synthetic problem, as in the paper, or all share one."""
@@ -39,6 +58,10 @@ class Setting(ABC):
     def service(self) -> str:
         """What a service does to a job: "geometric" or "units"."""
         return "geometric"
+
+    def capacity(self) -> Capacity:
+        """Return the law of how many servers are up; the default is all."""
+        return AllUp()
 
     @property
     def example(self) -> Problem:
@@ -92,20 +115,75 @@ class Fixed(Setting):
 class SizedJobs(Setting):
     """`inner` with job lengths drawn on arrival instead of slot by slot, so that two policies meet the same work.
 
-    The law of the lengths stays the same, since both are geometric.
+    The law of the lengths stays the same by default, since both are geometric; see `Sized` for other `sizes`.
     """
 
     inner: Setting
+    sizes: str = "geometric"
 
     def problems(self, seed: int, replications: range) -> list[Problem]:
         return self.inner.problems(seed, replications)
 
     def arrivals(self) -> Arrivals:
-        return Sized(self.inner.arrivals())
+        return Sized(self.inner.arrivals(), self.sizes)
 
     @property
     def service(self) -> str:
         return "units"
+
+
+@dataclass(frozen=True)
+class Backlogged(Setting):
+    """`inner` with `jobs` waiting jobs of each class at the start."""
+
+    inner: Setting
+    jobs: int
+
+    def problems(self, seed: int, replications: range) -> list[Problem]:
+        return self.inner.problems(seed, replications)
+
+    def arrivals(self) -> Arrivals:
+        return Backlog(self.inner.arrivals(), self.jobs)
+
+
+@dataclass(frozen=True)
+class Described(Setting):
+    """`inner` as a file or a command line changes it: recorded arrivals, service in units, breakdowns.
+
+    `recorded` are rows of (slot, job class, units). `fail` and `repair` are those of `Breakdowns`.
+    """
+
+    inner: Setting
+    recorded: tuple[tuple[int, ...], ...] | None = None
+    units: bool = False
+    breakdowns: tuple[float, float] | None = None
+
+    def problems(self, seed: int, replications: range) -> list[Problem]:
+        return self.inner.problems(seed, replications)
+
+    def arrivals(self) -> Arrivals:
+        if self.recorded is not None:
+            return Recorded(self.recorded)
+        return Sized(self.inner.arrivals()) if self.units else self.inner.arrivals()
+
+    @property
+    def service(self) -> str:
+        return "units" if self.units else self.inner.service
+
+    def capacity(self) -> Capacity:
+        return self.inner.capacity() if self.breakdowns is None else Breakdowns(*self.breakdowns)
+
+
+@dataclass(frozen=True)
+class UnequalNoise(Setting):
+    """`inner` with a noise scale for each server class."""
+
+    inner: Setting
+    noise: tuple[float, ...]
+
+    def problems(self, seed: int, replications: range) -> list[Problem]:
+        drawn = self.inner.problems(seed, replications)
+        return [problem.replace(noise=np.tile(self.noise, (problem.job_classes, 1))) for problem in drawn]
 
 
 @dataclass(frozen=True)
@@ -144,20 +222,60 @@ def make_setting(problem: Mapping[str, Any], law: str = "bernoulli") -> Setting:
     problem : mapping
         Either `file`, a problem file, or the arguments of `Problem.synthetic`; and `instances`. With "random" (the
         default of synthetic problems) replication k gets the problem drawn with `seed` + k, with "fixed" all
-        replications get the one drawn with `seed`.
+        replications get the one drawn with `seed`. Also `service` ("geometric" or "units"), `breakdowns` (the chances
+        of failure and repair in a slot), and `recorded` (a CSV file of arrivals: slot, job class, units).
     law : str
         The name of the arrival law.
     """
     make_arrivals(law)
-    check_known(problem, ("file", "instances", *DRAWN), "key of the problem")
+    check_known(problem, ("file", "instances", *DRAWN, *SERVED), "key of the problem")
     given = {key: value for key, value in problem.items() if key in DRAWN}
     instances = one_of("instances", problem.get("instances", "fixed" if "file" in problem else "random"), INSTANCES)
     if "file" in problem:
-        return Fixed(_read(problem["file"], instances, given), law)
+        return _served(Fixed(_read(problem["file"], instances, given), law), problem)
     seed = count("seed", given.pop("seed", 0), least=0)
     setting = Synthetic(**given, law=law, seed=seed)
     example = setting.example  # raises what is wrong with the arguments
-    return Fixed(example, law) if instances == "fixed" else setting
+    return _served(Fixed(example, law) if instances == "fixed" else setting, problem)
+
+
+def _served(setting: Setting, problem: Mapping[str, Any]) -> Setting:
+    """Return the setting with the service, breakdowns and recorded arrivals that a file or a command line names."""
+    if not any(key in problem for key in SERVED):
+        return setting
+    rates = problem.get("breakdowns")
+    if rates is not None and (not isinstance(rates, list | tuple) or len(rates) != 2):
+        raise BadInput(f"breakdowns must be two chances, of failure and of repair in a slot; got {short(rates)}")
+    found = Described(
+        setting,
+        recorded=read_arrivals(problem["recorded"]) if "recorded" in problem else None,
+        units=one_of("service", problem.get("service", "geometric"), SERVICES) == "units",
+        breakdowns=None if rates is None else (rates[0], rates[1]),
+    )
+    found.capacity()  # raises what is wrong with the chances
+    if found.recorded and (most := max(row[1] for row in found.recorded)) >= setting.example.job_classes:
+        raise BadInput(f"recorded: job classes must be below {setting.example.job_classes}; got {most}")
+    return found
+
+
+def read_arrivals(file: object) -> tuple[tuple[int, ...], ...]:
+    """Return the arrivals of a CSV file with the columns slot, job_class and units, each counted from 0."""
+    if not isinstance(file, str):
+        raise BadInput(f"recorded must be the name of a CSV file; got {short(file)}")
+    try:
+        with Path(file).open(encoding="utf-8", newline="") as lines:
+            rows = list(csv.reader(lines))
+        if not rows or [cell.strip() for cell in rows[0]] != ["slot", "job_class", "units"]:
+            raise BadInput(f"{file}: the first line must be slot,job_class,units; got {short(rows[:1])}")
+        found = tuple(tuple(int(cell) for cell in row) for row in rows[1:] if row)
+        Recorded(found)  # raises what is wrong with the numbers
+    except BadInput as error:
+        raise BadInput(str(error) if str(error).startswith(file) else f"{file}: {error}") from None
+    except OSError as error:
+        raise BadInput(f"{file}: cannot be read; {error.strerror}") from None
+    except ValueError as error:
+        raise BadInput(f"{file}: must contain whole numbers; {error}") from None
+    return found
 
 
 def _read(file: object, instances: str, given: Mapping[str, Any]) -> Problem:

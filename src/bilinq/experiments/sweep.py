@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from bilinq.arrays import Array, short
 from bilinq.display import in_notebook
-from bilinq.errors import BadInput
+from bilinq.errors import BadInput, did_you_mean
 from bilinq.experiments.run import PlannedRun, Progress, execute, load_run
 from bilinq.experiments.settings import make_setting
 from bilinq.experiments.workers import start_workers
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 DEFAULTS: dict[str, Any] = {"replications": 10, "seed": 0, "arrivals": "bernoulli"}
 PLAIN = ("slots", *DEFAULTS)
+MOST_CELLS = 100_000
 KEYS = ("name", *PLAIN, "problem", "policy", "grid")
 
 
@@ -52,7 +54,7 @@ class Cell:
         given = self.settings
         options = {key: value for key, value in given["policy"].items() if key not in ("name", "kind")}
         try:
-            return PlannedRun(
+            run = PlannedRun(
                 setting=make_setting(given["problem"], given["arrivals"]),
                 policy=make_policy(given["policy"]["kind"], options),
                 slots=given["slots"],
@@ -61,6 +63,8 @@ class Cell:
                 keep="samples",
                 label=self.label,
             )
+            run.check_size(run.setting.example)
+            return run
         except BadInput as error:
             raise BadInput(f"{self.label}: {error}") from None
 
@@ -85,6 +89,7 @@ class Sweep:
 
     def cells(self) -> tuple[Cell, ...]:
         """Return every policy in every combination of the grid, policies last, checked."""
+        self._check_size()
         cells = tuple(self._combine())
         seen: set[tuple[str, str]] = set()
         for cell in cells:
@@ -92,6 +97,11 @@ class Sweep:
                 raise BadInput(f"{cell.label}: the same cell twice; the grid and the policies must not repeat one")
             seen.add((cell.policy, cell.key))
         return cells
+
+    def _check_size(self) -> None:
+        size = math.prod(map(len, self.grid.values())) * len(self.policies)
+        if size > MOST_CELLS:
+            raise BadInput(f"grid and policies must have at most {MOST_CELLS:,} cells; got {size:,}")
 
     def _combine(self) -> Iterator[Cell]:
         for values in itertools.product(*self.grid.values()):
@@ -180,7 +190,7 @@ def load(path: str | PathLike[str]) -> Sweep:
         raise BadInput(f"{file}: cannot be read; {error.strerror}") from None
     except BadInput as error:
         raise BadInput(f"{file}: {error}") from None
-    except ValueError as error:  # from tomllib, or from text that is not UTF-8
+    except (ValueError, RecursionError) as error:  # from tomllib, or from text that is not UTF-8
         raise BadInput(f"{file}: is not valid TOML; {error}") from None
     return sweep
 
@@ -188,14 +198,15 @@ def load(path: str | PathLike[str]) -> Sweep:
 def _parse(table: dict[str, Any], file: Path) -> Sweep:
     for key in table:
         if key not in KEYS:
-            raise BadInput(f"unknown key {key!r}; known are {', '.join(KEYS)}")
+            raise BadInput(f"unknown key {key!r}{did_you_mean(key, KEYS)}; known are {', '.join(KEYS)}")
     for key in ("slots", "policy"):
         if key not in table:
             raise BadInput(f"missing key {key!r}")
     common = DEFAULTS | {key: table[key] for key in PLAIN if key in table}
     common["problem"] = _table("problem", table.get("problem", {}))
-    if isinstance(common["problem"].get("file"), str):
-        common["problem"]["file"] = str(file.parent / common["problem"]["file"])
+    for key in ("file", "recorded"):
+        if isinstance(common["problem"].get(key), str):
+            common["problem"][key] = str(file.parent / common["problem"][key])
     name = table.get("name", file.stem)
     if not isinstance(name, str):
         raise BadInput(f"name must be text; got {short(name)}")

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-from scipy.special import stdtrit
-
-from bilinq.simulation.records import interval
+from scipy.special import stdtr, stdtrit
 
 if TYPE_CHECKING:
     from bilinq.arrays import Array, IntArray
@@ -19,17 +17,41 @@ if TYPE_CHECKING:
 Runs: TypeAlias = "Sequence[Record]"  # runs of a policy at several V in one setting
 
 MINUS = "\N{MINUS SIGN}"
-GROUPS = 20  # groups of replications that the jackknife leaves out, one at a time
+GROUPS = 25  # groups of replications that the jackknife leaves out, one at a time
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """A measured number, the ends of its 95 % interval (NaN with one replication), and its unit."""
+    """A measured number, the ends of its 95 % interval (NaN with one replication), its unit, and degrees of freedom.
+
+    The interval is Student's t with `freedom` degrees of freedom; its sides may have different widths.
+    """
 
     value: float
     low: float
     high: float
     unit: str = ""
+    freedom: float = math.inf
+
+    @property
+    def exact(self) -> bool:
+        """Whether the number was calculated or counted, not sampled."""
+        return self.low == self.value == self.high
+
+    def doubt(self, end: float) -> float:
+        """Return the two-sided p-value of the hypothesis that the true value is `end`; 1 without an interval.
+
+        Examples
+        --------
+        >>> round(Effect(2.0, 1.0, 3.0).doubt(1.0), 3)
+        0.05
+        """
+        half = self.high - self.value if end > self.value else self.value - self.low
+        if math.isnan(half) or end == self.value:
+            return 1.0
+        if half == 0.0 or math.isinf(end):
+            return 0.0
+        return 2.0 * _tail(abs(end - self.value) / half * _quantile(self.freedom), self.freedom)
 
     def row(self) -> dict[str, float]:
         """Return the cells "mean", "low" and "high" of a table's row."""
@@ -44,6 +66,15 @@ class Effect:
         return f"{value} [{low}, {high}]"
 
 
+def _quantile(freedom: float) -> float:
+    """Return the 97.5 % quantile of Student's t."""
+    return float(stdtrit(min(freedom, 1e9), 0.975))
+
+
+def _tail(t: float, freedom: float) -> float:
+    return float(stdtr(min(freedom, 1e9), -t))
+
+
 def exact(value: float, unit: str = "") -> Effect:
     """Return a number that is calculated or counted, not sampled."""
     return Effect(value, value, value, unit)
@@ -51,8 +82,34 @@ def exact(value: float, unit: str = "") -> Effect:
 
 def mean(values: Array, unit: str = "") -> Effect:
     """Return the mean of values (R,) with its interval, Student's t."""
-    found = interval(values)
-    return Effect(found.mean, found.low, found.high, unit)
+    kept = values[~np.isnan(values)]
+    if not kept.size:
+        return Effect(math.nan, math.nan, math.nan, unit)
+    error = float(kept.std(ddof=1)) / math.sqrt(kept.size) if kept.size > 1 else math.nan
+    return _student(float(kept.mean()), error, kept.size - 1, unit)
+
+
+def pooled(found: Sequence[Effect]) -> Effect:
+    """Return the mean of equal measurements on independent seeds; its degrees of freedom are those of Satterthwaite.
+
+    Examples
+    --------
+    >>> print(pooled([Effect(1.0, 0.0, 2.0), Effect(3.0, 2.0, 4.0)]))
+    2.0 [1.3, 2.7]
+    """
+    value = float(np.mean([effect.value for effect in found]))
+    if all(effect.exact for effect in found):
+        return Effect(value, value, value, found[0].unit)
+    errors = np.array([(effect.high - effect.low) / 2.0 / _quantile(effect.freedom) for effect in found])
+    freedoms = np.array([min(effect.freedom, 1e9) for effect in found])
+    total = float((errors**2).sum())
+    freedom = total**2 / float((errors**4 / freedoms).sum()) if total > 0.0 else math.inf
+    return _student(value, math.sqrt(total) / len(found), freedom, found[0].unit)
+
+
+def _student(value: float, error: float, freedom: float, unit: str) -> Effect:
+    half = _quantile(freedom) * error if freedom > 0 else math.nan
+    return Effect(value, value - half, value + half, unit, freedom)
 
 
 def difference(one: Array, other: Array, unit: str = "") -> Effect:
@@ -83,8 +140,7 @@ def estimate(statistic: Callable[[IntArray], float], replications: int, unit: st
         return Effect(value, math.nan, math.nan, unit)
     left_out = np.array([statistic(everyone[everyone % groups != group]) for group in range(groups)])
     error = math.sqrt((groups - 1) / groups * float(((left_out - left_out.mean()) ** 2).sum()))
-    half = float(stdtrit(groups - 1, 0.975)) * error
-    return Effect(value, value - half, value + half, unit)
+    return _student(value, error, groups - 1, unit)
 
 
 def slope(x: Array, y: Array) -> float:

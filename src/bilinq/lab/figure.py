@@ -184,6 +184,8 @@ class Figure(ABC):
         The heading in the report: a few words.
     where : str
         The figure or section of the paper it belongs to.
+    see : str
+        One sentence that says what to look at.
     horizon : (int, int)
         Slots of its simulations: in a full report, and in a quick one.
     options : ReportOptions
@@ -192,6 +194,7 @@ class Figure(ABC):
     name: ClassVar[str]
     title: ClassVar[str]
     where: ClassVar[str]
+    see: ClassVar[str] = ""
     horizon: ClassVar[tuple[int, int]] = (500, 100)
     options: ReportOptions
 

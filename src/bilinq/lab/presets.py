@@ -12,12 +12,14 @@ synthetic experiment. All numbers come from `bilinq.theory`.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from bilinq import theory
 from bilinq.policies.fair import KnownRewards, Sabr, UgdaOl
 from bilinq.problem import Problem
 
+PRINTED: dict[str, Any] = {"assignment": "independent", "limit": "none"}  # servers draw jobs as the paper has it
+POSTERIOR = 1.0  # scale of Thompson samples in the lab: the posterior itself, not the smaller one that users should run
 COSTS = (7 / 4,) * 5 + (1 / 4,) * 5  # holding costs of the paper: the first half of the classes is expensive
 
 Weight: TypeAlias = tuple[float, ...] | None
@@ -40,6 +42,21 @@ def order(problem: Problem, slots: int, weight: Weight = None) -> float:
     return theory.V_order(problem, slots)
 
 
+def sabr(V: float, **settings: Any) -> Sabr:
+    """Return SABR whose servers draw jobs as in the paper."""
+    return Sabr(V=V, scale=POSTERIOR, **PRINTED, **settings)
+
+
+def ugda(V: float, learning: Literal["job", "published", "class"]) -> UgdaOl:
+    """Return the baseline, whose servers draw jobs as in the paper."""
+    return UgdaOl(V=V, learning=learning, **PRINTED)
+
+
+def known(V: float, weight: Weight = None) -> KnownRewards:
+    """Return the reference that knows the rewards, whose servers draw jobs as in the paper."""
+    return KnownRewards(V=V, weight=weight, **PRINTED)
+
+
 @dataclass(frozen=True)
 class Preset:
     """The settings of SABR, W-SABR and UGDA-OL.
@@ -57,15 +74,11 @@ class Preset:
 
     def sabr(self, V: float, weight: Weight = None) -> Sabr:
         """Return SABR, or W-SABR where weights are given."""
-        return Sabr(V=V, weight=weight, radius=self.radius)
+        return sabr(V, weight=weight, radius=self.radius)
 
     def ugda(self, V: float) -> UgdaOl:
         """Return the baseline."""
-        return UgdaOl(learning=self.learning, V=V)
-
-    def known(self, V: float, weight: Weight = None) -> KnownRewards:
-        """Return the reference that knows the rewards."""
-        return KnownRewards(V=V, weight=weight)
+        return ugda(V, self.learning)
 
 
 PRESETS: dict[str, Preset] = {

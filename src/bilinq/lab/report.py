@@ -14,7 +14,7 @@ from string import Template
 from typing import Any, Self
 
 from bilinq.lab import style
-from bilinq.lab.claims import Claim, Finding, Verdict
+from bilinq.lab.claims import ALPHA, Claim, Finding, Verdict
 from bilinq.lab.figure import Figure, ReportOptions, Table
 from bilinq.lab.presets import PRESETS
 
@@ -42,18 +42,18 @@ class About:
     facts: dict[str, str]
 
     @classmethod
-    def of(cls, options: ReportOptions, spent: Mapping[str, float], seconds: float) -> Self:
+    def of(cls, options: ReportOptions, seeds: int, spent: Mapping[str, float], seconds: float) -> Self:
         """Return the description of a report, given the computing time of each run."""
         settings = {
             "preset": options.preset, "replications": options.count, "quick": options.quick, "seed": options.seed,
-            "bilinq": version("bilinq"),
+            "seeds": seeds, "bilinq": version("bilinq"),
         }  # fmt: skip
         packages = ", ".join(f"{name} {version(name)}" for name in ("numpy", "scipy", "numba", "matplotlib"))
         facts = {
             "Settings shown": f"{options.preset}, {options.shown.text}; claims on figures of the paper use all presets",
             "Replications": f"{options.count} random instances for every mean{', a quick report' if options.quick else ''}",
             "Bands and intervals": "95 %, Student's t over replications; ratios, slopes and the like by the jackknife",
-            "Seed": str(options.seed),
+            "Seeds": f"claims on {seeds} of them from {options.seed} on, figures on the first",
             "Simulations": f"{len(spent)}, {sum(spent.values()) / 60:.1f} minutes of computing",
             "This report": f"took {seconds / 60:.1f} minutes on {os.cpu_count()} cores, "
             f"finished {datetime.now().astimezone():%Y-%m-%d %H:%M %Z}",
@@ -78,29 +78,57 @@ def page(drawn: Sequence[Drawn], about: About) -> str:
 
 
 def _tally(claims: Sequence[Claim]) -> str:
-    counts = Counter(claim.verdict for claim in claims)
+    counts = Counter(claim.verdict for claim in claims if not claim.ours)
     chips = "".join(f"<li><b>{counts[verdict]}</b> {_chip(verdict)}</li>" for verdict in Verdict if counts[verdict])
-    return f'<p>Of {len(claims)} claims:</p><ul class="tally">{chips}</ul>'
+    return f'<p>Of {counts.total()} claims of the paper:</p><ul class="tally">{chips}</ul>'
+
+
+def verdicts(claims: Sequence[Claim]) -> str:
+    """Return the verdicts as a Markdown table: each seed alone, and all seeds together."""
+    numbers = [str(seed) for seed, _ in claims[0].seeds]
+    rows = [["Claim", *(f"Seed {seed}" for seed in numbers), "All seeds"], ["---"] * (len(numbers) + 2)]
+    for claim in sorted(claims, key=lambda claim: claim.ours):
+        name = f"`{claim.id}`{' (ours)' if claim.ours else ''}"
+        rows.append([name, *(_brief(result) for _, result in claim.seeds), claim.result])
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def _brief(result: str) -> str:
+    """Return a verdict with the number of conditions that hold: "holds", "4 of 16", "contradicted", "? 3 of 5"."""
+    verdict, _, counts = result.partition(": ")
+    mark = "? " if verdict == Verdict.UNDECIDED.value else ""
+    return f"{mark}{counts.partition(' hold')[0]}" if counts else "?" if mark else verdict
 
 
 def _claims(claims: Sequence[Claim]) -> str:
-    """Return the table of all claims; the sections of the figures have the details."""
-    number = sum(len(claim.findings) for claim in claims)
+    """Return the tables of all claims and of our observations; the sections of the figures have the details."""
+    number = sum(not finding.effect.exact for claim in claims for finding in claim.findings)
+    paper, ours = ([claim for claim in claims if claim.ours is own] for own in (False, True))
+    text = (
+        '<section id="claims"><h2>Claims</h2><p>A claim is true for some range of an effect. Under a condition it '
+        "<b>holds</b> if the effect is inside that range, and is <b>contradicted</b> if it is outside, where a test rejects "
+        "the opposite. Otherwise it is <b>not decided</b>. A claim that holds only under stated conditions is contradicted "
+        f"under others. The {number} tests are one family: by Holm's method the chance that any of them is wrong is at most "
+        f"{ALPHA:.0%}. Conditions on which seeds disagree are not decided. The measured effects, with plain 95 % intervals, "
+        "are below the figure that tests the claim.</p>"
+    )
+    text += _glance(paper, "Claim", "In the paper") if paper else ""
+    if ours:
+        text += "<h3>Our own observations</h3><p>Statements that the paper does not make, tested in the same way.</p>"
+        text += _glance(ours, "Observation", "About")
+    return f'{text}<p class=files><a href="claims.json">claims.json</a> <a href="verdicts.md">verdicts.md</a></p></section>'
+
+
+def _glance(claims: Sequence[Claim], what: str, where: str) -> str:
     rows = "".join(
         f'<tr data-claim="{claim.id}"><td><a href="#claim-{claim.id}">{escape(claim.statement)}</a></td>'
         f"<td class=where>{escape(claim.where)}</td>"
-        f"<td>{sum(finding.verdict is Verdict.HOLDS for finding in claim.findings)} of {len(claim.findings)} hold</td>"
+        f"<td>{claim.counts[Verdict.HOLDS]} of {len(claim.findings)} hold</td>"
         f"<td>{_chip(claim.verdict)}</td></tr>"
         for claim in claims
     )
-    return (
-        '<section id="claims"><h2>Claims</h2><p>A claim is true for some range of an effect. Under a condition it '
-        "<b>holds</b> if the whole 95 % interval of the effect is inside that range, it is <b>contradicted</b> if the "
-        "whole interval is outside, and otherwise it is <b>not supported</b>. The measured effects are below the figure "
-        f"that tests the claim. Of {number} intervals about {number * 0.05:.0f} miss the true value by chance.</p>"
-        "<table class=glance><thead><tr><th>Claim</th><th>In the paper</th><th>Conditions</th><th>Verdict</th></tr></thead>"
-        f'<tbody>{rows}</tbody></table><p class=files><a href="claims.json">claims.json</a></p></section>'
-    )
+    head = f"<tr><th>{what}</th><th>{where}</th><th>Conditions</th><th>Verdict</th></tr>"
+    return f"<table class=glance><thead>{head}</thead><tbody>{rows}</tbody></table>"
 
 
 def _claim(claim: Claim) -> str:
@@ -108,10 +136,18 @@ def _claim(claim: Claim) -> str:
     note = f"<p class=note>{escape(claim.note)}</p>" if claim.note else ""
     first = (
         f'<tr class="claim" id="claim-{claim.id}"><td colspan="4"><p class=statement>'
-        f"<b>{escape(claim.statement)}</b> {_chip(claim.verdict)}</p>"
-        f"<p class=test>{escape(claim.where)}. {escape(claim.test)}</p>{note}</td></tr>"
+        f"<b>{escape(claim.statement)}</b> {_chip(claim.verdict, claim.result)}</p>"
+        f"<p class=test>{'Our own observation' if claim.ours else escape(claim.where)}. {escape(claim.test)}</p>{note}"
+        f"{_seeds(claim)}</td></tr>"
     )
     return f"<tbody>{first}{''.join(map(_finding, claim.findings))}</tbody>"
+
+
+def _seeds(claim: Claim) -> str:
+    if len(claim.seeds) < 2:
+        return ""
+    alone = "; ".join(f"seed {seed}: {escape(result)}" for seed, result in claim.seeds)
+    return f"<p class=test>Each seed alone: {alone}.</p>"
 
 
 def _finding(finding: Finding) -> str:
@@ -119,7 +155,7 @@ def _finding(finding: Finding) -> str:
     return (
         f'<tr class="finding"><td>{escape(finding.condition)}</td><td><b>{escape(str(finding.effect))}</b> '
         f"<span class=unit>{escape(detail)}</span></td><td>{whisker(finding)}</td>"
-        f"<td>{_chip(finding.verdict, finding.verdict.value.removesuffix(' at these settings'))}</td></tr>"
+        f"<td>{_chip(finding.verdict)}</td></tr>"
     )
 
 
@@ -160,7 +196,8 @@ def _figure(drawn: Drawn) -> str:
     return (
         f'<section id="figure-{figure.name}"><h2>{escape(figure.title)}</h2>'
         f"<p class=where>In the paper: {escape(figure.where)}</p>"
-        f'<figure><div class="picture">{drawing}</div><figcaption>{escape(figure.caption(drawn.table))} '
+        f'<figure><div class="picture">{drawing}</div><figcaption><b>{escape(figure.see)}</b> '
+        f"{escape(figure.caption(drawn.table))} "
         f"<span class=files>{files}</span></figcaption></figure><table class=details>{claims}</table></section>"
     )
 

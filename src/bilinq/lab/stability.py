@@ -5,14 +5,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from bilinq.distributed import System, boundary, growth_rate, iterate
 from bilinq.distributed.stability import measured_growth, settling_rounds
 from bilinq.distributed.system import Nodes, Rule
 from bilinq.errors import UnsafeGain
+from bilinq.extras import optional_imports
 from bilinq.lab import style
+
+with optional_imports():
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 RULES: tuple[tuple[Rule, str], ...] = (("scaled", style.BLUE), ("printed", style.ORANGE))
 MAPPED = np.array([0.1, 0.2, 0.3, 0.45, 0.6, 0.75, 0.9, 1.0, 1.1, 1.25, 1.4, 1.6])

@@ -10,13 +10,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.axes import Axes as Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from bilinq.extras import optional_imports
 from bilinq.lab.effects import number
+
+with optional_imports():
+    import matplotlib as mpl
+    from matplotlib.axes import Axes as Axes
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 if TYPE_CHECKING:
     from bilinq.arrays import Array

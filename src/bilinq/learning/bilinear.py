@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
+from bilinq.arrays import within
 from bilinq.errors import BadInput, BadState
 from bilinq.learning.features import block_groups, common_parts, diagonal, places, scales, warn_of_norms
 from bilinq.learning.learner import Learner, Outcome
@@ -23,6 +24,17 @@ STEEPEST = 1e8  # by how much features may shrink at once: beyond, what was lear
 PRIOR_NOISE = 0.5  # noise scale assumed before there are data, if it is estimated: that of rewards anywhere in [-1, 1]
 BLOCK = 256
 """Slots whose Thompson draws are made at once, from seed and block number only, so that a restored state repeats them."""
+
+VARYING = ("gram", "inverse", "normals")
+"""Arrays of a state that change their shapes: with the blocks of features, and when draws begin."""
+LIMITS = {
+    "job_features": (-1e100, 1e100), "server_features": (-1e100, 1e100), "job_scale": (1e-300, 1e300),
+    "server_scale": (1e-300, 1e300), "noise": (0.0, 1e100), "ridge": (1e-100, 1e100), "horizon": (1, 2**60),
+    "servers": (0.0, 1e15), "seeds": (0, 2**63 - 1), "normals": (-100.0, 100.0), "slot": (0, 2**53), "gram": (-1e100, 1e100),
+    "inverse": (-1e100, 1e100), "moment": (-1e100, 1e100), "log_det": (-1e15, 1e15), "seen": (0.0, 1e30),
+    "square": (0.0, 1e30), "estimate": (-1e100, 1e100), "drawn": (-1e100, 1e100), "radius": (0.0, 1e100),
+}  # fmt: skip
+"""The smallest and the largest value that a state may have after a restore."""
 
 Radius = Literal["calibrated", "paper", "published"]
 Exploration = Literal["thompson", "ucb", "none"]
@@ -72,7 +84,7 @@ class Bilinear(Learner):
     ----------
     exploration : "thompson", "ucb" or "none"
         Sample the parameter, Eq. (16), add a confidence radius, Eq. (12), or trust the estimate.
-    radius : "calibrated", "paper" or "published"
+    radius : "calibrated", "paper" or "published", a number, or a function of the slot from 1
         Eq. (15), (13) or (14). The latter two also set the regularization, need "ucb", and use features as they are.
     noise : float, "known" or "estimate"
         Noise scale R: a number, the problem's own, or estimated from the rewards.
@@ -80,13 +92,22 @@ class Bilinear(Learner):
         lambda of Eq. (11), for features that are scaled by Eq. (51); default: R^2.
     confidence : float
         delta of Eq. (15).
+    scale : float
+        Standard errors by which samples vary, upsilon of Eq. (16); one is the posterior of a normal prior.
+    bound : float
+        S of Eq. (15), which the norm of the parameter is assumed not to exceed.
+    rank : int, optional
+        Replace what is estimated or sampled by its best approximation of this rank, in the scale of the features.
     """
 
     exploration: Exploration = "thompson"
-    radius: Radius = "calibrated"
+    radius: Radius | float | Callable[[int], float] = "calibrated"
     noise: float | Literal["known", "estimate"] = "known"
     regularization: float | None = None
     confidence: float = 0.1
+    scale: float = 1.0
+    bound: float = 1.0
+    rank: int | None = None
 
     def start(self, instances: Instances, horizon: int, rngs: Sequence[np.random.Generator]) -> BilinearState:
         count, p = instances.count, instances.job_features.shape[2] * instances.server_features.shape[2]
@@ -120,6 +141,7 @@ class Bilinear(Learner):
     def learn(self, state: BilinearState, outcome: Outcome) -> BilinearState:
         from bilinq.learning.kernels import observe
 
+        state = self._with_fleet(state, outcome)
         total = np.clip(outcome.total, 0.0, outcome.count) if self.radius == "published" else outcome.total
         gram, inverse, moment = state.gram.copy(), state.inverse.copy(), state.moment.copy()
         log_det, seen, square = state.log_det.copy(), state.seen.copy(), state.square.copy()
@@ -129,6 +151,11 @@ class Bilinear(Learner):
             inverse, log_det = _from_scratch(state._replace(gram=gram))
         return self._explore(state._replace(slot=state.slot + 1, gram=gram, inverse=inverse, moment=moment,
                                             log_det=log_det, seen=seen, square=square))  # fmt: skip
+
+    def resumed(self, state: BilinearState) -> BilinearState:
+        """Return a merged state with estimate, radius and sample for the next slot."""
+        normals = _normals(state.seeds, state.slot // BLOCK, state.moment.shape[1])
+        return self._explore(state._replace(normals=normals))
 
     def width(self, state: BilinearState) -> Array:
         """Return the standard error R ||z_ij|| of each pair's estimate (R, I, J)."""
@@ -152,14 +179,31 @@ class Bilinear(Learner):
             raise BadInput(f"features must have lengths {state.job_features.shape[2]} and {state.server_features.shape[2]}"
                            f" as before; got {u.shape[2]} and {v.shape[2]}")  # fmt: skip
         normals = _normals(state.seeds, state.slot // BLOCK, state.moment.shape[1])
+        servers = np.maximum(state.servers, instances.servers.sum(axis=1))
         return self._explore(self._rescaled(state, instances)._replace(
-            servers=instances.servers.sum(axis=1), radius=np.zeros(len(u)), normals=normals))  # fmt: skip
+            servers=servers, radius=np.zeros(len(u)), normals=normals))  # fmt: skip
 
     def check(self, state: BilinearState) -> None:
-        """Raise `BadState` unless all is finite, the Gram matrix is positive definite, and `inverse` is its inverse."""
-        for name in ("gram", "inverse", "moment", "seen", "square", "noise", "estimate", "drawn"):
-            if not np.isfinite(getattr(state, name)).all():
-                raise BadState(f"{name} must be finite")
+        """Raise `BadState` unless numbers are possible, blocks fit, and `inverse` is that of a positive definite `gram`.
+
+        Shapes must be right already, except for those of `VARYING`.
+        """
+        for name, (low, high) in LIMITS.items():
+            within(name, getattr(state, name), low, high)
+        part, fits = (
+            (state.job_parts, state.server_parts),
+            common_parts(state.job_features, state.server_features, (state.job_parts, state.server_parts)),
+        )
+        for name, found, right in zip(("job_parts", "server_parts"), part, fits, strict=True):
+            if not np.array_equal(found, right):
+                raise BadState(f"{name} must be those of the features; got {found[0].tolist()}")
+        block = diagonal(*part, np.ones(len(state.ridge))).shape
+        for name in ("gram", "inverse"):
+            if getattr(state, name).shape != block:
+                raise BadState(f"{name} must have shape {block}; got {getattr(state, name).shape}")
+        draws, shape = state.normals.shape, (len(state.ridge), BLOCK, block[1])
+        if draws not in (shape, (shape[0], 0, shape[2])):
+            raise BadState(f"normals must have shape {shape}; got {draws}")
         for _, _, gram in _blocks(state, state.gram):
             if not np.allclose(gram, gram.swapaxes(2, 3), rtol=1e-9, atol=0.0):
                 raise BadState("gram must be symmetric")
@@ -174,8 +218,6 @@ class Bilinear(Learner):
         )
         if gap > 1e-6:
             raise BadState(f"inverse must be that of gram; their product differs from one by {gap:.1e}")
-        if (state.seen < 0.0).any() or (state.square < 0.0).any():
-            raise BadState("seen and square must be at least zero")
 
     def _explore(self, state: BilinearState) -> BilinearState:
         """Return `state` with estimate, noise, radius and sample for the next slot."""
@@ -191,11 +233,13 @@ class Bilinear(Learner):
                                 PRIOR_NOISE, noise)  # fmt: skip
         if self.exploration == "thompson":
             drawn = np.empty_like(theta)
-            if state.slot % BLOCK == 0:
+            if state.slot % BLOCK == 0 or not normals.shape[1]:  # there are none if it did not draw so far
                 normals = _normals(state.seeds, state.slot // BLOCK, theta.shape[1])
-            kernels.sample(up, vp, state.inverse, theta, normals, state.slot % BLOCK, noise, drawn)
+            kernels.sample(up, vp, state.inverse, theta, normals, state.slot % BLOCK, self.scale * noise, drawn)
         elif self.exploration == "ucb":
             radius = self._radius(state, noise)
+        if self.rank is not None:
+            drawn = _of_rank(drawn, self.rank, state.job_features.shape[2])
         return state._replace(estimate=theta, noise=noise, drawn=drawn, radius=radius, normals=normals)
 
     def _radius(self, state: BilinearState, noise: Array) -> Array:
@@ -205,17 +249,34 @@ class Bilinear(Learner):
             return np.asarray(np.sqrt(p * np.log(t * T)) + np.sqrt(n))
         if self.radius == "published":
             return np.asarray(0.1 * np.sqrt(p * np.log((1.0 + n * t) * T)) + 1.0)
+        if not isinstance(self.radius, str):
+            return np.full(n.shape, self.radius(t) if callable(self.radius) else self.radius)
         spread = np.sqrt(state.log_det + 2.0 * np.log(1.0 / self.confidence))
-        return np.asarray(noise * spread + np.sqrt(state.ridge))
+        return np.asarray(noise * spread + self.bound * np.sqrt(state.ridge))
 
     def _scaled(self, instances: Instances) -> tuple[Array, Array, Array, Array]:
         """Return the scaled features of jobs and servers and their scales, Eq. (51); one for the radii of the paper."""
         u, v = instances.job_features, instances.server_features
-        if self.radius == "calibrated":
+        if self.radius not in ("paper", "published"):
             a, b = scales(u), scales(v)
         else:
             a, b = np.ones_like(u[:, 0]), np.ones_like(v[:, 0])
         return np.ascontiguousarray(u / a[:, None]), np.ascontiguousarray(v / b[:, None]), a, b
+
+    def _with_fleet(self, state: BilinearState, outcome: Outcome) -> BilinearState:
+        """Return the state for the most servers seen at once, n in the paper's radii; a live scheduler learns it as it runs.
+
+        The paper's ridge is n as well. What was added to it so far counts as if it had been there from the start.
+        """
+        if self.radius not in ("paper", "published") or outcome.capacity is None:
+            return state
+        n = np.maximum(state.servers, outcome.capacity.sum(axis=1))
+        if (n == state.servers).all() or self.radius == "published" or self.regularization is not None:
+            return state._replace(servers=n)
+        gram = state.gram + diagonal(state.job_parts, state.server_parts, n - state.ridge)
+        grown = state._replace(servers=n, ridge=n.copy(), gram=gram)
+        inverse, log_det = _from_scratch(grown)
+        return grown._replace(inverse=inverse, log_det=log_det)
 
     def _rescaled(self, state: BilinearState, instances: Instances) -> BilinearState:
         """Return `state` for other features, as if their scale and their blocks had been the same from the start."""
@@ -278,9 +339,34 @@ def _eigenvalues(state: BilinearState) -> Array:
     return np.sort(found, axis=1)
 
 
+def _of_rank(theta: Array, rank: int, rows: int) -> Array:
+    """Return the best approximations of a rank to parameters (R, p), matrices of so many rows."""
+    left, size, right = np.linalg.svd(theta.reshape(len(theta), rows, -1), full_matrices=False)
+    size[:, rank:] = 0.0
+    return np.asarray(((left * size[:, None, :]) @ right).reshape(theta.shape))
+
+
 def _normals(seeds: Sequence[int], block: int, size: int) -> Array:
     """Return the standard normal draws (R, BLOCK, size) of a block of slots."""
     return np.array([np.random.default_rng((seed, block)).standard_normal((BLOCK, size)) for seed in seeds])
+
+
+def merged(states: Sequence[BilinearState]) -> BilinearState:
+    """Return what one learner would know that had seen the observations of several: their sums, exactly.
+
+    Gram matrix, moment and counts are sums over observations, so shards that learn apart need to exchange nothing else; the
+    ridge counts once. The states must be of learners with equal features, scales, blocks and ridge, such as shards of one
+    scheduler. Estimate and inverse are computed from the sums; explore again before the next decision (`Bilinear.resumed`).
+    """
+    first = states[0]
+    for name in ("job_features", "server_features", "job_scale", "server_scale", "job_parts", "server_parts", "ridge"):
+        if not all(np.array_equal(getattr(one, name), getattr(first, name)) for one in states):
+            raise BadInput(f"states must have equal {name} to be merged; they differ")
+    own = diagonal(first.job_parts, first.server_parts, first.ridge)
+    sums = {name: np.sum([getattr(one, name) for one in states], axis=0) for name in ("moment", "seen", "square")}
+    total = first._replace(gram=own + np.sum([one.gram - own for one in states], axis=0), **sums)
+    inverse, log_det = _from_scratch(total)
+    return total._replace(inverse=inverse, log_det=log_det, slot=max(one.slot for one in states))
 
 
 class Health(NamedTuple):

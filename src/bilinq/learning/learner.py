@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bilinq.arrays import within
 from bilinq.errors import BadInput
 
 if TYPE_CHECKING:
@@ -96,6 +97,11 @@ class PerPair(Learner):
 
     def learn(self, state: Counts, outcome: Outcome) -> Counts:
         return _add(state, outcome)
+
+    def check(self, state: Counts) -> None:
+        within("count", state.count, 0.0, 2**53)
+        within("the fraction of count", state.count % 1.0, 0.0, 0.0)
+        within("total", state.total, -(2**53), 2**53)
 
 
 @dataclass(frozen=True)

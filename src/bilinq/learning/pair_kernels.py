@@ -1,77 +1,217 @@
-"""Kernels of `PairModel`: predictions and single observations, Eq. (58) and (59). Precision is in units of the noise."""
+"""Kernels of `PairModel`: predictions and observations, Eq. (58), (59) and (62). Precision is in units of the noise."""
 
 import numpy as np
 
 from bilinq.arrays import Array, IntArray
-from bilinq.jit import fast_kernel, kernel
+from bilinq.jit import in_place_kernel, inlined_kernel, kernel
+from bilinq.learning.fit_kernels import eliminate, factorise, invert, shift
+from bilinq.learning.memory import Memory
+from bilinq.learning.pair_model import FARTHEST, LOST, MOST_SURPRISING, NOISE_WINDOW, RECENT, Model
+
+
+@in_place_kernel
+def standardise(features: Array, center: Array, scale: Array, squares: bool, x: Array) -> None:
+    """Fill the regressors x (d,), Eq. (71): a constant, then standardised features, each with its square if `squares`.
+
+    Features that are NaN count as average ones. The model may not know yet the last features.
+    """
+    x[0] = 1.0
+    step = 2 if squares else 1
+    for k in range((x.size - 1) // step):
+        h = 1 + step * k
+        z = (features[k] - center[h]) / scale[h]
+        x[h] = 0.0 if np.isnan(z) else z
+        if squares:
+            x[h + 1] = 0.0 if np.isnan(z) else (min(z * z, FARTHEST) - center[h + 1]) / scale[h + 1]
+
+
+@inlined_kernel
+def center(m: Memory, shared: Array, kappa: float, x: Array, c: int, j: int, z: Array) -> tuple[float, float]:
+    """Fill z (d,) of Eq. (58) for a job of class c on server class j; return the mean and 1 / (N + kappa)."""
+    g = 1.0 / (m.total[c, j] + kappa)
+    mean = g * (m.rewards[c, j] + kappa * shared[c])
+    sums, theta = m.sums[c, j], m.theta[j]
+    for k in range(z.size):
+        z[k] = x[k] - g * sums[k]
+        mean += z[k] * theta[k]
+    return mean, g
+
+
+@in_place_kernel
+def expect(model: Model, x: Array, c: int, j: int, z: Array) -> tuple[float, float]:
+    """Return the mean of a job with regressors x of class c on server class j, and its standard error, Eq. (58)."""
+    mean, g = center(model.long, model.shared, model.kappa, x, c, j, z)
+    q = g + (model.kappa * g) ** 2 * model.doubt[c]
+    inverse = model.long.inverse[j]
+    for k in range(z.size):
+        s, row = 0.5 * inverse[k, k] * z[k], inverse[k]
+        for h in range(k):
+            s += row[h] * z[h]
+        q += 2.0 * s * z[k]
+    return mean, np.sqrt(model.noise * max(q, 0.0))
 
 
 @kernel
-def standardise(features: Array, center: Array, scale: Array, x: Array) -> None:
-    """Fill the regressors x (d,): a constant, then features (d - 1,) less `center` over `scale`; NaN becomes zero."""
-    x[0] = 1.0
-    for k in range(features.size):
-        x[k + 1] = 0.0 if np.isnan(features[k]) else (features[k] - center[k + 1]) / scale[k + 1]
-
-
-@fast_kernel
-def predict(
-    features: Array, kind: IntArray, rows: IntArray, center: Array, scale: Array, version: IntArray, total: Array,
-    sums: Array, rewards: Array, shared: Array, doubt: Array, kappa: float, noise: float, inverse: Array, theta: Array,
-    stamp: IntArray, mean: Array, width: Array,
-) -> None:  # fmt: skip
-    """Fill `rows` (K,) of `mean` and `width` (R, J) where the model has changed since `stamp` (R, J), Eq. (58)."""
-    J, d = theta.shape
+def predict(model: Model, features: Array, kind: IntArray, mean: Array, width: Array) -> None:
+    """Fill the `mean` and its standard error (K, J) of jobs with features (K, d - 1) of classes `kind` (K,)."""
+    d = model.center.size
     x, z = np.empty(d), np.empty(d)
-    for i in rows:
-        c = kind[i]
-        standardise(features[i], center, scale, x)
-        for j in range(J):
-            if stamp[i, j] == version[j]:
-                continue
-            stamp[i, j] = version[j]
-            g = 1.0 / (total[c, j] + kappa)
-            m = g * (rewards[c, j] + kappa * shared[c])
-            for k in range(d):
-                z[k] = x[k] - g * sums[c, j, k]
-                m += z[k] * theta[j, k]
-            q = g + (kappa * g) ** 2 * doubt[c]
-            for k in range(d):
-                s = 0.0
-                for h in range(d):
-                    s += inverse[j, k, h] * z[h]
-                q += s * z[k]
-            mean[i, j], width[i, j] = m, np.sqrt(noise * max(q, 0.0))
+    for i in range(kind.size):
+        standardise(features[i], model.center, model.scale, model.squares, x)
+        for j in range(mean.shape[1]):
+            mean[i, j], width[i, j] = expect(model, x, kind[i], j, z)
 
 
-@fast_kernel
-def observe(
-    x: Array, c: int, j: int, y: float, weight: float, gram: Array, moment: Array, total: Array, sums: Array,
-    rewards: Array, shared: Array, kappa: float, inverse: Array, theta: Array,
-) -> tuple[float, float]:  # fmt: skip
+@in_place_kernel
+def add(
+    m: Memory, shared: Array, kappa: float, x: Array, c: int, j: int, y: float, weight: float, z: Array, step: Array
+) -> tuple[float, float]:
     """Add an observation of class c on server class j, Eq. (59); return its error and the error's variance before it."""
     d = x.size
-    g = 1.0 / (total[c, j] + kappa)
-    z, step = np.empty(d), np.empty(d)
-    m = g * (rewards[c, j] + kappa * shared[c])
+    mean, g = center(m, shared, kappa, x, c, j, z)
+    variance, error = 1.0 / weight + g, y - mean
+    inverse, gram, moment, sums, theta = m.inverse[j], m.gram[j], m.moment[j], m.sums[c, j], m.theta[j]
     for k in range(d):
-        z[k] = x[k] - g * sums[c, j, k]
-        m += z[k] * theta[j, k]
-    variance = 1.0 / weight + g
-    for k in range(d):
-        s = 0.0
+        s, row = 0.0, inverse[k]
         for h in range(d):
-            s += inverse[j, k, h] * z[h]
+            s += row[h] * z[h]
         step[k] = s
         variance += s * z[k]
-    error = y - m
     for k in range(d):
-        theta[j, k] += step[k] * error / variance
+        a, b, row, products = step[k] / variance, weight * x[k], inverse[k], gram[k]
+        theta[k] += a * error
         for h in range(d):
-            inverse[j, k, h] -= step[k] * step[h] / variance
-            gram[j, k, h] += weight * x[k] * x[h]
-        moment[j, k] += weight * x[k] * y
-        sums[c, j, k] += weight * x[k]
-    total[c, j] += weight
-    rewards[c, j] += weight * y
+            row[h] -= a * step[h]
+            products[h] += b * x[h]
+        moment[k] += b * y
+        sums[k] += b
+    m.square[j] += weight * y * y
+    m.number[j] += weight
+    m.total[c, j] += weight
+    m.rewards[c, j] += weight * y
     return error, variance
+
+
+@in_place_kernel
+def transfer(m: Memory, other: Memory, j: int, part: float) -> None:
+    """Set the sums of server class j to `part` of those of another memory, which may be the same."""
+    d = m.theta.shape[1]
+    for k in range(d):
+        m.moment[j, k] = part * other.moment[j, k]
+        for h in range(d):
+            m.gram[j, k, h] = part * other.gram[j, k, h]
+    m.square[j], m.number[j] = part * other.square[j], part * other.number[j]
+    for c in range(len(m.total)):
+        m.total[c, j], m.rewards[c, j] = part * other.total[c, j], part * other.rewards[c, j]
+        for k in range(d):
+            m.sums[c, j, k] = part * other.sums[c, j, k]
+
+
+@in_place_kernel
+def fit(model: Model, m: Memory, j: int, vectors: Array, matrices: Array) -> None:
+    """Compute the coefficients and the inverse precision of server class j from the sums of a memory, Eq. (58).
+
+    `vectors` (2, d) and `matrices` (2, d, d) are overwritten.
+    """
+    P, L, right, w = matrices[0], matrices[1], vectors[0], vectors[1]
+    eliminate(m, j, model.mean[j], model.shared, model.kappa, P, right)
+    factorise(P, model.ridge, L)
+    shift(L, right, model.mean[j], w, m.theta[j])
+    invert(L, P, m.inverse[j])
+
+
+@kernel
+def fit_recent(model: Model) -> None:
+    """Do so for the recent memory of all server classes where it is in use."""
+    d = model.ridge.size
+    vectors, matrices = np.empty((2, d)), np.empty((2, d, d))
+    for j in range(model.ahead.size):
+        if model.ahead[j] > LOST:
+            fit(model, model.recent, j, vectors, matrices)
+
+
+@inlined_kernel
+def log_density(error: float, variance: float, noise: float) -> float:
+    """Return the logarithm of a normal density, without the constant; `variance` is in units of the noise."""
+    density: float = -0.5 * (error * error / (noise * variance) + np.log(variance))
+    return density
+
+
+@in_place_kernel
+def replace_long(model: Model, j: int) -> None:
+    """Let the recent memory of server class j replace the long one."""
+    transfer(model.long, model.recent, j, 1.0)
+    for k in range(model.ridge.size):
+        model.long.theta[j, k] = model.recent.theta[j, k]
+        for h in range(model.ridge.size):
+            model.long.inverse[j, k, h] = model.recent.inverse[j, k, h]
+    model.ahead[j] = LOST
+    model.changes[j] += 1
+    model.epoch[j] += 1
+
+
+@in_place_kernel
+def compare(
+    model: Model,
+    c: int,
+    j: int,
+    y: float,
+    weight: float,
+    error: float,
+    variance: float,
+    vectors: Array,
+    matrices: Array,
+) -> bool:
+    """Update which memory predicts server class j better, Eq. (62); return whether the recent one has replaced the long one.
+
+    `error` and `variance` are those of the long memory; the regressors are `vectors[0]`. A recent memory starts as the long
+    one, and again whenever it has too much, at the weight of `RECENT` observations.
+    """
+    starts = model.ahead[j] <= LOST
+    source = model.long if starts else model.recent
+    if source.number[j] >= 2.0 * RECENT if starts else source.number[j] > 2.0 * RECENT:
+        transfer(model.recent, source, j, RECENT / source.number[j])
+        fit(model, model.recent, j, vectors[3:], matrices)
+        if starts:
+            model.ahead[j] = 0.0
+    if starts:
+        return False
+    error_2, variance_2 = add(
+        model.recent, model.shared, model.kappa, vectors[0], c, j, y, weight, vectors[1], vectors[2]
+    )
+    gain = log_density(error_2, variance_2, model.noise) - log_density(error, variance, model.noise)
+    model.ahead[j] += min(max(gain, -MOST_SURPRISING), MOST_SURPRISING)
+    if model.ahead[j] > model.changed:
+        replace_long(model, j)
+        return True
+    return False
+
+
+@kernel
+def observe(
+    model: Model, features: Array, kind: IntArray, column: IntArray, value: Array, weight: Array, first: int, most: int,
+    error: Array,
+) -> tuple[int, int, bool]:  # fmt: skip
+    """Learn from services (n,) in their order, beginning with number `first`, Eq. (59); those without a value are skipped.
+
+    Stop after `most` of them, or when a recent memory has replaced a long one. Fill the `error` of each prediction (n,).
+    Return the number of the next service, how many were learnt, and whether a memory was replaced.
+    """
+    d, learnt, kept = model.center.size, 0, 1.0 - 1.0 / NOISE_WINDOW
+    vectors, matrices = np.empty((5, d)), np.empty((2, d, d))
+    x, z, step = vectors[0], vectors[1], vectors[2]
+    for k in range(first, value.size):
+        if np.isnan(value[k]):
+            continue
+        if learnt == most:
+            return k, learnt, False
+        c, j = kind[k], column[k]
+        standardise(features[k], model.center, model.scale, model.squares, x)
+        error[k], variance = add(model.long, model.shared, model.kappa, x, c, j, value[k], weight[k], z, step)
+        model.version[j] += 1
+        model.surprise[0] = kept * model.surprise[0] + error[k] * error[k] / variance
+        model.surprise[1] = kept * model.surprise[1] + 1.0
+        learnt += 1
+        if model.forgets and compare(model, c, j, value[k], weight[k], error[k], variance, vectors, matrices):
+            return k + 1, learnt, True
+    return value.size, learnt, False

@@ -14,7 +14,7 @@ from msgspec import structs
 from bilinq.errors import BadInput, Conflict, NoKey, NotAllowed, NotFound
 from bilinq.live.store import Transaction, admin_tables
 from bilinq.live.store.admin_tables import KeyRow, add_audit, add_key, all_keys, expire_key, find_key
-from bilinq.live.wire.messages import CreatedKey, KeyInfo, NewKey
+from bilinq.live.wire.access import CreatedKey, KeyInfo, NewKey
 from bilinq.live.wire.queries import convert
 
 SCOPES = ("submit", "work", "read", "admin", "fleet")
@@ -125,11 +125,16 @@ def identify(known: Mapping[str, KeyRow], key: str, now: float) -> Identity:
     stored = row.hash if row is not None else hash_key("")
     if not matches(key, stored) or row is None:
         raise NoKey("the key is not known")
+    check_valid(row, now)
+    return Identity(row.prefix, row.namespace, frozenset(row.scopes), frozenset(row.namespaces))
+
+
+def check_valid(row: KeyRow, now: float) -> None:
+    """Raise `NoKey` if a key was revoked or has expired."""
     if row.revoked is not None:
         raise NoKey(f"the key {row.prefix} was revoked")
     if row.expires is not None and row.expires <= now:
         raise NoKey(f"the key {row.prefix} has expired")
-    return Identity(row.prefix, row.namespace, frozenset(row.scopes), frozenset(row.namespaces))
 
 
 def create_key(tx: Transaction, who: Identity, new: NewKey, now: float) -> CreatedKey:

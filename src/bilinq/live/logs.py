@@ -7,6 +7,8 @@ import json
 import logging
 import re
 import sys
+import time
+from collections.abc import Callable
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
@@ -48,6 +50,34 @@ def log_to(stream: TextIO = sys.stderr, level: int = logging.INFO, form: Format 
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     logging.captureWarnings(True)
     logging.getLogger("bilinq").setLevel(level)
+
+
+class Seldom:
+    """Logs one kind of event at most every `seconds`; `times` in a line counts the events since the last line.
+
+    For events that a client can cause as often as it likes.
+    """
+
+    def __init__(
+        self, logger: logging.Logger, seconds: float = 10.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._logger, self._seconds, self._clock = logger, seconds, clock
+        self._due, self._times = float("-inf"), 0
+
+    def warning(self, event: str, **about: Any) -> None:
+        """Count the event, and log a warning if the last one is long enough ago."""
+        self._log(logging.WARNING, event, about)
+
+    def info(self, event: str, **about: Any) -> None:
+        """Do the same with a line that is no warning."""
+        self._log(logging.INFO, event, about)
+
+    def _log(self, level: int, event: str, about: dict[str, Any]) -> None:
+        self._times += 1
+        now = self._clock()
+        if now >= self._due:
+            self._logger.log(level, event, extra=about | {"times": self._times})
+            self._due, self._times = now + self._seconds, 0
 
 
 def _pairs(record: logging.LogRecord, formatter: logging.Formatter) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 
 from bilinq.live.http.app import make_app
+from bilinq.live.http.crowd import Limits, possible
 from bilinq.live.http.server import Server, address, listen, reachable
 from bilinq.live.service.service import Service
 from bilinq.live.settings import ServiceSettings
@@ -29,12 +30,12 @@ async def run(settings: ServiceSettings, ready: Callable[[str], None]) -> None:
     process is alive.
     """
     sys.setswitchinterval(SWITCH)
-    store = open_store(settings.database)
+    store = open_store(settings.database, timeout=settings.database_timeout)
     service = Service(settings, store)
     watch = Watcher(service.replica)
     with listen(settings.host, settings.port) as listening:
         answers = asyncio.Event()
-        server = Server(make_app(service, watch, settings), answers.set)
+        server = Server(make_app(service, watch, settings), answers.set, _limits(settings))
         stopping = _on_signals(server)
         draining = asyncio.ensure_future(_drain(service, watch, stopping))
         serving = asyncio.ensure_future(server.serve([listening]))
@@ -57,6 +58,14 @@ async def run(settings: ServiceSettings, ready: Callable[[str], None]) -> None:
             await watch.stop()
             await service.stop()
     log.info("stopped")
+
+
+def _limits(settings: ServiceSettings) -> Limits:
+    """Return the limits of connections; log that there are fewer than the settings allow because of the system."""
+    connections = possible(settings.max_connections)
+    if connections < settings.max_connections:
+        log.warning("there can be %d connections only: raise the limit of open files (ulimit -n)", connections)
+    return Limits(connections, settings.max_connections_per_address)
 
 
 def _warn_of_missing(service: Service, settings: ServiceSettings) -> None:

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args,
 
 from msgspec import Meta, Struct, structs, to_builtins
 
-from bilinq.errors import BadInput
-from bilinq.live.wire.messages import JobClassInfo, NamespaceInfo, Positive, ServerClassInfo
+from bilinq.errors import BadInput, did_you_mean
+from bilinq.live.wire.access import NamespaceInfo
+from bilinq.live.wire.messages import LARGEST, JobClassInfo, Positive, ServerClassInfo
 from bilinq.live.wire.queries import convert
+from bilinq.secret_files import SUFFIX, read_secret
 
 if TYPE_CHECKING:
     from bilinq.policies import Policy
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 PREFIX = "BILINQ_"
 TARGET_WAIT = 2.0  # seconds of waiting to aim at where neither `target_wait` nor `V` is given
 DEFAULT_POLICY = LOOK_AHEAD = "look-ahead"
+NO_SHADOW = "none"
 STRUCTURED = ("reward", "job_class", "server_class", "namespace")
 """Settings of several values, which are tables in a file."""
 
@@ -50,14 +53,21 @@ class ServiceSettings(Struct, forbid_unknown_fields=True, frozen=True, kw_only=T
         Address | None,
         _about("Address at which other processes on the same PostgreSQL reach this one; http://host:port by default."),
     ] = None
+    database_timeout: Annotated[
+        float, _about("Seconds without an answer of the database after which requests get 503.", ge=0.1, le=3600.0)
+    ] = 10.0
     policy: Annotated[
         str,
         _about("Policy that assigns jobs to servers; sabr is that of the paper."),
     ] = DEFAULT_POLICY
+    shadow: Annotated[
+        str,
+        _about("Second policy that is compared with the first, without effect on any job; none by default."),
+    ] = NO_SHADOW
     slot: Annotated[float, _about("Seconds of a slot.", ge=0.001, le=60.0)] = 0.05
     lease: Annotated[float, _about("Seconds until a lease expires.", ge=0.05, le=86_400.0)] = 30.0
     max_attempts: Annotated[
-        int, _about("Failed or expired leases until a job is dead that has no limit of its own.", ge=1)
+        int, _about("Failed or expired leases until a job is dead that has no limit of its own.", ge=1, le=LARGEST)
     ] = 5
     retry_first: Annotated[
         float,
@@ -84,14 +94,25 @@ class ServiceSettings(Struct, forbid_unknown_fields=True, frozen=True, kw_only=T
         Literal["thompson", "ucb", "none"], _about("How the policy tries what is not known yet.")
     ] = "thompson"
     work_conserving: Annotated[bool, _about("Whether no server idles while a job waits.")] = False
-    backlog: Annotated[int, _about("Most waiting jobs of a class that has no limit of its own.", ge=1)] = 100_000
-    max_body: Annotated[int, _about("Most bytes of a request.", ge=1024, le=1 << 30)] = 1 << 20
+    backlog: Annotated[int, _about("Most waiting jobs of a class that has no limit of its own.", ge=1, le=LARGEST)] = (
+        100_000
+    )
+    max_body: Annotated[int, _about("Most bytes of a request.", ge=1024, le=1 << 28)] = 1 << 20
+    max_connections: Annotated[
+        int, _about("Most connections at a time, or fewer if the system allows fewer descriptors.", ge=16, le=1_000_000)
+    ] = 10_000
+    max_connections_per_address: Annotated[
+        int,
+        _about("Most connections of one address at a time; those of this machine are not limited.", ge=1, le=LARGEST),
+    ] = 1000
     rate: Annotated[float, _about("Most requests per second of each key; 0 is no limit.", ge=0.0)] = 2000.0
     retention: Annotated[
         Positive | None, _about("Seconds that finished and cancelled jobs are kept; for ever by default.")
     ] = None
     server_retention: Annotated[Positive, _about("Seconds that servers are kept after they went offline.")] = 604_800.0
-    seed: Annotated[Annotated[int, Meta(ge=0)] | None, _about("Seed of the scheduler; random by default.")] = None
+    seed: Annotated[
+        Annotated[int, Meta(ge=0, le=LARGEST)] | None, _about("Seed of the scheduler; random by default.")
+    ] = None
     checkpoint_every: Annotated[Positive, _about("Seconds between checkpoints of what was learnt.")] = 60.0
     log_requests: Annotated[bool, _about("Whether each request gets a log line.")] = False
     sample: Annotated[float, _about("Seconds between two samples for the dashboard.", ge=0.05, le=60.0)] = 1.0
@@ -127,6 +148,10 @@ class ServiceSettings(Struct, forbid_unknown_fields=True, frozen=True, kw_only=T
             )
         if self.policy != DEFAULT_POLICY and self.policy not in live_policies():
             raise BadInput(f"policy must be one of {', '.join(live_policies())}; got {_shown(self.policy)}")
+        if self.shadow != NO_SHADOW and self.shadow not in live_policies():
+            raise BadInput(
+                f"shadow must be {NO_SHADOW} or one of {', '.join(live_policies())}; got {_shown(self.shadow)}"
+            )
         _check_classes("job_class", self.job_class)
         _check_classes("server_class", self.server_class)
         _check_names("namespace", [one.name for one in self.namespace])
@@ -179,6 +204,8 @@ _TYPES: dict[str, Any] = {field.name: field.type for field in structs.fields(Ser
 SETTINGS = {name: one for name, one in _settings(ServiceSettings).items() if name not in STRUCTURED}
 SETTINGS |= _settings(RewardBounds, "reward_")
 """Settings that are also options of `bilinq serve` and variables of the environment, by name."""
+SECRET = ("database", "baseline_key")
+"""Settings that may also be in a file of their own, which a variable of the environment names."""
 RENAMED = {"rival_url": "baseline_url", "rival_key": "baseline_key"}
 """Old names of settings, which are accepted until the next version."""
 
@@ -191,8 +218,8 @@ def load(
     """Return settings from a TOML file, the environment and options; later ones take precedence.
 
     The default of `file` is `BILINQ_CONFIG` of the environment, where a setting is `BILINQ_` and its name in capitals;
-    classes are left to the file and the API. Options that are None were not given. The range of rewards is `reward_low`
-    and `reward_high`.
+    classes are left to the file and the API. `BILINQ_DATABASE_FILE` and `BILINQ_BASELINE_KEY_FILE` name files with these
+    secrets. Options that are None were not given. The range of rewards is `reward_low` and `reward_high`.
 
     Examples
     --------
@@ -200,6 +227,7 @@ def load(
     8080
     """
     file = file or environment.get(f"{PREFIX}CONFIG") or None
+    environment = _with_secrets(environment, options or {})
     named = {f"{PREFIX}{name.upper()}": RENAMED.get(name, name) for name in (*RENAMED, *SETTINGS)}
     layers = [
         {} if file is None else _read(Path(file)),
@@ -215,6 +243,13 @@ def load(
     return ServiceSettings(**merged, reward=RewardBounds(**reward))
 
 
+def _with_secrets(environment: Mapping[str, str], options: Mapping[str, Any]) -> dict[str, str]:
+    """Return the environment with the secrets in files, except those that an option replaces."""
+    named = [f"{PREFIX}{name.upper()}" for name in SECRET if options.get(name) is None]
+    found = {name: read_secret(name, environment) for name in named if environment.get(name + SUFFIX)}
+    return dict(environment) | {name: value for name, value in found.items() if value is not None}
+
+
 def _read(file: Path) -> dict[str, Any]:
     try:
         raw = tomllib.loads(file.read_text(encoding="utf-8"))
@@ -225,7 +260,7 @@ def _read(file: Path) -> dict[str, Any]:
     raw = {RENAMED.get(key, key): value for key, value in raw.items()}
     for key in raw:
         if key not in _TYPES:
-            raise BadInput(f"{file}: unknown key {key!r}; known are {', '.join(_TYPES)}")
+            raise BadInput(f"{file}: unknown key {key!r}{did_you_mean(key, _TYPES)}; known are {', '.join(_TYPES)}")
     values = {key: _value(_TYPES[key], value, f"{file}: {key}") for key, value in raw.items()}
     if "reward" in values:
         values["reward"] = {key: float(value) for key, value in raw["reward"].items()}

@@ -6,16 +6,15 @@ from typing import Any
 import numpy as np
 
 from bilinq.arrays import BoolArray, non_negative, scalar
-from bilinq.errors import BadInput, BilinqError
+from bilinq.errors import BadInput
+from bilinq.extras import optional_imports
 from bilinq.routing.replay import Playback
 from bilinq.routing.router import FleetView, Router, WaitingJob
 from bilinq.routing.workload import Workload
 
-try:
+with optional_imports():
     import gymnasium
     from gymnasium import spaces
-except ModuleNotFoundError:
-    raise BilinqError("bilinq[gymnasium] is not installed; run: pip install 'bilinq[gymnasium]'") from None
 
 Seen = dict[str, Any]
 

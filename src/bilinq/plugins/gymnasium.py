@@ -12,7 +12,8 @@ import numpy as np
 
 from bilinq.arrays import Array, count, finite, one_of
 from bilinq.assignment import METHODS
-from bilinq.errors import BadInput, BilinqError
+from bilinq.errors import BadInput
+from bilinq.extras import optional_imports
 from bilinq.learning import Outcome
 from bilinq.policies.policy import Policy
 from bilinq.problem import Problem
@@ -21,11 +22,9 @@ from bilinq.simulation import AllUp, Arrivals, Bernoulli, Capacity
 from bilinq.simulation.simulate import BLOCK
 from bilinq.simulation.world import World
 
-try:
+with optional_imports():
     import gymnasium
     from gymnasium import spaces
-except ModuleNotFoundError:
-    raise BilinqError("bilinq[gymnasium] is not installed; run: pip install 'bilinq[gymnasium]'") from None
 
 ID = "bilinq/Slots-v0"
 Observation = dict[str, Array]

@@ -37,8 +37,8 @@ class Demand(NamedTuple):
         Weight of the rewards against short queues.
     gamma : float
         Cost of using a server.
-    capped : bool
-        Whether a row gets at most one server for each of its jobs.
+    most : (R, rows) array, optional
+        Servers that a row gets at most: its jobs, or the units that they still need; None without a cap.
     eligible : (R, rows, J) bool array
         Pairs that may be used; empty if all may.
     duration : (R, rows, J) array
@@ -51,7 +51,7 @@ class Demand(NamedTuple):
     V: Array
     weight: Array
     gamma: float
-    capped: bool
+    most: Array | None
     eligible: BoolArray = ALL_ELIGIBLE
     duration: Array = EQUAL_DURATIONS
 
@@ -68,21 +68,26 @@ class Demand(NamedTuple):
     @property
     def limit(self) -> Array:
         """The largest row sums (R, rows) of an allocation: with a cap, as if all jobs were on the fastest servers."""
-        if not self.capped:
+        if self.most is None:
             return np.full(self.queue.shape, np.inf)
         if not self.duration.size:
-            return self.queue
+            return self.most
         allowed = self.eligible if self.eligible.size else np.ones(self.duration.shape, np.bool_)
-        return np.asarray(self.queue / self.duration.min(axis=2, where=allowed, initial=np.inf))
+        return np.asarray(self.most / self.duration.min(axis=2, where=allowed, initial=np.inf))
 
     def servers(self, expected: Array) -> Array:
         """Return how many servers (R, rows, J) an allocation takes; rows above their cap are scaled back to it."""
         if not self.duration.size:
             return expected
-        y = expected * self.duration
+        return self.capped(expected * self.duration)
+
+    def capped(self, y: Array) -> Array:
+        """Return servers (R, rows, J) with rows above their cap scaled back to it."""
+        if self.most is None:
+            return y
         total = y.sum(axis=2)
-        over = self.capped & (total > self.queue)
-        return np.asarray(y * np.where(over, self.queue / np.where(over, total, 1.0), 1.0)[:, :, None])
+        over = total > self.most
+        return np.asarray(y * np.where(over, self.most / np.where(over, total, 1.0), 1.0)[:, :, None])
 
 
 class Allocator(ABC):

@@ -1,4 +1,4 @@
-"""Simple baselines: MaxWeight, greedy, random, first come first served, and a static split by the oracle."""
+"""Simple baselines: MaxWeight, c-mu, greedy, random, first come first served, and a static split by the oracle."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from bilinq.arrays import Array, BoolArray, non_negative, scalar
+from bilinq.arrays import Array, BoolArray, non_negative, scalar, within
 from bilinq.errors import BadInput
 from bilinq.learning import Bilinear, BilinearState, Outcome
+from bilinq.learning.bilinear import VARYING
 from bilinq.policies.policy import Policy
 from bilinq.problem.oracle import oracle_shares
 
 if TYPE_CHECKING:
     from bilinq.problem.instances import Instances
     from bilinq.problem.pairs import Pairs
+
+
+TIE = 1e-9  # how much rewards count between pairs of equal cost, relative to the largest cost
 
 
 class RankedState(NamedTuple):
@@ -31,6 +35,7 @@ class _Ranked(Policy):
     """A policy that serves pairs by rank of a score, which a subclass computes from indices and queues."""
 
     learns, live = True, True
+    varying = VARYING
 
     def start(self, instances: Instances, horizon: int, rngs: Sequence[np.random.Generator]) -> RankedState:
         return RankedState(Bilinear().start(instances, horizon, rngs), instances.service_rate, instances.eligible)
@@ -45,6 +50,7 @@ class _Ranked(Policy):
         return Bilinear().beliefs(state.learnt)
 
     def check(self, state: RankedState) -> None:
+        within("service_rate", state.service_rate, 1e-100, 1e100)
         Bilinear().check(state.learnt)
 
 
@@ -69,6 +75,41 @@ class MaxWeight(_Ranked):
         rate = state.service_rate if state.service_rate.ndim == 3 else state.service_rate[:, :, None]
         score = rate * queue[:, :, None] + self.V * (index - self.gamma)
         return _by_rank(np.where(score > 0.0, score, -np.inf), queue, capacity, state.eligible)
+
+
+class CostState(NamedTuple):
+    """Holding cost times service rate of each pair (R, I, J), and what `_Ranked` keeps."""
+
+    urgency: Array
+    ranked: RankedState
+
+
+@dataclass(frozen=True)
+class CMu(Policy):
+    """The c-mu rule: serve the pair with the largest holding cost times service rate first, and never idle.
+
+    With `generalised` the cost is quadratic, so the score is the cost of a job times the queue times the rate: the rule for
+    convex costs. Both know the costs and rates; pairs of equal score are served by the highest learnt reward.
+    """
+
+    learns = True
+    varying = VARYING
+    generalised: bool = False
+    assignment: str = "distinct"
+
+    def start(self, instances: Instances, horizon: int, rngs: Sequence[np.random.Generator]) -> CostState:
+        rate = instances.service_rate if instances.service_rate.ndim == 3 else instances.service_rate[:, :, None]
+        urgency = np.broadcast_to(instances.holding_cost[:, :, None] * rate, instances.mean_reward.shape)
+        return CostState(np.asarray(urgency), Greedy().start(instances, horizon, rngs))
+
+    def decide(self, state: CostState, queue: Array, capacity: Array) -> Array:
+        score = state.urgency * queue[:, :, None] if self.generalised else state.urgency
+        step = TIE * max(float(score.max()), 1e-100)
+        score = score + step * Bilinear().index(state.ranked.learnt)
+        return _by_rank(score, queue, capacity, state.ranked.eligible)
+
+    def learn(self, state: CostState, outcome: Outcome) -> CostState:
+        return state._replace(ranked=Greedy().learn(state.ranked, outcome))
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bilinq.allocation.arguments import ALL_ELIGIBLE, EQUAL_DURATIONS
-from bilinq.arrays import Array, count, one_of, positive, require, scalar, shaped, short
+from bilinq.arrays import Array, count, one_of, positive, require, scalar, shaped, short, within
 from bilinq.assignment import METHODS
 from bilinq.errors import BadInput
 from bilinq.learning import Bilinear, Known, Learner, Outcome, PerJob, PerPair
+from bilinq.learning.bilinear import VARYING
 from bilinq.policies.allocators import EXACT, Allocator, Demand, Memory
 from bilinq.policies.policy import Policy
 from bilinq.problem.pairs import Pairs
@@ -28,6 +29,7 @@ class FairState(NamedTuple):
     """State of a fair policy: the learner's state, V (R,), weights (R, I), and mu averaged over classes (R,).
 
     `shared` is the allocator's memory. `pairs` are those of the rows, None if all are eligible and of equal duration.
+    `units` (R, rows) are the services that jobs of each row still need, None if that is one for each job.
     """
 
     learnt: LearnerState
@@ -36,20 +38,21 @@ class FairState(NamedTuple):
     service_rate: Array
     shared: Memory = None
     pairs: Pairs | None = None
+    units: Array | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class FairPolicy(Policy):
     """The program of Eq. (5) with a learner's indices as rewards; `Sabr` explains the settings."""
 
+    varying = VARYING
     V: float | None = None
     horizon: int | None = None
     gamma: float = 1.2
-    assignment: str = "independent"
-    limit: Literal["none", "queue"] = "none"
+    assignment: str = "distinct"
+    limit: Literal["none", "queue"] = "queue"
 
     def __post_init__(self) -> None:
-        _check_one_of_them(V=self.V, horizon=self.horizon)
         if self.V is not None:
             scalar("V", self.V, positive)
         if self.horizon is not None:
@@ -72,6 +75,9 @@ class FairPolicy(Policy):
     def with_pairs(self, state: FairState, pairs: Pairs) -> FairState:
         return state._replace(pairs=pairs)
 
+    def with_units(self, state: FairState, units: Array) -> FairState:
+        return state._replace(units=units)
+
     def decide(self, state: FairState, queue: Array, capacity: Array) -> Array:
         learner = self.learner()
         value = self._value(state, learner.index(learner.grown(state.learnt, queue.shape[1])))
@@ -89,6 +95,8 @@ class FairPolicy(Policy):
         return self.learner().beliefs(state.learnt)
 
     def check(self, state: FairState) -> None:
+        for name in ("V", "weight", "service_rate"):
+            within(name, getattr(state, name), 1e-100, 1e100)
         self.learner().check(state.learnt)
 
     def current_V(self, state: FairState) -> Array:
@@ -105,7 +113,7 @@ class FairPolicy(Policy):
     ) -> Demand:  # fmt: skip
         demand = Demand(
             queue=queue, reward=value, capacity=capacity, V=V, weight=weight, gamma=self.gamma,
-            capped=self.limit == "queue",
+            most=_services(state, queue) if self.limit == "queue" else None,
         )  # fmt: skip
         if state.pairs is None:
             return demand
@@ -125,7 +133,8 @@ class WeightedFairPolicy(FairPolicy):
     allocation: Allocator = EXACT
 
     def __post_init__(self) -> None:
-        _check_one_of_them(V=self.V, horizon=self.horizon, target_wait=self.target_wait)
+        if self.V is not None and self.target_wait is not None:
+            raise BadInput("V and target_wait exclude each other; give at most one of them")
         super().__post_init__()
         if self.target_wait is not None:
             scalar("target_wait", self.target_wait, positive)
@@ -145,7 +154,7 @@ class WeightedFairPolicy(FairPolicy):
         if self.work_conserving:
             from bilinq.policies.kernels import fill_idle
 
-            fill_idle(_only_eligible(value, state.pairs), queue, capacity, y)
+            fill_idle(_only_eligible(value, state.pairs), _services(state, queue), capacity, y)
         return y
 
     def learn(self, state: FairState, outcome: Outcome) -> FairState:
@@ -201,39 +210,49 @@ def _only_eligible(value: Array, pairs: Pairs | None) -> Array:
     return np.where(pairs.eligible, value, -np.inf)
 
 
-def _check_one_of_them(**given: float | None) -> None:
-    if sum(value is not None for value in given.values()) > 1:
-        *first, last = given
-        raise BadInput(f"{', '.join(first)} and {last} exclude each other; give at most one of them")
+def _services(state: FairState, queue: Array) -> Array:
+    """Return how many services the jobs of each row need (R, rows)."""
+    return queue if state.units is None else state.units
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sabr(WeightedFairPolicy):
     """The paper's policy: fair sharing with bilinear learning; with `weight` it is W-SABR.
 
-    The default performed best in measurements (Thompson sampling); `Sabr(radius="paper")` is the paper's Algorithm 1.
+    The default is what users should run: Thompson sampling, which learns at the lowest price, and no job served twice in a
+    slot. `Sabr.as_printed()` is the paper's Algorithm 1 to the letter.
 
     Parameters
     ----------
-    V, horizon, target_wait : optional, at most one
-        V itself; the number of slots to tune V for, by sqrt(I T), Eq. (23); or the wait in slots to aim at, which sets V
-        by Eq. (22) from the current indices. Default: V for the number of simulated slots.
+    V, target_wait : float, optional, at most one
+        V itself, or the wait in slots to aim at, which sets V by Eq. (22) from the current indices.
+    horizon : int, optional
+        The number T of slots to tune for: V by sqrt(I T), Eq. (23), if nothing else sets it, and the radius "paper" or
+        "published". Default: the number of simulated slots.
     gamma : float
         Cost of using a server, above one.
     weight : (I,) array, optional
         Priority of each class; default: ones.
     exploration : "thompson", "ucb" or "none", optional
         Default: "ucb" if `radius` is given, else "thompson".
-    radius : "calibrated", "paper" or "published"
-        The confidence radius of "ucb".
+    scale : float
+        Standard errors by which Thompson samples vary. One is the posterior itself; a half learns at a lower price.
+    radius : "calibrated", "paper" or "published", a number, or a function of the slot
+        The confidence radius of "ucb"; a function gets the number of the slot, from 1.
+    confidence, bound : float
+        Of the radius "calibrated": the chance that it fails, and the norm S that the parameter has at most.
+    rank : int, optional
+        Use the best approximation of this rank of the estimated or sampled parameter: a low-rank bilinear bandit.
+    anytime : "growing" or "doubling", optional
+        Let V grow without a horizon: sqrt(I t), or sqrt(I T) for T = 1, 2, 4, ... as slots pass. Excludes V, target_wait.
     noise : float, "known" or "estimate"
         Noise scale of a reward.
     regularization : float, optional
         Ridge parameter.
-    assignment : "independent" or "distinct"
-        The paper's independent draws, or no job served twice in a slot.
-    limit : "none" or "queue"
-        Whether a class may get more servers than it has jobs (the paper), or not.
+    assignment : "distinct" or "independent"
+        No job served twice in a slot, or the paper's independent draws.
+    limit : "queue" or "none"
+        Whether a class gets at most as many servers as its jobs need, or perhaps more (the paper).
     work_conserving : bool
         Whether servers that the program leaves idle serve jobs that still wait, highest index first; the paper's policy
         lets both wait for a better match.
@@ -244,16 +263,35 @@ class Sabr(WeightedFairPolicy):
     learns, live = True, True
     adjustable = ("target_wait", "V", "work_conserving", "exploration", "gamma")
     exploration: Literal["thompson", "ucb", "none"] | None = None
-    radius: Literal["calibrated", "paper", "published"] | None = None
+    scale: float = 0.5
+    radius: Literal["calibrated", "paper", "published"] | float | Callable[[int], float] | None = None
     noise: float | Literal["known", "estimate"] = "known"
     regularization: float | None = None
+    confidence: float = 0.1
+    bound: float = 1.0
+    rank: int | None = None
+    anytime: Literal["growing", "doubling"] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        require(
+            "confidence", np.asarray(scalar("confidence", self.confidence, positive)), lambda x: x < 1.0, "below one"
+        )
+        scalar("bound", self.bound, positive)
+        if self.rank is not None:
+            count("rank", self.rank)
+        if self.anytime is not None:
+            one_of("anytime", self.anytime, ("growing", "doubling"))
+            if self.V is not None or self.target_wait is not None:
+                raise BadInput("V, target_wait and anytime exclude each other; give at most one of them")
         if self.exploration is not None:
             one_of("exploration", self.exploration, ("thompson", "ucb", "none"))
+        scalar("scale", self.scale, positive)
         if self.radius is not None:
-            one_of("radius", self.radius, ("calibrated", "paper", "published"))
+            if isinstance(self.radius, str):
+                one_of("radius", self.radius, ("calibrated", "paper", "published"))
+            elif not callable(self.radius):
+                scalar("radius", self.radius, positive)
             if self.exploration not in (None, "ucb"):
                 raise BadInput(f"radius goes with exploration = 'ucb'; got exploration = {self.exploration!r}")
         if isinstance(self.noise, str):
@@ -264,13 +302,38 @@ class Sabr(WeightedFairPolicy):
             scalar("regularization", self.regularization, positive)
 
     @classmethod
+    def as_printed(cls, horizon: int | None = None, V: float | None = None, **settings: Any) -> Self:
+        """Return the paper's Algorithm 1 to the letter: its radius for T = `horizon`, and independent draws of jobs.
+
+        V is by default sqrt(I T). Other settings are those of `Sabr`, such as `weight` for W-SABR.
+
+        Examples
+        --------
+        >>> policy = Sabr.as_printed(horizon=500, V=58.0)
+        >>> policy.radius, policy.assignment, policy.limit
+        ('paper', 'independent', 'none')
+        """
+        printed: dict[str, Any] = {"radius": "paper", "assignment": "independent", "limit": "none"}
+        return cls(horizon=horizon, V=V, **{**printed, **settings})
+
+    @classmethod
     def for_scheduler(cls, **settings: Any) -> Self:
-        """Return the policy with measured noise that serves no job twice in a slot."""
-        return cls(noise="estimate", assignment="distinct", limit="queue", **settings)
+        """Return the policy with measured noise."""
+        return cls(noise="estimate", **settings)
 
     def learner(self) -> Bilinear:
         exploration = self.exploration or ("thompson" if self.radius is None else "ucb")
-        return Bilinear(exploration, self.radius or "calibrated", self.noise, self.regularization)
+        return Bilinear(
+            exploration, "calibrated" if self.radius is None else self.radius, self.noise, self.regularization,
+            confidence=self.confidence, scale=self.scale, bound=self.bound, rank=self.rank,
+        )  # fmt: skip
+
+    def _V(self, state: FairState, value: Array) -> Array:
+        if self.anytime is None:
+            return super()._V(state, value)
+        t = state.learnt.slot + 1
+        known = t if self.anytime == "growing" else 2 ** (t - 1).bit_length()
+        return np.full(state.V.shape, np.sqrt(value.shape[1] * float(known)))
 
 
 @dataclass(frozen=True, kw_only=True)

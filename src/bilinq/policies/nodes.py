@@ -36,8 +36,8 @@ class NodesMemory:
 
     def advance(self, demand: Demand, rounds: int) -> tuple[Array, NodesMemory]:
         """Return the allocation after `rounds` rounds for `demand`, and the memory after them."""
-        a, c, arrays = demand.a, demand.c, (demand.queue, demand.capacity, demand.eligible)
-        key = rounds, demand.capped, a.tobytes(), c.tobytes(), *(array.tobytes() for array in arrays)
+        a, c, arrays = demand.a, demand.c, (demand.limit, demand.capacity, demand.eligible)
+        key = rounds, a.tobytes(), c.tobytes(), *(array.tobytes() for array in arrays)
         if self._known is None or self._known[0] != key:
             network = self.network.copy()
             network.aim(a, c, demand.capacity, demand.eligible if demand.eligible.size else None)
@@ -177,11 +177,7 @@ def _penalty(given: Penalty | None) -> Penalty:
 
 
 def _drawable(y: Array, demand: Demand) -> Array:
-    """Return rates (R, I, J) with rows scaled back to their jobs, if there is a cap, and columns to capacity."""
+    """Return rates (R, I, J) with rows scaled back to their cap, if there is one, and columns to capacity."""
     from bilinq.distributed.system import scaled_back
 
-    if demand.capped:
-        served = y.sum(axis=2)
-        over = served > demand.queue
-        y = y * np.where(over, demand.queue / np.where(over, served, 1.0), 1.0)[:, :, None]
-    return scaled_back(y, demand.capacity)
+    return scaled_back(demand.capped(y), demand.capacity)

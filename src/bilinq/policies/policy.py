@@ -45,6 +45,8 @@ class Policy(ABC):
     """Whether it has a field `weight`, the priority of each job class."""
     adjustable: ClassVar[tuple[str, ...]] = ()
     """Fields that a live scheduler can change while it runs."""
+    varying: ClassVar[tuple[str, ...]] = ()
+    """Names of arrays in its state that change their shapes while it runs; all others must have those of `start`."""
     live: ClassVar[bool] = False
     """Whether the live service offers it: it can adapt to changed classes and needs neither mean rewards nor rates."""
 
@@ -70,6 +72,13 @@ class Policy(ABC):
 
         It is called before `decide` where rows are jobs and not every server class may serve every job, or at the same
         rate. Where rows are classes, `start` gets the same from `instances`.
+        """
+        return state
+
+    def with_units(self, state: State, units: Array) -> State:
+        """Return the state with the units of service (R, rows) that waiting jobs still need; default: the same state.
+
+        It is called before `decide` where a job needs several services (`simulate(service="units")`).
         """
         return state
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from bilinq.arrays import check_known, one_of, short
 from bilinq.errors import BadInput
 from bilinq.policies.allocators import Allocator, Exact
-from bilinq.policies.baselines import FirstCome, Greedy, MaxWeight, Random, StaticSplit
+from bilinq.policies.baselines import CMu, FirstCome, Greedy, MaxWeight, Random, StaticSplit
 from bilinq.policies.fair import KnownRewards, Sabr, UgdaOl
 from bilinq.policies.nodes import FixedPoint, Rounds
 from bilinq.policies.policy import Policy
@@ -25,6 +25,7 @@ POLICIES: dict[str, type[Policy]] = {
     "ugda-ol": UgdaOl,
     "known-rewards": KnownRewards,
     "max-weight": MaxWeight,
+    "c-mu": CMu,
     "greedy": Greedy,
     "random": Random,
     "first-come": FirstCome,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bilinq.arrays import short
-from bilinq.errors import BadInput
+from bilinq.errors import BadInput, did_you_mean
 from bilinq.problem.problem import Problem
 
 REQUIRED = ("arrival_rate", "servers")
@@ -70,7 +70,7 @@ def _read(file: Path, parse: Callable[[str], object]) -> dict[str, Any]:
 def _check_keys(values: dict[str, Any]) -> None:
     for key, value in values.items():
         if key not in KEYS:
-            raise BadInput(f"unknown key {key!r}; known are {', '.join(KEYS)}")
+            raise BadInput(f"unknown key {key!r}{did_you_mean(key, KEYS)}; known are {', '.join(KEYS)}")
         if key in NUMBERS and not _numeric(value):
             raise BadInput(f"{key} must be a number or lists of numbers; got {short(value)}")
         if key in NAMES and not isinstance(value, list):

@@ -99,6 +99,7 @@ class Problem:
         mu = rules.service(service_rate, lam.size, n.size)
         if theta is not None and (job_features is None or server_features is None):
             raise BadInput(f"theta needs {'job' if job_features is None else 'server'}_features; got None")
+        rules.pairs(lam.size, n.size)
         u = rules.features("job_features", job_features, lam.size, "arrival_rate")
         v = rules.features("server_features", server_features, n.size, "servers")
         weights, rewards = rules.rewards(theta, mean_reward, u, v, unbounded)
@@ -142,7 +143,7 @@ class Problem:
         seed : int or numpy.random.Generator
             The source of the draws; the same number gives the same problem.
         """
-        n_jobs, n_servers = count("job_classes", job_classes), count("server_classes", server_classes)
+        n_jobs, n_servers = rules.sizes(job_classes, server_classes)
         d1, d2 = rules.dimensions(dimension)
         rng = seed if isinstance(seed, np.random.Generator) else np.random.default_rng(count("seed", seed, least=0))
         u, v, theta = rng.random((n_jobs, d1)), rng.random((n_servers, d2)), rng.random((d1, d2))

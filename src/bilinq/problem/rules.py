@@ -9,7 +9,9 @@ from bilinq.arrays import Array, BoolArray, count, finite, non_negative, positiv
 from bilinq.errors import BadInput
 
 REWARD_TOLERANCE = 1e-9
+LEAST_RATE = 1e-12  # mean service times, and what is computed from them, stay far from overflow
 MOST_SERVERS = 2.0**53  # above it floats do not represent every whole number
+MOST_CLASSES, MOST_PAIRS, LONGEST = 10**6, 10**8, 10**4  # classes of a kind, pairs of them, and length of features
 
 
 def vector(name: str, array: Array) -> Array:
@@ -38,6 +40,7 @@ def capacity(servers: ArrayLike) -> Array:
 def service(service_rate: ArrayLike, n_jobs: int, n_servers: int) -> Array:
     """Return service rates in (0, 1]: of job classes (I,), or of pairs (I, J) if those of a class are not all equal."""
     array = require("service_rate", positive("service_rate", service_rate), lambda x: x <= 1, "at most 1")
+    require("service_rate", array, lambda x: x >= LEAST_RATE, f"at least {LEAST_RATE:g}")
     if array.ndim == 2 and array.shape == (n_jobs, n_servers):
         return array[:, 0] if (array == array[:, :1]).all() else array
     if array.ndim and array.shape != (n_jobs,):
@@ -68,6 +71,8 @@ def mask(eligible: ArrayLike | None, servers: Array, job: Sequence[str]) -> Bool
 def features(name: str, value: ArrayLike | None, rows: int, fits: str) -> Array:
     """Return feature vectors (rows, d), by default one-hot; `fits` names the argument that determines `rows`."""
     if value is None:
+        if rows > LONGEST:
+            raise BadInput(f"{name} must be given for more than {LONGEST:,} classes; got {fits} ({rows},)")
         return np.eye(rows)
     array = finite(name, value)
     if array.ndim != 2 or array.shape[0] != rows or not array.size:
@@ -136,7 +141,21 @@ def dimensions(dimension: int | tuple[int, int]) -> tuple[int, int]:
     pair = dimension if isinstance(dimension, tuple | list) else (dimension, dimension)
     if len(pair) != 2:
         raise BadInput(f"dimension must be one number or a pair; got {short(dimension)}")
-    return count("dimension", pair[0]), count("dimension", pair[1])
+    return count("dimension", pair[0], most=LONGEST), count("dimension", pair[1], most=LONGEST)
+
+
+def sizes(job_classes: int, server_classes: int) -> tuple[int, int]:
+    """Return the numbers of classes, if there is memory for a number for each pair."""
+    n_jobs = count("job_classes", job_classes, most=MOST_CLASSES)
+    n_servers = count("server_classes", server_classes, most=MOST_CLASSES)
+    pairs(n_jobs, n_servers)
+    return n_jobs, n_servers
+
+
+def pairs(n_jobs: int, n_servers: int) -> None:
+    """Raise unless there is memory for a number for each pair of classes."""
+    if n_jobs * n_servers > MOST_PAIRS:
+        raise BadInput(f"job classes * server classes must be at most {MOST_PAIRS:,}; got {n_jobs:,} * {n_servers:,}")
 
 
 def split(servers: int | Sequence[int], n_servers: int) -> Array:

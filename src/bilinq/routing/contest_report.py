@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bilinq.errors import BilinqError
+from bilinq.extras import optional_imports
 from bilinq.routing.comparisons import Comparison
 from bilinq.routing.contest_result import MEASURES, Contest, Standing, html_table
 
@@ -38,10 +38,8 @@ border-top: 1px solid var(--line) }} caption {{ text-align: left; color: var(--s
 
 def style_module() -> Any:
     """Return the lab's style of figures, which needs Matplotlib."""
-    try:
+    with optional_imports():
         from bilinq.lab import style
-    except ModuleNotFoundError:
-        raise BilinqError("bilinq[lab] is not installed; run: pip install 'bilinq[lab]'") from None
     return style
 
 

@@ -7,20 +7,16 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.stats import t
 
 from bilinq.arrays import Array, count, finite, positive, scalar
 from bilinq.display import html_table
 from bilinq.errors import BadInput
+from bilinq.off_policy import LEAST, NEGLIGIBLE, Scores, interval, too_rare
 from bilinq.routing import models
 from bilinq.routing.log import Log
 from bilinq.simulation.records import Interval
 
 Choice: TypeAlias = str | ArrayLike | Callable[[Any, Any], ArrayLike]
-
-ENOUGH = 30.0  # effective jobs below which no estimate is recommended
-NEGLIGIBLE = 1e-3  # weight of a policy on a pair that overlap is not asked for: it moves a mean by this much at most
-TAIL = 0.01  # fraction of the jobs whose share of all weights is reported
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -89,7 +85,7 @@ def evaluate(
     features: Sequence[str] = (),
     servers: Sequence[str] | None = None,
     folds: int = 5,
-    least_probability: float = 0.01,
+    least_probability: float = LEAST,
     seed: int = 0,
 ) -> Estimate:
     """Return what `policy` would have earned on the jobs of a log, with intervals and what they rest on.
@@ -181,8 +177,8 @@ def _check_support(log: Log, pi: Array) -> None:
 def _check_overlap(log: Log, pi: Array, chances: Array, least: float) -> float:
     """Return the smallest chance where the policy has weight; raise if it is below `least`."""
     taken = np.arange(log.chosen.size), log.chosen
-    used = (pi[taken] if chances.ndim == 1 else pi) > NEGLIGIBLE
-    low = used & (chances < least)
+    wanted = pi[taken] if chances.ndim == 1 else pi
+    low = too_rare(wanted, chances, least)
     if low.any():
         rows = np.argwhere(low)
         k, j = int(rows[0, 0]), int(log.chosen[rows[0, 0]] if chances.ndim == 1 else rows[0, 1])
@@ -190,41 +186,28 @@ def _check_overlap(log: Log, pi: Array, chances: Array, least: float) -> float:
         rule = f"probability must be at least least_probability = {least:g} where the policy has weight"
         jobs = int(low.reshape(len(low), -1).any(axis=1).sum())
         raise BadInput(f"{rule}; got {jobs} of {len(pi)} jobs below, {first}")
-    return float(chances[used].min(initial=1.0))
+    return float(chances[wanted > NEGLIGIBLE].min(initial=1.0))
 
 
 def _estimate(log: Log, pi: Array, chances: Array, reward: Array, change: Array, smallest: float) -> Estimate:
     """Return the estimates from predicted rewards (N, J) and `change` (N,), that of the direct one with each reward."""
     n = log.chosen.size
     taken = np.arange(n), log.chosen
-    w = pi[taken] / (chances if chances.ndim == 1 else chances[taken])
-    worth = float(w.sum() ** 2 / (w**2).sum()) if w.any() else 0.0
-    expected, residual = (pi * reward).sum(axis=1), log.earned - reward[taken]
-    robust = expected + w * residual
-    mean = float(w @ log.earned / w.sum()) if w.any() else np.nan
+    scores = Scores(
+        weight=pi[taken] / (chances if chances.ndim == 1 else chances[taken]), earned=log.earned,
+        expected=(pi * reward).sum(axis=1), predicted=reward[taken],
+    )  # fmt: skip
+    direct = scores.expected + change * (log.earned - scores.predicted)
     return Estimate(
-        direct=_interval(expected + change * residual, n, centre=float(expected.mean())),
-        inverse_propensity=_interval(w * log.earned, worth),
-        self_normalised=_interval(w * (log.earned - mean) / max(float(w.mean()), 1e-300), worth, centre=mean),
-        doubly_robust=_interval(robust, worth), logged=_interval(log.earned, n), gain=_interval(robust - log.earned, worth),
-        recommended="doubly_robust" if worth >= ENOUGH else None, jobs=n, effective_jobs=worth,
-        smallest_probability=smallest, tail=_tail(w), mean_weight=float(w.mean()), rests_on=_rests_on(log, pi, w, worth),
+        direct=interval(direct, n, centre=float(scores.expected.mean())), inverse_propensity=scores.inverse_propensity,
+        self_normalised=scores.self_normalised, doubly_robust=scores.doubly_robust, logged=scores.logged,
+        gain=scores.gain, recommended="doubly_robust" if scores.enough else None, jobs=n,
+        effective_jobs=scores.effective_jobs, smallest_probability=smallest, tail=scores.tail,
+        mean_weight=scores.mean_weight, rests_on=_rests_on(log, pi, scores),
     )  # fmt: skip
 
 
-def _interval(values: Array, worth: float, centre: float | None = None) -> Interval:
-    """Return the mean of `values`, or `centre`, with its 95 % interval by Student's t for `worth` jobs."""
-    middle = float(values.mean()) if centre is None else centre
-    half = float(t.ppf(0.975, max(worth - 1.0, 1.0)) * values.std(ddof=1) / np.sqrt(values.size))
-    return Interval(middle, middle - half, middle + half)
-
-
-def _tail(w: Array) -> float:
-    most = max(1, round(TAIL * w.size))
-    return float(np.sort(w)[-most:].sum() / w.sum()) if w.any() else np.nan
-
-
-def _rests_on(log: Log, pi: Array, w: Array, worth: float) -> tuple[str, ...]:
+def _rests_on(log: Log, pi: Array, scores: Scores) -> tuple[str, ...]:
     known = "class, features and eligibility"
     chances = (
         f"The log has no probabilities: they are estimated, and servers must have been chosen by nothing but {known}."
@@ -241,9 +224,4 @@ def _rests_on(log: Log, pi: Array, w: Array, worth: float) -> tuple[str, ...]:
         "Jobs are independent, and rewards do not change over time.",
         f"Waits stay as logged. Jobs compete for servers, so moving many of them changes waits. {shares}",
     ]
-    error = float(w.std(ddof=1) / np.sqrt(w.size))
-    if abs(w.mean() - 1.0) > 4.0 * error + 1e-9:
-        sentences.append(f"Doubt: weights average {w.mean():.3g} instead of 1, so the probabilities are not right.")
-    if worth < ENOUGH:
-        sentences.append(f"Doubt: the log is worth {worth:.0f} jobs of the policy, fewer than {ENOUGH:.0f}.")
-    return tuple(sentences)
+    return (*sentences, *scores.doubts())

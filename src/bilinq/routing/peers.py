@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bilinq.arrays import Array
-from bilinq.errors import BilinqError
+from bilinq.extras import optional_imports
 from bilinq.routing.router import FleetView, WaitingJob
 from bilinq.routing.scores import Score, Values
 
@@ -25,12 +25,8 @@ MODULES = ("mabwiser", "pareto_bandit", "vowpalwabbit")  # of the extra
 
 def library(name: str) -> Any:
     """Return a module of another library; raise an error that says how to install it."""
-    try:
+    with optional_imports():
         return import_module(name)
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != name.partition(".")[0]:
-            raise
-        raise BilinqError("bilinq[peers] is not installed; run: pip install 'bilinq[peers]'") from None
 
 
 class PeerScore(Score):

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from bilinq.arrays import Array, IntArray, as_floats, one_of, short
-from bilinq.errors import BadInput, BilinqError
+from bilinq.errors import BadInput
+from bilinq.extras import optional_imports
 from bilinq.routing.workload import Workload
 
 Columns = dict[str, list[Any]]
@@ -77,11 +78,9 @@ def read_columns(table: Any) -> Columns:
 
 
 def _read(file: Path) -> Any:
-    try:
+    with optional_imports():
         import pyarrow.csv
         import pyarrow.parquet
-    except ModuleNotFoundError:
-        raise BilinqError("bilinq[lab] is not installed; run: pip install 'bilinq[lab]'") from None
     readers: dict[str, Any] = {".csv": pyarrow.csv.read_csv, ".parquet": pyarrow.parquet.read_table}
     if file.suffix.lower() not in readers:
         raise BadInput(f"{file}: the name must end in .csv or .parquet; got {file.suffix!r}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -57,12 +57,21 @@ class Engine(ABC):
     def check(self, entry: Entry) -> None:
         """Raise if this job cannot be scheduled."""
 
+    def check_features(self, features: Array | None) -> None:
+        """Raise unless a job may have these features of its own."""
+        if features is not None:
+            raise self.refusal("features of a single job")
+
     @abstractmethod
     def add(self, job: Job, entry: Entry, first: bool = False) -> None:
         """Let a job wait, behind the others or as the first of its class."""
 
-    def arrived(self, job: Job, entry: Entry) -> None:  # noqa: B027, slots count jobs, not time
-        """Note that `since` and `deadline` of a waiting job have changed: it has arrived later."""
+    def arrived(self, fresh: Sequence[tuple[Job, Entry]]) -> None:  # noqa: B027, slots count jobs, not time
+        """Note that `since` and `deadline` of waiting jobs have changed: they have arrived later."""
+
+    def expired(self, now: float) -> list[Job]:
+        """Return the waiting jobs whose deadline has passed."""
+        return []
 
     def resume(self, job: Job, entry: Entry) -> None:
         """Let a job wait that waited when a snapshot was made."""
@@ -162,8 +171,8 @@ class Engine(ABC):
         """Return everything that was learnt, and what was observed since, as plain values."""
 
     @abstractmethod
-    def load(self, state: dict[str, Any]) -> None:
-        """Take what `state` returned, after checks."""
+    def load(self, state: dict[str, Any], now: float) -> None:
+        """Take what `state` returned, after checks; `now` is the time at which it did."""
 
     def mean_duration(self) -> float:
         """Return the mean duration of a service in slots."""

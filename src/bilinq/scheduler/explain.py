@@ -2,32 +2,122 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from bilinq.arrays import Array
+from bilinq.arrays import Array, IntArray
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(24)
 WEIGHTS = WEIGHTS / WEIGHTS.sum()
 
 
-class Decision(NamedTuple):
-    """What a decision rested on, by server class (J,): estimates on the scale of [-1, 1], durations and tolls.
+OPTION = np.dtype([("id", "<u4"), ("value", "<f4"), ("width", "<f4"), ("duration", "<f4"), ("cost", "<f4")])
+"""A server class in a stored decision: a number that the caller gives it, and what the decision rested on."""
 
-    `toll` is infinity where a server class is not eligible or absent. Values were drawn with `scale` standard errors, or had
-    that much added, or neither, by the kind of `exploration`.
+
+@dataclass(slots=True, eq=False)
+class Choices:
+    """What the decisions of a slot rested on: `numbers` (S, 5, J) and the chosen `column` (S,) of each of S jobs.
+
+    The numbers are, by server class, estimates of value and its standard error on the scale of [-1, 1], duration, price of
+    the service, and toll, which is infinity where a server class is not eligible or absent. Values were drawn with `scale`
+    standard errors, or had that much added, or neither, by the kind of `exploration`.
     """
 
-    value: Array
-    width: Array
-    duration: Array
-    service_price: Array
-    toll: Array
+    numbers: Array
+    column: IntArray
     scale: float
     exploration: str
     servers: tuple[str, ...]
+    _packed: tuple[Sequence[int], list[bytes]] | None = None
+
+    def packed(self, ids: Sequence[int], most: int) -> list[bytes]:
+        """Return each decision as bytes: its options as `OPTION`, the chosen one first, then by score, at most so many.
+
+        `ids` are the numbers of the server classes by column. The result is kept for the next call with the same.
+        """
+        if self._packed is None or self._packed[0] != ids:
+            self._packed = ids, self._pack(np.array(ids), most)
+        return self._packed[1]
+
+    def _pack(self, ids: IntArray, most: int) -> list[bytes]:
+        value, width, duration, price, toll = self.numbers.swapaxes(0, 1)
+        cost, rows = price + toll, np.arange(len(value))[:, None]
+        score = np.where(np.isfinite(cost), value - cost, -np.inf)
+        score[rows[:, 0], self.column] = np.inf
+        best = np.argsort(-score, axis=1, kind="stable")[:, :most]
+        options = np.empty(best.shape, OPTION)
+        options["id"], options["value"], options["width"] = ids[best], value[rows, best], width[rows, best]
+        options["duration"], options["cost"] = duration[rows, best], cost[rows, best]
+        number = (score[rows, best] > -np.inf).sum(axis=1)
+        return [some[:n].tobytes() for some, n in zip(options, number.tolist(), strict=True)]
+
+
+class Decision(NamedTuple):
+    """What the decision about one job rested on, by server class (J,)."""
+
+    choices: Choices
+    place: int
+
+    @classmethod
+    def alone(
+        cls, value: Array, width: Array, duration: Array, cost: Array, scale: float, exploration: str,
+        servers: tuple[str, ...],
+    ) -> Decision:  # fmt: skip
+        """Return a decision that is not part of a slot; `cost` is the price of the service with its toll."""
+        numbers = np.stack([value, width, duration, cost, np.zeros_like(cost)])[None]
+        return cls(Choices(numbers, np.zeros(1, np.int64), scale, exploration, servers), 0)
+
+    def _numbers(self, kind: int) -> Array:
+        found: Array = self.choices.numbers[self.place, kind]
+        return found
+
+    @property
+    def value(self) -> Array:
+        """The estimated value."""
+        return self._numbers(0)
+
+    @property
+    def width(self) -> Array:
+        """Its standard error."""
+        return self._numbers(1)
+
+    @property
+    def duration(self) -> Array:
+        """The expected duration."""
+        return self._numbers(2)
+
+    @property
+    def service_price(self) -> Array:
+        """What the time of the service costs."""
+        return self._numbers(3)
+
+    @property
+    def toll(self) -> Array:
+        """What waiting for the server costs, and what others would pay for the place."""
+        return self._numbers(4)
+
+    @property
+    def scale(self) -> float:
+        """How many standard errors are drawn or added."""
+        return self.choices.scale
+
+    @property
+    def exploration(self) -> str:
+        """How values are drawn."""
+        return self.choices.exploration
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """The names of the server classes."""
+        return self.choices.servers
+
+    def packed(self, ids: Sequence[int], most: int) -> bytes:
+        """Return the decision as bytes; see `Choices.packed`."""
+        return self.choices.packed(ids, most)[self.place]
 
     @property
     def net(self) -> Array:

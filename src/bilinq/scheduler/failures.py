@@ -6,6 +6,10 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bilinq.arrays import short
+from bilinq.errors import BadInput
+from bilinq.scheduler.snapshot import label, number, whole
+
 UNLIKELY = 1e-3  # chance, at the failure rate of the others, of a row of failures that begins a pause, Eq. (69)
 USUAL_RATE = 0.05  # failure rate that is assumed at least
 LONGEST = 1024.0  # the longest pause, in mean durations
@@ -86,7 +90,7 @@ class Pauses:
             return idle
         whole = self._records.get((server_class, None))
         if whole is not None and whole.pause > 0.0:
-            return idle[:1] if whole.until <= now and not whole.trial else ()
+            return self._next_trial(server_class, idle) if whole.until <= now and not whole.trial else ()
         found, trials = [], 0
         for server in idle:
             record = self._records.get((server_class, server))
@@ -96,6 +100,12 @@ class Pauses:
                 found.append(server)
                 trials += 1
         return found
+
+    def _next_trial(self, server_class: str, idle: Sequence[Hashable]) -> Sequence[Hashable]:
+        """Return the idle server that has failed least often in a row: trials of a class go to one after the other."""
+        records = self._records
+        failures = [records[key].row if (key := (server_class, server)) in records else 0 for server in idle]
+        return [idle[failures.index(min(failures))]] if idle else ()
 
     def began(self, server_class: str, server: Hashable) -> None:
         """Note that a server took a job; after a pause this is its trial."""
@@ -134,7 +144,22 @@ class Pauses:
         return [self._rates, kept]
 
     def load(self, state: Sequence[Any]) -> None:
-        """Take what `state` returned."""
+        """Take what `state` returned, after checks."""
         rates, kept = state
-        self._rates = {name: (float(failures), float(services)) for name, (failures, services) in rates.items()}
-        self._records = {(name, server): Record(*rest) for name, server, *rest in kept}
+        self._rates = {
+            name: (number("failures", failures, 0.0, 2.0 * WINDOW), number("services", services, 0.0, 2.0 * WINDOW))
+            for name, (failures, services) in rates.items()
+        }
+        self._records = {(_text(name), label("server", server)): _record(*rest) for name, server, *rest in kept}
+
+
+def _record(row: Any, until: Any, pause: Any, trial: Any) -> Record:
+    if not isinstance(trial, bool):
+        raise BadInput(f"trial must be true or false; got {short(trial)}")
+    return Record(whole("row", row), number("until", until), number("pause", pause, 0.0), trial)
+
+
+def _text(name: Any) -> str:
+    if not isinstance(name, str):
+        raise BadInput(f"server_class must be text; got {short(name)}")
+    return name

@@ -107,5 +107,5 @@ class FirstComeEngine(Engine):
     def state(self) -> dict[str, Any]:
         return {}
 
-    def load(self, state: dict[str, Any]) -> None:
+    def load(self, state: dict[str, Any], now: float) -> None:
         raise self.refusal("a snapshot")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, nan
 
 from numpy.typing import ArrayLike
 
-from bilinq.arrays import Array, count, finite, positive, scalar, short
+from bilinq.arrays import Array, count, finite, non_negative, positive, scalar, short
 from bilinq.errors import BadInput
 from bilinq.scheduler.explain import Decision
 
@@ -29,8 +29,9 @@ class Entry:
         Its number in the order of submission, which determines its random numbers.
     since, started : float
         When it was submitted, and when its present service began.
-    features, servers, weight, duration : optional
-        What the caller said of this job alone: its features, eligible server classes, priority, known durations.
+    features, servers, weight, duration, cost : optional
+        What the caller said of this job alone: its features, eligible server classes, priority, known durations, and
+        known costs on the scale of [-1, 1].
     deadline : float
         When it leaves if it has not started.
     out, server : optional
@@ -58,11 +59,13 @@ class Entry:
     decision: Decision | None = None
     avoid: Hashable = None
     pool: str | None = None
+    cost: Mapping[str, float] | None = None
 
     @property
     def plain(self) -> bool:
         """Whether the job is like all others of its class, so that they are served in order."""
-        return self.features is None and self.servers is None and self.weight is None and self.duration is None
+        own = (self.features, self.servers, self.weight, self.duration, self.cost)
+        return all(one is None for one in own)
 
 
 def waiting_entry(
@@ -78,14 +81,15 @@ def waiting_entry(
     duration: Mapping[str, float] | None,
     avoid: Hashable = None,
     pool: str | None = None,
+    cost: Mapping[str, float] | None = None,
 ) -> Entry:
     """Return the entry of a job that is submitted now, after checks of what the caller said of it."""
     return Entry(
         job_class=job_class, units=count("units", units), serial=serial, since=now, features=job_features(features),
         servers=_server_names(servers), weight=None if weight is None else scalar("weight", weight, positive),
-        duration=_durations(duration), deadline=inf if deadline is None else now + scalar("deadline", deadline, positive),
-        avoid=avoid,
-        pool=pool,
+        duration=_by_server("duration", duration, "slots", positive),
+        deadline=inf if deadline is None else now + scalar("deadline", deadline, positive),
+        avoid=avoid, pool=pool, cost=_by_server("cost", cost, "numbers", non_negative),
     )  # fmt: skip
 
 
@@ -105,12 +109,14 @@ def _server_names(servers: Sequence[str] | None) -> tuple[str, ...] | None:
     return None if servers is None else tuple(servers)
 
 
-def _durations(duration: Mapping[str, float] | None) -> dict[str, float] | None:
-    if duration is None:
+def _by_server(
+    argument: str, given: Mapping[str, float] | None, unit: str, rule: Callable[[str, ArrayLike], Array]
+) -> dict[str, float] | None:
+    if given is None:
         return None
-    if not isinstance(duration, Mapping):
-        raise BadInput(f"duration must map server classes to slots; got {short(duration)}")
-    return {name: scalar(f"duration[{name!r}]", value, positive) for name, value in duration.items()}
+    if not isinstance(given, Mapping):
+        raise BadInput(f"{argument} must map server classes to {unit}; got {short(given)}")
+    return {name: scalar(f"{argument}[{name!r}]", value, rule) for name, value in given.items()}
 
 
 class Ledger:

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bilinq.arrays import Array
+from bilinq.arrays import Array, within
 from bilinq.assignment import assign as draw
 from bilinq.errors import BadInput
 from bilinq.learning import Health, Outcome, health_of
 from bilinq.scheduler.classes import PolicySettings, Roster
 from bilinq.scheduler.engine import Engine, Pool, Service
 from bilinq.scheduler.ledger import Entry, Job
-from bilinq.scheduler.snapshot import Draws, decode, encode
+from bilinq.scheduler.snapshot import LARGEST_COUNT, Draws, decode, encode, number, whole
 
 if TYPE_CHECKING:
     from bilinq.policies.policy import Policy
@@ -224,7 +224,7 @@ class SlotEngine(Engine):
         self.expected = np.zeros((queue.size, capacity.size))
 
     def check(self, entry: Entry) -> None:
-        for name in ("features", "servers", "weight", "duration"):
+        for name in ("features", "servers", "weight", "duration", "cost"):
             if getattr(entry, name) is not None:
                 raise self.refusal(f"{name} of a single job")
         if entry.deadline < inf:
@@ -327,12 +327,22 @@ class SlotEngine(Engine):
     def state(self) -> dict[str, Any]:
         return {"slot": self.slot, "seen": self._seen, "shown": encode(self._shown), "state": encode(self.learnt)}
 
-    def load(self, state: dict[str, Any]) -> None:
-        self.learnt = decode(state["state"], self.learnt)
-        self.policy.check(self.learnt)
-        self.slot = int(state["slot"])
-        self._seen = [(int(row), int(column), float(value)) for row, column, value in state["seen"]]
-        self._shown = decode(state["shown"], self._shown)
+    def load(self, state: dict[str, Any], now: float) -> None:
+        self.slot = whole("slot", state["slot"])
+        if self.by_job:
+            return  # the rest is about jobs, which are not in a snapshot of such a policy
+        learnt, shown = (
+            decode(state[name], like, name, self.policy.varying)
+            for name, like in (("state", self.learnt), ("shown", self._shown))
+        )
+        self.policy.check(learnt)
+        within("shown", shown, 0.0, LARGEST_COUNT)
+        self.learnt, self._shown = learnt, shown
+        rows, columns = len(self.roster.jobs) - 1, len(self.roster.servers) - 1
+        self._seen = [
+            (whole("row", row, high=rows), whole("column", column, high=columns), number("reward", value, -1.0, 1.0))
+            for row, column, value in state["seen"]
+        ]
 
     def _learn(self) -> None:
         if not self.slot and not self._seen:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bilinq.arrays import Array
+from bilinq.arrays import Array, within
 
 FIRST_JOBS, JOBS, QUEUES = 100.0, 300.0, 1.0
 """Time constant of the controller: 100 jobs at first and a tenth of those seen, up to 300; and the queue at the target."""
@@ -48,6 +48,13 @@ class WaitController:
     log_weight: float | None = None
     seen: int = 0
     sums: Array = field(default_factory=lambda: np.zeros(4))
+
+    def check(self) -> None:
+        """Raise `BadState` unless the numbers can be those of jobs that have waited."""
+        within("sums", self.sums, 0.0, 1e150)
+        within("seen", self.seen, 0, 2**53)
+        if self.log_weight is not None:
+            within("log_weight", self.log_weight, -600.0, 600.0)
 
     def update(self, elapsed: float, waited: float, late: int, arrivals: int, duration: float) -> None:
         """Follow the queue over the last `elapsed` slots, in which jobs waited for `waited` slots in all.

@@ -3,6 +3,7 @@
 from bilinq.simulation.arrivals import (
     AllUp,
     Arrivals,
+    Backlog,
     Bernoulli,
     Block,
     Breakdowns,
@@ -17,6 +18,6 @@ from bilinq.simulation.records import Interval, Jobs, Runs
 from bilinq.simulation.simulate import simulate
 
 __all__ = [
-    "AllUp", "Arrivals", "Bernoulli", "Block", "Breakdowns", "Capacity", "Interval", "Jobs", "MarkovModulated",
+    "AllUp", "Arrivals", "Backlog", "Bernoulli", "Block", "Breakdowns", "Capacity", "Interval", "Jobs", "MarkovModulated",
     "Poisson", "Recorded", "Runs", "Schedule", "Sized", "simulate",
 ]  # fmt: skip

@@ -2,14 +2,14 @@
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bilinq.arrays import Array, IntArray, as_floats, non_negative, require, scalar
+from bilinq.arrays import Array, IntArray, as_floats, count, non_negative, one_of, require, scalar
 from bilinq.errors import BadInput
 from bilinq.problem.instances import Instances
 
@@ -36,10 +36,20 @@ class Arrivals(ABC):
     def blocks(self, instances: Instances, slots: int, rngs: Rngs) -> Iterator[Block]:
         """Yield blocks of `slots` slots without end, drawn with a generator for each replication."""
 
+    def rates(self, instances: Instances, slots: int) -> tuple[Array, Array] | None:
+        """Return jobs per slot and mean units of a job (R, I each) in a run of `slots` slots; default: None, not known.
+
+        Regret is measured against the best reward at these rates, and is not known without them.
+        """
+        return None
+
 
 @dataclass(frozen=True)
 class Bernoulli(Arrivals):
     """At most one job in a slot, with probability lambda; its class is i with probability lambda_i / lambda."""
+
+    def rates(self, instances: Instances, slots: int) -> tuple[Array, Array]:
+        return _of_problem(instances)
 
     def blocks(self, instances: Instances, slots: int, rngs: Rngs) -> Iterator[Block]:
         rate = instances.arrival_rate
@@ -60,6 +70,9 @@ class Bernoulli(Arrivals):
 @dataclass(frozen=True)
 class Poisson(Arrivals):
     """Independent Poisson numbers of jobs of each class in each slot."""
+
+    def rates(self, instances: Instances, slots: int) -> tuple[Array, Array]:
+        return _of_problem(instances)
 
     def blocks(self, instances: Instances, slots: int, rngs: Rngs) -> Iterator[Block]:
         rate = instances.arrival_rate
@@ -90,6 +103,9 @@ class MarkovModulated(Arrivals):
         if not factor @ self.stationary() > 0.0:
             raise BadInput("factor must be positive in some state that is visited")
 
+    def rates(self, instances: Instances, slots: int) -> tuple[Array, Array]:
+        return _of_problem(instances)
+
     def stationary(self) -> Array:
         """Return the long-run share of each state (S,)."""
         chain = as_floats("transition", self.transition)
@@ -118,20 +134,54 @@ class Sized(Arrivals):
     """The arrivals of `law`, each job with a geometric number of units of mean one over its class's service rate.
 
     With service in units this is the same law as geometric service, but the length of a job is fixed when it arrives. So
-    two policies get the same work.
+    two policies get the same work. `sizes` may also be "fixed" (as equal as whole numbers with this mean can be) or
+    "heavy-tailed" (Pareto's law of index 1.5, which has no variance).
     """
 
     law: Arrivals
+    sizes: str = "geometric"
+
+    def __post_init__(self) -> None:
+        one_of("sizes", self.sizes, tuple(SIZES))
 
     def blocks(self, instances: Instances, slots: int, rngs: Rngs) -> Iterator[Block]:
         if instances.service_rate.ndim == 3:
             raise BadInput("service_rate must not depend on the server class for jobs of a given number of units")
+        draw = SIZES[self.sizes]
         for block in self.law.blocks(instances, slots, rngs):
             units = np.ones_like(block.job_class)
             for r, rng in enumerate(rngs):
                 came = block.job_class[r, : block.start[r, -1]]
-                units[r, : came.size] = rng.geometric(instances.service_rate[r, came])
+                units[r, : came.size] = draw(rng, instances.service_rate[r, came])
             yield Block(block.start, block.job_class, units)
+
+    def rates(self, instances: Instances, slots: int) -> tuple[Array, Array] | None:
+        inner = self.law.rates(instances, slots)
+        return inner and (inner[0], np.asarray(1.0 / instances.service_rate))
+
+
+@dataclass(frozen=True)
+class Backlog(Arrivals):
+    """The arrivals of `law`, and `jobs` jobs of one unit of each class in the first slot: to see whether queues empty."""
+
+    law: Arrivals
+    jobs: int
+
+    def __post_init__(self) -> None:
+        count("jobs", self.jobs)
+
+    def blocks(self, instances: Instances, slots: int, rngs: Rngs) -> Iterator[Block]:
+        waiting = np.repeat(np.arange(instances.arrival_rate.shape[1]), self.jobs)
+        for number, block in enumerate(self.law.blocks(instances, slots, rngs)):
+            yield block if number else _with_first(block, waiting)
+
+    def rates(self, instances: Instances, slots: int) -> tuple[Array, Array] | None:
+        inner = self.law.rates(instances, slots)
+        if inner is None:
+            return None
+        rate, units = inner
+        total = rate + self.jobs / slots
+        return total, np.asarray((rate * units + self.jobs / slots) / total)
 
 
 @dataclass(frozen=True, init=False)
@@ -165,6 +215,52 @@ class Recorded(Arrivals):
             edges = np.searchsorted(self.jobs[:, 0], np.arange(first, first + slots + 1))
             part = self.jobs[edges[0] : edges[-1]]
             yield Block(np.tile(edges - edges[0], repeat), np.tile(part[:, 1], repeat), np.tile(part[:, 2], repeat))
+
+    def rates(self, instances: Instances, slots: int) -> tuple[Array, Array]:
+        """Return what the record has in its first `slots` slots."""
+        shape = instances.arrival_rate.shape
+        mine = self.jobs[self.jobs[:, 0] < slots]
+        jobs = np.bincount(mine[:, 1], minlength=shape[1]).astype(float)
+        work = np.bincount(mine[:, 1], weights=mine[:, 2], minlength=shape[1])
+        units = np.divide(work, jobs, out=np.ones(shape[1]), where=jobs > 0)
+        return np.broadcast_to(jobs / slots, shape), np.broadcast_to(units, shape)
+
+
+def _of_problem(instances: Instances) -> tuple[Array, Array]:
+    """Return the rates of the problem, for jobs of one unit."""
+    return instances.arrival_rate, np.ones(instances.arrival_rate.shape)
+
+
+def _with_first(block: Block, waiting: IntArray) -> Block:
+    """Return the block with more jobs in its first slot, one of each class in `waiting`, before the others."""
+    repeat = np.tile(waiting, (len(block.start), 1))
+    start = block.start + waiting.size
+    start[:, 0] = 0
+    return Block(start, np.hstack([repeat, block.job_class]), np.hstack([np.ones_like(repeat), block.units]))
+
+
+def _geometric_sizes(rng: np.random.Generator, rate: Array) -> IntArray:
+    return rng.geometric(rate)
+
+
+def _fixed_sizes(rng: np.random.Generator, rate: Array) -> IntArray:
+    return np.floor(1.0 / rate + rng.random(rate.size)).astype(np.int64)
+
+
+def _heavy_sizes(rng: np.random.Generator, rate: Array) -> IntArray:
+    """Draw one plus a Lomax number of mean 1 / rate - 1, rounded up or down at random so that the mean stays."""
+    extra = rng.pareto(TAIL, rate.size) * (TAIL - 1.0) * (1.0 / rate - 1.0)
+    return 1 + np.floor(np.minimum(extra, MOST_UNITS) + rng.random(rate.size)).astype(np.int64)
+
+
+TAIL = 1.5  # index of the heavy tail
+MOST_UNITS = 1e9
+SIZES: dict[str, Callable[[np.random.Generator, Array], IntArray]] = {
+    "geometric": _geometric_sizes,
+    "fixed": _fixed_sizes,
+    "heavy-tailed": _heavy_sizes,
+}
+"""Laws of the units of a job with mean 1 / rate (M,)."""
 
 
 def _from_counts(counts: Sequence[IntArray]) -> Block:

@@ -69,6 +69,17 @@ def waiting_jobs(job: IntArray, member: IntArray, queue: IntArray, out: Array) -
 
 
 @kernel
+def units_left(job: IntArray, member: IntArray, queue: IntArray, by_job: bool, out: Array) -> None:
+    """Fill the units of waiting jobs: of each class, `out` (R, I), or of each job's place, `out` (R, places)."""
+    out[:] = 0.0
+    for r in range(queue.shape[0]):
+        for i in range(queue.shape[1]):
+            for g in range(queue[r, i]):
+                k = member[r, i, g]
+                out[r, k if by_job else i] += job[UNITS, r, k]
+
+
+@kernel
 def earn(
     y: Array, mean: Array, eligible: BoolArray, job: IntArray, by_job: bool, waiting: Array, capacity: Array, out: Array
 ) -> int:
@@ -137,6 +148,9 @@ def serve(
                 for _ in range(picks[r, row, j]):
                     if by_job:
                         k = row
+                    elif distinct and not geometric:
+                        k = choose_unit(job, member, queue, r, row, uniform[r, at])
+                        at += 1
                     else:
                         k = choose(job, member, queue, r, row, served if distinct else -1, uniform[r, at])
                         at += 1
@@ -177,6 +191,20 @@ def choose(job: IntArray, member: IntArray, queue: IntArray, r: int, i: int, ser
         return int(member[r, i, rank])
     swap(job, member, r, i, rank, served)
     return int(member[r, i, served])
+
+
+@kernel
+def choose_unit(job: IntArray, member: IntArray, queue: IntArray, r: int, i: int, u: float) -> int:
+    """Return the place of the job of class i to which a unit belongs that is chosen by the uniform number `u`."""
+    left = 0
+    for g in range(queue[r, i]):
+        left += job[UNITS, r, member[r, i, g]]
+    rank = min(np.int64(u * left), left - 1)
+    g = 0
+    while rank >= job[UNITS, r, member[r, i, g]]:
+        rank -= job[UNITS, r, member[r, i, g]]
+        g += 1
+    return int(member[r, i, g])
 
 
 @kernel

@@ -88,7 +88,8 @@ class Runs:
     services : (R, T) int array
         Services that earned it.
     oracle : (R,) array
-        r*, the best reward per slot, Eq. (2); NaN if the load exceeds capacity.
+        r*, the best reward per slot, Eq. (2), at the rates of the arrivals and the mean capacity of the run. NaN if the load
+        exceeds capacity or the rates are not known; `settings["oracle"]` has the reason.
     jobs : Jobs or None
         The jobs that left.
     allocation : (R, T, I, J) array or None

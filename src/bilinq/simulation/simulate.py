@@ -15,11 +15,14 @@ from bilinq.errors import BadInput
 from bilinq.policies.policy import Policy
 from bilinq.problem import Problem
 from bilinq.problem.instances import Instances, stack
-from bilinq.problem.oracle import has_oracle, oracle_values
 from bilinq.simulation.arrivals import SERVICES, AllUp, Arrivals, Bernoulli, Block, Capacity
+from bilinq.simulation.best_reward import best_reward
 from bilinq.simulation.records import Jobs, Runs
 
 BLOCK = 256  # slots of arrivals and capacities drawn at a time
+MOST_SLOTS, MOST_REPLICATIONS = 10**9, 10**6
+MOST_RECORDED = 2 * 10**9  # slots * replications * job classes of one call, of which each takes some bytes
+MOST_ARRIVALS = 10**7  # mean number of jobs that arrive in a slot, in all replications
 
 
 def simulate(
@@ -77,9 +80,10 @@ def simulate(
     >>> runs.queue.shape
     (2, 50, 10)
     """
-    count("slots", slots)
+    count("slots", slots, most=MOST_SLOTS)
     count("seed", seed, least=0)
     instances = _instances(problem, replications)
+    check_size(slots, instances.count, instances.arrival_rate.shape[1], float(instances.arrival_rate.sum()))
     one_of("service", service, SERVICES)
     if service == "units" and instances.service_rate.ndim == 3:
         raise BadInput("service must be 'geometric' where service_rate depends on the server class; got 'units'")
@@ -94,9 +98,20 @@ def simulate(
     return run.record(done, time.perf_counter() - began)
 
 
+def check_size(slots: int, replications: int, job_classes: int, arrivals: float) -> None:
+    """Raise `BadInput` if a record, or the jobs that arrive in a slot in all replications, would fill the memory."""
+    if slots * replications * job_classes > MOST_RECORDED:
+        got = f"{slots:,} * {replications:,} * {job_classes:,}"
+        raise BadInput(f"slots * replications * job classes must be at most {MOST_RECORDED:,}; got {got}")
+    if arrivals > MOST_ARRIVALS:
+        rule = f"at most {MOST_ARRIVALS:,} over all classes and replications of a simulation"
+        raise BadInput(f"arrival_rate must be {rule}; got {arrivals:g}")
+
+
 def _instances(problem: Problem | Sequence[Problem], replications: int | None) -> Instances:
     if isinstance(problem, Problem):
-        return stack([problem] * count("replications", 1 if replications is None else replications))
+        wanted = 1 if replications is None else replications
+        return stack([problem] * count("replications", wanted, most=MOST_REPLICATIONS))
     if not isinstance(problem, Sequence):
         raise BadInput(f"problem must be a Problem or a sequence of them; got {short(problem)}")
     instances = stack(problem)
@@ -111,15 +126,6 @@ def _versions() -> tuple[tuple[str, str], ...]:
     from importlib.metadata import version
 
     return tuple((name, version(name)) for name in ("bilinq", "numpy", "numba", "scipy"))
-
-
-def _oracle(instances: Instances) -> Array:
-    """Return r* of each replication (R,), NaN if the load exceeds capacity."""
-    stable = has_oracle(instances)
-    value = np.full(instances.count, np.nan)
-    if stable.any():
-        value[stable] = oracle_values(instances.only(stable))
-    return value
 
 
 class _Run:
@@ -138,6 +144,8 @@ class _Run:
         self.by_job = policy.rows == "job"
         self.world = World(instances, self.by_job, policy.assignment == "distinct", service == "geometric",
                            record_jobs, service_rngs, reward_rngs)  # fmt: skip
+        self.arrivals, self.service, self.capacity = arrivals, service, capacity
+        self.up = np.zeros(instances.servers.shape)
         self.blocks = arrivals.blocks(instances, BLOCK, arrival_rngs)
         self.capacities = capacity.blocks(instances, BLOCK, capacity_rngs)
         self.state = policy.start(instances, slots, policy_rngs)
@@ -172,11 +180,14 @@ class _Run:
     def step(self, t: int, block: Block, capacity: Array, b: int) -> None:
         """Run slot t + 1."""
         world = self.world
+        self.up += capacity
         world.arrive(t + 1, block, b)
         self.queue[:, t] = world.queue
         waiting = world.waiting()
         if (pairs := world.pairs_of_jobs()) is not None:
             self.state = self.policy.with_pairs(self.state, pairs)
+        if (units := world.units()) is not None:
+            self.state = self.policy.with_units(self.state, units)
         y = np.ascontiguousarray(self.policy.decide(self.state, waiting, capacity), dtype=np.float64)
         if y.shape != (*waiting.shape, capacity.shape[1]):
             raise BadInput(f"decide must return shape {(*waiting.shape, capacity.shape[1])}; got {y.shape}")
@@ -196,11 +207,12 @@ class _Run:
 
     def record(self, done: int, seconds: float) -> Runs:
         """Return the record of the first `done` slots."""
+        best = best_reward(self.instances, self.arrivals, self.service, self.capacity, self.up / done, done)
         return Runs(
             queue=self.queue[:, :done], reward=self.reward[:, :done], observed=self.observed[:, :done],
-            services=self.services[:, :done], oracle=_oracle(self.instances), holding_costs=self.instances.holding_cost,
+            services=self.services[:, :done], oracle=best.value, holding_costs=self.instances.holding_cost,
             jobs=self._jobs(done), allocation=None if self.allocation is None else self.allocation[:, :done],
-            settings=self.settings, seconds=seconds, complete=done == self.slots,
+            settings=self.settings | {"oracle": best.text}, seconds=seconds, complete=done == self.slots,
         )  # fmt: skip
 
     def _jobs(self, done: int) -> Jobs | None:

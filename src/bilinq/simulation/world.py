@@ -82,6 +82,14 @@ class World:
         kernels.waiting_jobs(self.job, self.member, self.queue, out)
         return out
 
+    def units(self) -> Array | None:
+        """Return the units that the waiting jobs of each row still need (R, rows); None if a service may complete a job."""
+        if self.geometric:
+            return None
+        out = np.empty(self.job.shape[1:] if self.by_job else self.queue.shape)
+        kernels.units_left(self.job, self.member, self.queue, self.by_job, out)
+        return out
+
     def pairs_of_jobs(self) -> Pairs | None:
         """Return rates and eligible pairs of each job's place, where rows are jobs and pairs differ; None otherwise."""
         return self.pairs.of_jobs(self.job[kernels.CLASS]) if self.by_job and self.pairs else None
@@ -96,7 +104,9 @@ class World:
 
     def serve(self, slot: int, y: Array, waiting: Array, capacity: Array) -> Outcome:
         """Assign jobs to servers, draw rewards and completions, remove complete jobs; return what was observed."""
-        picks, total, squares = self._draw(y, waiting, capacity), np.empty(y.shape), np.empty(y.shape)
+        left_over = self.units() if self.distinct else None
+        services = waiting if left_over is None else left_over
+        picks, total, squares = self._draw(y, services, capacity), np.empty(y.shape), np.empty(y.shape)
         uniform, normal = self._uniform, self._normal
         most = int(kernels.count_picks(picks, self.services))
         uniform.provide(2 * most, self._furthest[0])
@@ -113,12 +123,12 @@ class World:
             self.log = _wider(self.log, 2 * self.log.shape[2] + self.done.shape[1])
         return Outcome(slot, picks, total, squares, left, waiting, capacity)
 
-    def _draw(self, y: Array, waiting: Array, capacity: Array) -> IntArray:
-        """Return how many servers of each class serve each row; draw more random numbers if needed."""
+    def _draw(self, y: Array, services: Array, capacity: Array) -> IntArray:
+        """Return how many servers of each class serve each row, of which distinct draws give it at most `services`."""
         from bilinq.assignment.kernels import draw_distinct, draw_independent
 
         tape, picks = self._uniform, np.empty(y.shape, np.int64)
-        draw, limit = (draw_distinct, waiting) if self.distinct else (draw_independent, capacity)
+        draw, limit = (draw_distinct, services) if self.distinct else (draw_independent, capacity)
         while True:
             cursor = tape.cursor.copy()
             at = draw(y, limit, tape.numbers, cursor, picks)

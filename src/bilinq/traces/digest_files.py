@@ -10,7 +10,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 import msgspec
 
 from bilinq.arrays import short
-from bilinq.errors import BadInput
+from bilinq.errors import BadInput, did_you_mean
 from bilinq.jsonable import plain
 
 T = TypeVar("T")
@@ -96,7 +96,7 @@ def _record(kind: Any, value: Any, where: str) -> Any:
     types = get_type_hints(kind)
     for key in value:
         if key not in types:
-            raise BadInput(f"unknown key {prefix + key!r}; known are {', '.join(types)}")
+            raise BadInput(f"unknown key {prefix + key!r}{did_you_mean(key, types)}; known are {', '.join(types)}")
     for key in types:
         if key not in value:
             raise BadInput(f"missing key {prefix + key!r}")

@@ -7,13 +7,15 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.csv as arrow_csv
-import pyarrow.parquet as pq
-
 from bilinq.errors import BadInput
+from bilinq.extras import optional_imports
 from bilinq.traces.tables import GZIP, Column, Source, locate
+
+with optional_imports():
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.csv as arrow_csv
+    import pyarrow.parquet as pq
 
 BLOCK = 1 << 22  # bytes of text that are parsed at a time
 PARQUET_ROWS = 1 << 17  # rows of a batch of a Parquet file

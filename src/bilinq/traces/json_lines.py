@@ -7,14 +7,16 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.json as arrow_json
-
 from bilinq.arrays import short
 from bilinq.errors import BadInput
+from bilinq.extras import optional_imports
 from bilinq.traces.formats import BLOCK, arrow_type, cut_off, open_bytes
 from bilinq.traces.tables import BYTE_ORDER_MARK, Column
+
+with optional_imports():
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.json as arrow_json
 
 INT64 = range(-(2**63), 2**63)
 

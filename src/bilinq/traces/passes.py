@@ -6,12 +6,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from bilinq.arrays import Array, BoolArray, IntArray
 from bilinq.errors import BadInput
+from bilinq.extras import optional_imports
 from bilinq.traces.shards import read
+
+with optional_imports():
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
 
 class Moments:

@@ -10,14 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.csv as arrow_csv
-import pyarrow.parquet as pq
 
 from bilinq.arrays import Array, IntArray, short
 from bilinq.errors import BadInput
+from bilinq.extras import optional_imports
 from bilinq.traces.passes import Moments
 from bilinq.traces.tables import GZIP, PARQUET
+
+with optional_imports():
+    import pyarrow as pa
+    import pyarrow.csv as arrow_csv
+    import pyarrow.parquet as pq
 
 Source = Path | str  # a file, or the name of a table in memory
 TABLE = "table"

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from bilinq.arrays import finite, non_negative, one_of, positive, scalar, short
 from bilinq.errors import BadInput
+from bilinq.extras import optional_imports
 from bilinq.problem import Problem
 from bilinq.traces.reward_model import PerClass, RewardTable, build, scaled_features
 
@@ -82,7 +83,8 @@ def reward_table(
     (array([[0.6, 1. ],
            [0. , 0.8]]), Scale(low=2.0, high=12.0))
     """
-    from bilinq.traces.reward_rows import FileClasses, Tally, chunks, source_name
+    with optional_imports():
+        from bilinq.traces.reward_rows import FileClasses, Tally, chunks, source_name
 
     _check_clock(arrival_rate, time, slot)
     one_of("unseen", unseen, ("error", "predicted"))

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bilinq.arrays import Array, count, finite, non_negative, positive, shaped, short
-from bilinq.errors import BadInput, BilinqError
+from bilinq.errors import BadInput
+from bilinq.extras import optional_imports
 from bilinq.traces.lines import Line, csv_lines, json_lines
 
 Names: TypeAlias = NDArray[np.str_]
@@ -202,10 +203,8 @@ def _right(line: Line, name: str) -> float:
 
 
 def _hashed(text: Sequence[str], dimensions: int, seed: int) -> Array:
-    try:
+    with optional_imports():
         words, parts = import_module("sklearn.feature_extraction.text"), import_module("sklearn.decomposition")
-    except ModuleNotFoundError:
-        raise BilinqError("bilinq[text] is not installed; run: pip install 'bilinq[text]'") from None
     counts = words.HashingVectorizer(n_features=HASHED, ngram_range=(1, 2)).transform(text)
     if dimensions >= min(counts.shape):
         raise BadInput(f"dimensions must be below the number of jobs, {len(text)}; got {dimensions}")

@@ -10,7 +10,8 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from bilinq.errors import BadInput, BilinqError
+from bilinq.errors import BadInput
+from bilinq.extras import optional_imports
 from bilinq.traces.tables import BYTE_ORDER_MARK, GZIP, JOINED, PARQUET, TABLES, columns
 
 if TYPE_CHECKING:
@@ -54,10 +55,8 @@ def batches(path: str | PathLike[str], table: str) -> Iterator[pa.RecordBatch]:
 def read(file: Path, table: str) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one file of a table in batches."""
     wanted = columns(table)
-    try:
+    with optional_imports():
         from bilinq.traces import formats, json_lines
-    except ImportError as error:  # pragma: no cover
-        raise BilinqError(f"reading a trace needs PyArrow: pip install 'bilinq[lab]' ({error})") from None
     readers = {"csv": formats.read_csv, "json": json_lines.read, "parquet": formats.read_parquet}
     yield from readers[format_of(file)](file, wanted)
 
@@ -159,6 +158,7 @@ def tables_of(file: Path, root: Path) -> tuple[str, ...]:
 def _joined(file: Path) -> bool:
     if ".csv" not in file.name or format_of(file) != "csv":
         return False
-    from bilinq.traces.formats import header
+    with optional_imports():
+        from bilinq.traces.formats import header
 
     return set(JOINED) <= set(header(file))

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bilinq.errors import BadInput, BilinqError, Unreachable
+from bilinq.extras import optional_imports
 
 CONNECT_SECONDS = 4  # seconds that an address may take to accept a connection, and then to answer as Ray does
 JOIN_SECONDS = 30.0
@@ -70,10 +71,8 @@ def joined(address: str | None = None, cpus: int | None = None) -> Iterator[Any]
 
 def imported() -> Any:
     """Return the module `ray`; raise an error that names what to install if it is missing."""
-    try:
+    with optional_imports():
         return import_module("ray")
-    except ImportError as error:
-        raise BilinqError(f"the Ray engine needs Ray: pip install 'bilinq[ray]' ({error})") from None
 
 
 @contextmanager

@@ -3,27 +3,34 @@
 from collections.abc import Sequence
 
 from bilinq.arrays import one_of
+from bilinq.extras import optional_imports
 from bilinq.lab.figure import Figure
-from bilinq.lab.figures.assignment import AssignmentFigure
-from bilinq.lab.figures.baseline import BaselineFigure
-from bilinq.lab.figures.bounds import BoundsFigure
-from bilinq.lab.figures.comparison import ComparisonFigure
-from bilinq.lab.figures.features import FeaturesFigure
-from bilinq.lab.figures.gpu import GpuFigure
-from bilinq.lab.figures.load import LoadFigure
-from bilinq.lab.figures.nodes import NodesFigure
-from bilinq.lab.figures.radius import RadiusFigure
-from bilinq.lab.figures.scaling import ScalingFigure
-from bilinq.lab.figures.trace_comparison import TraceComparisonFigure
-from bilinq.lab.figures.trace_weights import TraceWeightsFigure
-from bilinq.lab.figures.tradeoff import TradeoffFigure
-from bilinq.lab.figures.weights import WeightsFigure
-from bilinq.lab.figures.workload import WorkloadFigure
+
+with optional_imports():
+    from bilinq.lab.figures.assignment import AssignmentFigure
+    from bilinq.lab.figures.baseline import BaselineFigure
+    from bilinq.lab.figures.bounds import BoundsFigure
+    from bilinq.lab.figures.comparison import ComparisonFigure
+    from bilinq.lab.figures.exploration import ExplorationFigure
+    from bilinq.lab.figures.features import FeaturesFigure
+    from bilinq.lab.figures.general import GeneralFigure
+    from bilinq.lab.figures.gpu import GpuFigure
+    from bilinq.lab.figures.load import LoadFigure
+    from bilinq.lab.figures.nodes import NodesFigure
+    from bilinq.lab.figures.radius import RadiusFigure
+    from bilinq.lab.figures.rivals import RivalsFigure
+    from bilinq.lab.figures.scaling import ScalingFigure
+    from bilinq.lab.figures.trace_comparison import TraceComparisonFigure
+    from bilinq.lab.figures.trace_sweep import TraceSweepFigure
+    from bilinq.lab.figures.trace_weights import TraceWeightsFigure
+    from bilinq.lab.figures.tradeoff import TradeoffFigure
+    from bilinq.lab.figures.weights import WeightsFigure
+    from bilinq.lab.figures.workload import WorkloadFigure
 
 FIGURES: tuple[type[Figure], ...] = (
     ComparisonFigure, WeightsFigure, ScalingFigure, LoadFigure, TradeoffFigure, BoundsFigure, RadiusFigure,
-    BaselineFigure, AssignmentFigure, NodesFigure, TraceComparisonFigure, TraceWeightsFigure, WorkloadFigure,
-    FeaturesFigure, GpuFigure,
+    ExplorationFigure, BaselineFigure, RivalsFigure, AssignmentFigure, GeneralFigure, NodesFigure, TraceComparisonFigure,
+    TraceSweepFigure, TraceWeightsFigure, WorkloadFigure, FeaturesFigure, GpuFigure,
 )  # fmt: skip
 """All figures, in the order of the report."""
 

@@ -8,9 +8,9 @@ from bilinq.lab import effects, style
 from bilinq.lab.claims import Claim, below, judged
 from bilinq.lab.effects import number, price, price_gap
 from bilinq.lab.figure import Figure, Records, Table
-from bilinq.lab.presets import published
+from bilinq.lab.presets import known, published, sabr, ugda
 from bilinq.lab.style import Axes, Drawing
-from bilinq.policies import KnownRewards, Policy, Sabr, UgdaOl
+from bilinq.policies import Policy
 
 BLIND, JOB, RELEASED, PAIR = "no learning", "UGDA-OL, per job", "UGDA-OL, as released", "UGDA-OL, per class pair"
 CODE, THOMPSON, ONE_HOT = "SABR, public code radius", "SABR, Thompson sampling", "Thompson sampling, no features"
@@ -18,13 +18,13 @@ KNOWN = "rewards known"
 
 POLICIES: dict[str, tuple[Callable[[float], Policy], str, str]] = {
     # with so much assumed noise every index stays 1
-    BLIND: (lambda V: Sabr(V=V, radius="calibrated", noise=1e6), style.GREY, "X"),
-    JOB: (lambda V: UgdaOl(learning="job", V=V), style.AMBER, "s"),
-    RELEASED: (lambda V: UgdaOl(learning="published", V=V), style.PINK, "D"),
-    PAIR: (lambda V: UgdaOl(learning="class", V=V), style.ORANGE, "o"),
-    CODE: (lambda V: Sabr(V=V, radius="published"), style.BLUE, "o"),
-    THOMPSON: (lambda V: Sabr(V=V), style.SKY, "^"),
-    ONE_HOT: (lambda V: Sabr(V=V), style.GREEN, "v"),
+    BLIND: (lambda V: sabr(V, radius="calibrated", noise=1e6), style.GREY, "X"),
+    JOB: (lambda V: ugda(V, "job"), style.AMBER, "s"),
+    RELEASED: (lambda V: ugda(V, "published"), style.PINK, "D"),
+    PAIR: (lambda V: ugda(V, "class"), style.ORANGE, "o"),
+    CODE: (lambda V: sabr(V, radius="published"), style.BLUE, "o"),
+    THOMPSON: (sabr, style.SKY, "^"),
+    ONE_HOT: (sabr, style.GREEN, "v"),
 }
 """A policy for each V, with its colour and marker."""
 COMPARISONS = ((CODE, RELEASED), (CODE, PAIR), (THOMPSON, PAIR), (THOMPSON, ONE_HOT))
@@ -64,12 +64,13 @@ class BaselineFigure(Figure):
     name = "baseline"
     title = "What the baseline may learn"
     where = "Section 5.2, Section 3.2"
+    see = "The height of a point above the dashed line is what its learner costs."
 
     def runs(self) -> dict[str, PlannedRun]:
         runs: dict[str, PlannedRun] = {}
         for text, case in CASES.items():
             mine = {name: POLICIES[name][0](case.V) for name in case.policies}
-            mine |= {f"{KNOWN} x{step}": KnownRewards(V=step * case.V) for step in case.steps}
+            mine |= {f"{KNOWN} x{step}": known(step * case.V) for step in case.steps}
             for name, policy in mine.items():
                 setting = Unstructured(case.setting) if name == ONE_HOT else case.setting
                 slots = self.options.pick(case.slots, quick=case.slots // 16)

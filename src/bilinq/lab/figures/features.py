@@ -24,6 +24,7 @@ class FeaturesFigure(Figure):
     name = "features"
     title = "The trace: classes and features"
     where = "Appendix, feature vectors for collections and machines"
+    see = "Look how few collections and machines tell the classes apart."
 
     def table(self, records: Records) -> Table:
         digest = Trace().digest

@@ -7,10 +7,10 @@ import numpy as np
 
 from bilinq.experiments import Fixed, PlannedRun, Record, Setting, SizedJobs
 from bilinq.lab import effects, style
-from bilinq.lab.claims import Claim, Finding, above, between
+from bilinq.lab.claims import Claim, Finding, above, below
 from bilinq.lab.effects import Effect, number
 from bilinq.lab.figure import Figure, Records, Table
-from bilinq.lab.presets import serve_once
+from bilinq.lab.presets import POSTERIOR
 from bilinq.lab.style import Axes, Drawing, Look
 from bilinq.policies import FirstCome, Greedy, KnownRewards, Policy, Random, Sabr
 from bilinq.traces import gpu_table
@@ -19,9 +19,9 @@ LOADS = (0.5, 0.7, 0.9)
 EARLY = 100  # rounds after which features are judged first
 MOST = 10  # replications at most; all share the problem
 BUSY = 1.0 / (Sabr().gamma + 1.0)
-"""Up to this V, SABR with one server per job keeps no server idle while a job waits, as rewards are at least -1."""
+"""Up to this V, SABR keeps no server idle while a job waits, as rewards are at least -1."""
 STEPS = (1, 4, 8)  # multiples of that V
-MARGIN = 1.02  # times in the system whose ratio is within this factor count as equal
+MARGIN = 1.02  # times in the system up to this factor longer count as no longer
 SABR, KNOWN, TABLE, GREEDY, FIRST, NEWEST, RANDOM = (
     "SABR", "rewards known", "SABR, no features", "greedy", "first come", "first come, newest GPU", "random",
 )  # fmt: skip
@@ -39,6 +39,7 @@ class GpuFigure(Figure):
     name = "gpu"
     title = "Training jobs on three kinds of GPU"
     where = "beyond the paper: Gavel's measurements"
+    see = "Compare heights at the same time in the system: higher is faster."
     horizon = 1000, 100
 
     def runs(self) -> dict[str, PlannedRun]:
@@ -46,10 +47,10 @@ class GpuFigure(Figure):
         for load in self._loads():
             setting = _setting(load)
             mine = {name: self._run(setting, policy) for name, policy in OTHERS.items()}
-            mine[TABLE] = self._run(_setting(load, "one-hot"), serve_once(Sabr(V=BUSY)))
+            mine[TABLE] = self._run(_setting(load, "one-hot"), Sabr(V=BUSY, scale=POSTERIOR))
             for step in self._steps():
-                mine[f"{SABR} x{step}"] = self._run(setting, serve_once(Sabr(V=step * BUSY)))
-                mine[f"{KNOWN} x{step}"] = self._run(setting, serve_once(KnownRewards(V=step * BUSY)))
+                mine[f"{SABR} x{step}"] = self._run(setting, Sabr(V=step * BUSY, scale=POSTERIOR))
+                mine[f"{KNOWN} x{step}"] = self._run(setting, KnownRewards(V=step * BUSY))
             runs |= {f"{load} {name}": run for name, run in mine.items()}
         return runs
 
@@ -86,7 +87,7 @@ class GpuFigure(Figure):
             f"{_setting(LOADS[0]).example.job_classes} kinds of training jobs on 12 GPUs (K80, P100, V100), speeds as "
             "measured for Gavel; arrivals, lengths (20 rounds on average) and noise (0.1) are assumed. Under first come, "
             f"first served, jobs run at {speeds} of the speed of their fastest GPU at loads {loads}. At the leftmost point "
-            "of a curve no GPU is idle while a job waits, so jobs stay as long as under first come, first served: SABR "
+            "of a curve no GPU is idle while a job waits; SABR may give several GPUs to one job, the others give one. SABR "
             f"gains {gains[SABR]}, greedy service with the same learner {gains[GREEDY]}, and taking the newest free GPU "
             f"without learning {gains[NEWEST]}. A larger V waits for better GPUs; work left at the end counts as lost. "
             f"Moving a job between rounds is free here. {min(self.options.count, self._most())} replications of "
@@ -102,7 +103,7 @@ class GpuFigure(Figure):
                 speed = effects.ratio(mine["reward"], other["reward"], "times its speed")
                 stay = effects.ratio(mine["queue"], other["queue"], "times its time")
                 gains.append(Finding(f"speed {where}", speed, above(1.0)))
-                gains.append(Finding(f"time in the system {where}", stay, between(1.0 / MARGIN, MARGIN)))
+                gains.append(Finding(f"time in the system {where}", stay, below(MARGIN)))
             for slot in (EARLY, self.slots):
                 ratio = _speed_until(slot, sabr, plain)
                 features.append(Finding(f"load {load:g}, first {slot:,} rounds", ratio, above(1.0)))
@@ -110,9 +111,9 @@ class GpuFigure(Figure):
             Claim(
                 "gpu-learning-gains", "Section 1",
                 "Learning which job suits which server earns more while queues stay short.",
-                test="SABR (Thompson sampling, a V at which no GPU is idle while a job waits, one GPU per job) over "
-                "first come, first served, on the same jobs: reward collected, and time in the system, equal if "
-                f"within {MARGIN - 1.0:.0%}.", findings=tuple(gains),
+                test="SABR (Thompson sampling, a V at which no GPU is idle while a job waits) over first come, first "
+                f"served, on the same jobs: reward collected, and time in the system, at most {MARGIN - 1.0:.0%} longer.",
+                findings=tuple(gains),
                 note="First come, first served takes any free GPU, or the newest free one: the second rule knows that "
                 "newer GPUs are faster for most jobs, and learns nothing.",
             ),

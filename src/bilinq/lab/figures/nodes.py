@@ -4,12 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-import numpy as np
-
 from bilinq.arrays import Array, IntArray
 from bilinq.distributed import Power, System, growth_rate
 from bilinq.distributed.system import Rule, Time
 from bilinq.experiments import PlannedRun, Synthetic
+from bilinq.experiments.settings import SEED_STEP
 from bilinq.lab import effects, style
 from bilinq.lab.claims import Claim, above, below, between, judged
 from bilinq.lab.effects import Effect, number
@@ -49,6 +48,7 @@ class NodesFigure(Figure):
     name = "nodes"
     title = "Allocation by the nodes inside the scheduler"
     where = "Section 4"
+    see = "Look how far the lines are above the grey dashed one, the exact program."
     horizon = 500, 31
 
     def runs(self) -> dict[str, PlannedRun]:
@@ -116,7 +116,7 @@ class NodesFigure(Figure):
             queue(records, self._conditions(), self.slots),
             steep(records, penalties),
             alike(records, sides),
-            stable(self.options.pick(10, quick=2)),
+            *stable(self.options.pick(20, quick=2), self.options.seed),
         ]
 
     def _conditions(self) -> list[Condition]:
@@ -207,26 +207,35 @@ def alike(records: Records, conditions: Sequence[Condition]) -> Claim:
     )  # fmt: skip
 
 
-def stable(systems: int) -> Claim:
+def stable(systems: int, seed: int) -> list[Claim]:
     """Judge the theorem's condition, for the printed update and for the update of its proof."""
-    rules: list[tuple[str, Rule, Time]] = [
-        ("as printed", "printed", "continuous"),
-        ("steps scaled by the rate, as in the proof", "scaled", "continuous"),
-        ("steps scaled by the rate, in rounds", "scaled", "discrete"),
-    ]
-    drawn = [System.synthetic(seed=seed) for seed in range(systems)]
-    growth = {}
-    for text, rule, time in rules:
-        rates = [growth_rate(system, system.safe_gain(PART), rule=rule, time=time) for system in drawn]
-        growth[text] = effects.mean(np.array(rates), "growth a unit of time")
-    return Claim(
-        "stable-under-the-condition", "Theorem 4.1",
-        "If every gain times its round trip is below a constant, small deviations from the fixed point die out.",
-        test=f"Growth rate of small deviations at {PART:g} of the theorem's gains, {systems} random 4 x 3 systems "
-        "with delays of 1 to 5.", findings=judged(growth, below(0.0)),
-        note="The proof linearises an update whose steps are scaled by the rate itself; the printed update lacks this "
-        "factor. The theorem is about continuous time; rounds need smaller gains, Eq. (40), which the nodes above use.",
-    )  # fmt: skip
+    drawn = [System.synthetic(seed=seed * SEED_STEP + k) for k in range(systems)]
+    test = f"Largest growth rate of small deviations at {PART:g} of the theorem's gains over {systems} random 4 x 3 systems"
+    theorem = {
+        "as printed": _fastest(drawn, "printed", "continuous"),
+        "steps scaled by the rate, as in the proof": _fastest(drawn, "scaled", "continuous"),
+    }
+    rounds = {"steps scaled by the rate, in rounds": _fastest(drawn, "scaled", "discrete")}
+    return [
+        Claim(
+            "stable-under-the-condition", "Theorem 4.1",
+            "If every gain times its round trip is below a constant, small deviations from the fixed point die out.",
+            test=f"{test} with delays of 1 to 5: a theorem has no exceptions, so one system that grows contradicts it.",
+            findings=judged(theorem, below(0.0)),
+            note="The proof linearises an update whose steps are scaled by the rate itself; the printed update lacks this "
+            "factor.",
+        ),
+        Claim(
+            "stable-in-rounds", "Theorem 4.1", "The theorem's condition, which is about continuous time, holds in rounds.",
+            test=f"{test}, if nodes exchange messages in rounds.", findings=judged(rounds, below(0.0)), ours=True,
+            note="Rounds need smaller gains, Eq. (40), which the nodes above use.",
+        ),
+    ]  # fmt: skip
+
+
+def _fastest(systems: Sequence[System], rule: Rule, time: Time) -> Effect:
+    growth = (float(growth_rate(system, system.safe_gain(PART), rule=rule, time=time)) for system in systems)
+    return effects.exact(max(growth), "growth a unit of time")
 
 
 def _compared(

@@ -5,7 +5,7 @@ from bilinq.lab import effects, style
 from bilinq.lab.claims import Claim, above, between, judged
 from bilinq.lab.effects import number
 from bilinq.lab.figure import Figure, Records, Table, curves
-from bilinq.lab.presets import PRESETS
+from bilinq.lab.presets import PRESETS, known
 from bilinq.lab.style import Drawing
 from bilinq.lab.trace import Trace
 from bilinq.policies import Policy
@@ -30,11 +30,12 @@ class TraceComparisonFigure(Figure):
     name = "trace_comparison"
     title = "SABR against UGDA-OL on the cluster trace"
     where = "Appendix, experiments using real-world data"
+    see = "Compare the lines at the right end of (a), and check in (b) that their queues are alike."
     horizon = TRACE.slots, TRACE.slots // 4
 
     def runs(self) -> dict[str, PlannedRun]:
         V = TRACE.V()
-        runs = {"known": self._run(TRACE, PRESETS["published"].known(V))}
+        runs = {"known": self._run(TRACE, known(V))}
         for name, preset in PRESETS.items():
             runs[f"{name} SABR"] = self._run(TRACE, preset.sabr(V))
             runs[f"{name} UGDA-OL"] = self._run(TRACE, preset.ugda(V))

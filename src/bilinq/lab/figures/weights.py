@@ -8,9 +8,9 @@ from bilinq.lab import effects, style
 from bilinq.lab.claims import Claim, Finding, above, below, between, judged
 from bilinq.lab.effects import Effect, number
 from bilinq.lab.figure import Figure, Records, Table, class_curves, curves
-from bilinq.lab.presets import COSTS, PRESETS
+from bilinq.lab.presets import COSTS, PRESETS, known
 from bilinq.lab.style import Axes, Drawing, Look
-from bilinq.policies import KnownRewards, Policy
+from bilinq.policies import Policy
 
 EXPENSIVE, CHEAP = slice(0, 5), slice(5, 10)
 SETTING = Synthetic(holding_cost=COSTS)
@@ -26,6 +26,10 @@ class WeightsFigure(Figure):
     name = "weights"
     title = "Weights that match holding costs"
     where = "Figure 4"
+    see = (
+        "Compare orange with blue for the whole effect of weights and a smaller V, and the dashed line with "
+        "blue for weights alone."
+    )
 
     def runs(self) -> dict[str, PlannedRun]:
         runs: dict[str, PlannedRun] = {}
@@ -36,8 +40,8 @@ class WeightsFigure(Figure):
             policies |= {f"{name} W-SABR x{step}": preset.sabr(step * V, COSTS) for step in STEPS}
             runs |= {key: self.options.run(SETTING, policies[key], self.slots, by_class=by_class) for key in policies}
         V = self._V("published")
-        runs["known"] = self.options.run(SETTING, KnownRewards(V=V), self.slots)
-        runs["known, weighted"] = self.options.run(SETTING, KnownRewards(V=V, weight=COSTS), self.slots)
+        runs["known"] = self.options.run(SETTING, known(V), self.slots)
+        runs["known, weighted"] = self.options.run(SETTING, known(V, COSTS), self.slots)
         return runs
 
     def table(self, records: Records) -> Table:

@@ -23,6 +23,7 @@ class WorkloadFigure(Figure):
     name = "workload"
     title = "The trace: arrivals and sizes"
     where = "Appendix, characteristics of the input workload"
+    see = "Look at the dashed line: the window that the paper states ends before the one that was run."
 
     def table(self, records: Records) -> Table:
         digest, units = Trace().digest, _units(Trace().digest)

@@ -10,12 +10,13 @@ import { Jobs } from './jobs.js'
 import { Palette } from './lines.js'
 import { Dead, Leases } from './lists.js'
 import { Settings } from './settings.js'
+import { Shadow } from './shadow.js'
 import { MatrixTable, TimeTable } from './table.js'
 
 const RECENT = 10 // samples over which a rate is averaged
+const WORST = 5 // queues that are drawn beside the total, if there are too many for a line each
 const EMPTY = 'No data yet'
-const plain = value => exact(value)
-const withError = (value, width) => `${exact(value)} ± ${exact(width)}`
+const withError = format => (value, width) => `${format(value)} ± ${format(width)}`
 
 /** The board; an admin may change jobs and hold servers, and a key of the fleet change settings. */
 export class Board {
@@ -25,7 +26,7 @@ export class Board {
   window = { seconds: 300 }
   state = null
   allocated = 'rate'
-  #queues = new Palette()
+  #queues = new Palette(WORST)
   #servers = new Palette()
   #frame = 0
 
@@ -36,16 +37,17 @@ export class Board {
     this.tiles = new Tiles(byId('tiles'), this.history)
     this.charts = this.#charts()
     this.tables = this.charts.map(chart => new TimeTable(chart.card, this.painter, this.history, () => chart.series()))
-    this.allocation = new Heatmap(byId('allocation'), this, { ramp: 'share', read: plain })
-    this.learnt = new Heatmap(byId('learnt'), this, { ramp: 'worth', read: withError })
-    this.shares = new MatrixTable(byId('allocation'), this.painter, plain)
-    this.rewards = new MatrixTable(byId('learnt'), this.painter, withError)
+    this.allocation = new Heatmap(byId('allocation'), this, { ramp: 'share', read: short })
+    this.learnt = new Heatmap(byId('learnt'), this, { ramp: 'worth', read: withError(short) })
+    this.shares = new MatrixTable(byId('allocation'), this.painter, exact)
+    this.rewards = new MatrixTable(byId('learnt'), this.painter, withError(exact))
     byId('settings').hidden = namespaces !== null
     this.settings = new Settings(byId('settings'), api, fleet)
+    this.shadow = new Shadow(byId('shadow'))
     this.dead = new Dead(byId('dead'), api, { admin, open })
     this.list = new JobList(byId('jobs'), api, { admin, open })
-    this.fleet = new Fleet(byId('fleet'), api, { admin })
-    this.recent = new Leases(byId('leases'), open)
+    this.fleet = new Fleet(byId('fleet'), api, { admin, loaded: () => this.recent.show() })
+    this.recent = new Leases(byId('leases'), open, id => this.fleet.name(id))
     onChoice('window', value => this.#show(Number(value)))
     onChoice('allocated', value => {
       this.allocated = value
@@ -83,7 +85,10 @@ export class Board {
     this.learnt.show(learnt, state.knobs.learns ? EMPTY : `The policy ${state.knobs.policy} does not learn rewards`)
     this.shares.show(allocation)
     this.rewards.show(learnt)
+    write(byId('policy'), `Policy: ${state.knobs.policy}`)
+    byId('policy').hidden = false
     this.settings.update(rows, state)
+    this.shadow.show(state, reward_high - reward_low)
     this.dead.update(state)
     this.list.classes(rows)
     this.fleet.update(state)
@@ -101,16 +106,19 @@ export class Board {
       const one = this.history.baseline
       return one ? [{ column, label: `baseline: ${one.name}${what}`, colour: 'c2' }] : []
     }
-    const wait = (column, label, colour) => ({ column, label, colour })
     return [
       new Chart(byId('queues'), this, {
-        format: short, series: () => this.#queues.series(this.history, 'queued', layout().job_classes) }),
+        format: short, series: () => [
+          { column: 'queued', label: 'all', colour: 'ink', wide: true },
+          ...this.#queues.series(this.history, 'queued', layout().job_classes)] }),
       new Chart(byId('reward'), this, { format: short, series: () => [
         { column: 'earned', label: 'earned', colour: 'c1' },
         { column: 'best', label: 'best possible', colour: 'ink', dashed: true }, ...baseline('baseline earned', '')] }),
       new Chart(byId('waits'), this, { format: duration, series: () => [
-        wait('wait_p50', 'p50', 'c6'), wait('wait_p90', 'p90', 'c1'), wait('wait_p99', 'p99', 'c7'),
-        { column: 'target', label: 'target', colour: 'ink', dashed: true }, ...baseline('baseline wait_p90', ', p90')] }),
+        { column: 'wait_mean', label: 'mean', colour: 'c1', wide: true },
+        { column: 'target', label: 'target of the mean', colour: 'ink', dashed: true },
+        { column: 'wait_p50', label: 'p50', colour: 'c6' }, { column: 'wait_p90', label: 'p90', colour: 'c3' },
+        { column: 'wait_p99', label: 'p99', colour: 'c7' }, ...baseline('baseline wait_p90', ', p90')] }),
       new Chart(byId('servers'), this, {
         format: percent, top: 1, series: () => this.#servers.series(this.history, 'busy', layout().server_classes) }),
     ]
@@ -149,7 +157,8 @@ class Tiles {
     const target = state?.knobs.target_wait ?? history.layout.target_wait
     this.#set('Waiting', short(now('queued')), `${count(now('leased'), 'job')} being served`)
     this.#set('Reward per second', short(now('earned')), this.#ofBest())
-    this.#set('Wait, p90', duration(now('wait_p90')), target ? `target ${duration(target)}` : 'no target')
+    const long = `nine of ten below ${duration(now('wait_p90'))}`
+    this.#set('Mean wait', duration(now('wait_mean')), target ? `target ${duration(target)}; ${long}` : long)
     this.#set('Servers busy', `${short(now('busy'))} of ${short(now('busy') + now('idle'))}`, this.#share())
     this.#set('Finished per second', short(this.#rate('finished')), `${short(this.#rate('submitted'))} submitted`)
     const { baseline } = history

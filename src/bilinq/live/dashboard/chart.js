@@ -9,13 +9,12 @@ const TOP = 8
 const BOTTOM = 20
 const SHORTEST = 30 // seconds shown at least
 const BANDS = 5 // most series with a band; more cannot be told apart
-const MANY = 10 // with more series, drawing takes a frame of its own
 const GRAIN = 2.5 // pixels drawn as one point: the mean, and a band from the lowest to the highest value
 
 /** A chart in a card.
  *
  * `shared` has the history, the painter, the theme, the cursor, and the seconds to show as `window`. `series()` returns
- * what to draw: { column, label, colour, dashed, quiet }; `format` formats a number; `top`, if any, ends the scale. */
+ * what to draw, and what only its table has: { column, label, colour, dashed, wide, hidden }; `format` formats a number; `top`, if any, ends the scale. */
 export class Chart {
   constructor(card, shared, { series, format, top }) {
     Object.assign(this, { card, shared, series, format, top })
@@ -34,8 +33,7 @@ export class Chart {
   draw() {
     const { history, theme } = this.shared
     if (!history.size || this.canvas.width < LEFT + RIGHT) return
-    const series = this.series()
-    this.heavy = series.length > MANY
+    const series = this.series().filter(one => !one.hidden)
     const plot = this.plot = this.#plot(series)
     const pen = this.canvas.clear(theme.font)
     this.#grid(pen, plot)
@@ -43,7 +41,7 @@ export class Chart {
     pen.beginPath()
     pen.rect(LEFT - 1, 0, this.canvas.width - LEFT - RIGHT + 2, this.canvas.height)
     pen.clip()
-    for (const one of [...series].sort((a, b) => (b.quiet ?? 0) - (a.quiet ?? 0))) this.#line(pen, plot, one)
+    for (const one of series) this.#line(pen, plot, one)
     pen.restore()
     this.#point()
   }
@@ -62,8 +60,7 @@ export class Chart {
     const across = (this.canvas.width - LEFT - RIGHT) / span
     const up = (this.canvas.height - TOP - BOTTOM) / (high - low)
     const bottom = this.canvas.height - BOTTOM
-    const few = series.filter(one => !one.quiet).length <= BANDS
-    const dense = few && history.end - first > (span * across) / GRAIN
+    const dense = series.length <= BANDS && history.end - first > (span * across) / GRAIN
     const [x, y] = [t => LEFT + (t - from) * across, v => bottom - (v - low) * up]
     return { first, from, to, lines, dense, pixel: 1 / across, x, y }
   }
@@ -95,19 +92,18 @@ export class Chart {
 
   #line(pen, plot, one) {
     const { history, theme } = this.shared
-    const grain = (one.quiet ? 2 * GRAIN : GRAIN) * plot.pixel
-    const points = combine(history.at, history.column(one.column), plot.first, history.end, grain, history.gap)
+    const column = history.column(one.column)
+    const points = combine(history.at, column, plot.first, history.end, GRAIN * plot.pixel, history.gap)
     pen.strokeStyle = pen.fillStyle = theme[one.colour]
-    if (plot.dense && !one.quiet) {
+    if (plot.dense) {
       pen.globalAlpha = 0.16
       pen.beginPath()
       band(pen, points, plot, GRAIN)
       pen.fill()
       pen.globalAlpha = 1
     }
-    pen.lineWidth = one.quiet ? 0.8 : 1.8
-    pen.lineJoin = one.quiet ? 'bevel' : 'round'
-    pen.lineCap = one.quiet ? 'butt' : 'round'
+    pen.lineWidth = one.wide ? 2.6 : 1.8
+    pen.lineJoin = pen.lineCap = 'round'
     pen.setLineDash(one.dashed ? [5, 4] : [])
     pen.beginPath()
     line(pen, points, plot)
@@ -121,9 +117,9 @@ export class Chart {
     if (!this.plot) return
     const place = cursor.time === null ? history.last : history.nearest(cursor.time)
     const series = this.series()
-    const loud = series.filter(one => !one.quiet)
-    this.legend.name(series)
-    this.legend.show(loud.map(one => this.format(history.column(one.column)[place])))
+    const drawn = series.filter(one => !one.hidden)
+    this.legend.name(drawn, series.length - drawn.length)
+    this.legend.show(drawn.map(one => this.format(history.column(one.column)[place])))
     const x = this.plot.x(history.at[place])
     this.hair.hidden = cursor.time === null || x < LEFT || x > this.canvas.width
     this.hair.style.transform = `translateX(${Math.round(x)}px)`
@@ -158,8 +154,8 @@ export class Chart {
     const now = cursor.time === null ? history.last : history.nearest(cursor.time)
     const place = Math.min(history.last, Math.max(this.plot.first, now + step))
     cursor.set(history.at[place])
-    const loud = this.series().filter(one => !one.quiet)
-    const values = loud.map(one => `${one.label} ${this.format(history.column(one.column)[place])}`)
+    const drawn = this.series().filter(one => !one.hidden)
+    const values = drawn.map(one => `${one.label} ${this.format(history.column(one.column)[place])}`)
     announce(`${clock(history.at[place])}: ${values.join(', ')}`)
   }
 }
@@ -175,19 +171,17 @@ class Legend {
     card.append(this.list, this.note)
   }
 
-  /** Shows the names of the series; `quiet` ones are only counted. */
-  name(series) {
-    const loud = series.filter(one => !one.quiet)
-    const mark = JSON.stringify(loud.map(one => [one.label, one.colour, one.dashed])) + series.length
+  /** Shows the names of the series, and how many more there are. */
+  name(series, more) {
+    const mark = JSON.stringify(series.map(one => [one.label, one.colour, one.dashed])) + more
     if (mark === this.#shown) return
     this.#shown = mark
-    this.#values = loud.map(one => make('b', { text: '' }))
-    this.list.replaceChildren(...loud.map((one, k) => make('li', {},
+    this.#values = series.map(() => make('b', { text: '' }))
+    this.list.replaceChildren(...series.map((one, k) => make('li', {},
       make('span', { class: `swatch ${one.colour}${one.dashed ? ' dashed' : ''}`, 'aria-hidden': 'true' }),
       make('span', { class: 'name', text: one.label, title: one.label }), this.#values[k])))
-    const rest = series.length - loud.length
-    this.note.hidden = !rest
-    write(this.note, rest ? `and ${rest} more in grey; all are in the table` : '')
+    this.note.hidden = !more
+    write(this.note, more ? `The largest of ${more + series.length} lines; all are in the table` : '')
   }
 
   /** Shows values in the order of the names. */

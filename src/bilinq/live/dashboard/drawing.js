@@ -1,6 +1,6 @@
 // Drawing: a canvas as sharp as the screen, the colours of the style sheet, and when views are drawn.
 
-const NAMES = ['paper', 'ink', 'soft', 'faint', 'quiet', 'c1', 'c2', 'c3', 'c4', 'c5', 'c6', 'c7', 'c8']
+const NAMES = ['paper', 'ink', 'soft', 'faint', 'c1', 'c2', 'c3', 'c4', 'c5', 'c6', 'c7', 'c8']
 const RAMPS = ['share', 'worth']
 const BUDGET = 8 // milliseconds of drawing in one frame
 

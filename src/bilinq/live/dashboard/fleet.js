@@ -6,13 +6,14 @@ const NAMES = ['Server', 'Class', 'State', 'Seen']
 const MOST = 200 // servers shown; those that are held come first
 const HOLDS = [['drain', 'Drain'], ['quarantine', 'Quarantine']]
 
-/** A table of servers; an admin gets buttons to drain, quarantine and release each. */
+/** A table of servers; an admin gets buttons to drain, quarantine and release each. `loaded()` is called when names are known. */
 export class Fleet {
   #loaded = 0
   #rows = new Map()
+  #names = new Map()
 
-  constructor(card, api, { admin }) {
-    Object.assign(this, { api, admin })
+  constructor(card, api, { admin, loaded }) {
+    Object.assign(this, { api, admin, loaded })
     this.note = make('p', { class: 'note', role: 'status', text: 'Loading' })
     this.body = make('tbody')
     this.scroll = tabular('Servers', [...NAMES, ...(admin ? ['Action'] : [])], this.body)
@@ -26,9 +27,16 @@ export class Fleet {
     this.load()
   }
 
+  /** Returns the name of a server, or its id if it has none. */
+  name(id) {
+    return this.#names.get(id) ?? id
+  }
+
   async load() {
     try {
       const servers = await this.api.get('v1/servers')
+      this.#names = new Map(servers.map(one => [one.id, one.name]))
+      this.loaded()
       const held = servers.filter(one => one.held)
       const shown = [...held, ...servers.filter(one => !one.held)].slice(0, MOST)
       this.#keep(shown)

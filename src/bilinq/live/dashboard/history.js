@@ -88,7 +88,7 @@ export class History {
       set(`there ${name}`, sample.busy[j] + sample.idle[j])
       set(`busy ${name}`, this.#recent(`serving ${name}`, BUSY) / this.#recent(`there ${name}`, BUSY))
     })
-    for (const name of ['wait_p50', 'wait_p90', 'wait_p99', 'best', 'earned']) set(name, sample[name])
+    for (const name of ['wait_mean', 'wait_p50', 'wait_p90', 'wait_p99', 'best', 'earned']) set(name, sample[name])
     for (const name of ['queued', 'leased', 'submitted', 'finished', 'busy', 'idle']) set(name, sum(sample[name]))
     this.baseline = sample.rival
     set('target', this.layout.target_wait)

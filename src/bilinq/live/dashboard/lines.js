@@ -21,13 +21,19 @@ export function times(from, to, many) {
   return Array.from({ length: Math.floor(to / step) - first + 1 }, (_, k) => (first + k) * step)
 }
 
-/** Gives colours to classes. If there are too many, the largest get one; a class keeps its colour while it is among them. */
+/** Gives colours to classes. Of more than there are colours the `most` largest are drawn; a class that returns gets the colour
+ * that it had, if that is free. */
 export class Palette {
   #colour = new Map()
+  #before = new Map()
   #chosen = -Infinity
   #names = ''
 
-  /** Returns the series of the classes `names`, in columns named `stem` and class; those without a colour are quiet. */
+  constructor(most = COLOURS.length) {
+    this.most = most
+  }
+
+  /** Returns the series of the classes `names`, in columns named `stem` and class; those without a colour are hidden. */
   series(history, stem, names) {
     const now = history.at[history.last]
     if (names.join('\n') !== this.#names || (names.length > COLOURS.length && now - this.#chosen > EVERY)) {
@@ -37,17 +43,23 @@ export class Palette {
     }
     return names.map(name => {
       const colour = this.#colour.get(name)
-      return { column: `${stem} ${name}`, label: name, colour: colour ?? 'quiet', quiet: !colour }
+      return { column: `${stem} ${name}`, label: name, colour, hidden: !colour }
     })
   }
 
   #choose(history, stem, names) {
     const size = new Map(names.map(name => [name, average(history, history.column(`${stem} ${name}`))]))
     const few = names.length <= COLOURS.length
-    const largest = few ? names : [...names].sort((a, b) => size.get(b) - size.get(a)).slice(0, COLOURS.length)
+    const largest = few ? names : [...names].sort((a, b) => size.get(b) - size.get(a)).slice(0, this.most)
     for (const name of this.#colour.keys()) if (!largest.includes(name)) this.#colour.delete(name)
-    const free = COLOURS.filter(colour => ![...this.#colour.values()].includes(colour))
-    for (const name of largest) if (!this.#colour.has(name)) this.#colour.set(name, free.shift())
+    const taken = new Set(this.#colour.values())
+    const had = name => Number(this.#before.has(name) && !taken.has(this.#before.get(name)))
+    for (const name of largest.filter(one => !this.#colour.has(one)).sort((a, b) => had(b) - had(a))) {
+      const colour = had(name) ? this.#before.get(name) : COLOURS.find(one => !taken.has(one))
+      taken.add(colour)
+      this.#colour.set(name, colour)
+      this.#before.set(name, colour)
+    }
   }
 }
 

@@ -82,18 +82,21 @@ export class Dead {
   }
 }
 
-/** A table of leases, newest first; `open(id)` shows a job. Rows are reused, so that a button keeps the focus. */
+/** A table of leases, newest first; `open(id)` shows a job, `name(id)` names a server. Rows are reused, so that a button
+ * keeps the focus. */
 export class Leases {
   #rows = new Map()
+  #last = []
 
-  constructor(card, open) {
-    this.open = open
+  constructor(card, open, name) {
+    Object.assign(this, { open, name })
     this.body = make('tbody')
     this.empty = make('p', { class: 'note', text: 'No leases yet' })
     card.append(this.empty, tabular('Recent leases, newest first', NAMES, this.body))
   }
 
-  show(leases) {
+  show(leases = this.#last) {
+    this.#last = leases
     this.empty.hidden = leases.length > 0
     for (const lease of leases.slice(0, ROWS).reverse()) {
       if (!this.#rows.has(lease.lease)) this.#add(lease)
@@ -114,7 +117,7 @@ export class Leases {
 
   #fill(row, lease) {
     const taken = lease.ended === null ? '' : duration(lease.ended - lease.granted)
-    const where = [lease.class, lease.server, lease.server_class]
+    const where = [lease.class, this.name(lease.server), lease.server_class]
     const texts = [...where, clock(lease.granted), taken, lease.state, short(lease.reward)]
     texts.forEach((text, k) => write(row.cells[k + 1], text))
     row.dataset.state = lease.state

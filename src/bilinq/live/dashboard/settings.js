@@ -168,16 +168,21 @@ function about(state) {
   return `Now: ${aim}, V = ${short(V)}; ${idle}; exploration ${settings.exploration}`
 }
 
-/** Returns a prediction as elements: V and reward, the table by job class, and its assumptions. */
+/** Returns a prediction as elements: V, reward, queue and wait as far as known, a table by job class, and assumptions. */
 function show(prediction) {
-  const { V_now, V_then, reward_now, reward_then, job_classes, note } = prediction
-  const facts = [...change('V', V_now, V_then), ...change('Reward per second', reward_now, reward_then)]
-  return [make('h3', { text: 'What the theory predicts' }), make('dl', { class: 'facts' }, ...facts), classes(job_classes),
+  const { job_classes, note } = prediction
+  const facts = [['V', 'V', short], ['Reward per second', 'reward', short], ['Waiting jobs', 'queue', short],
+    ['Mean wait', 'wait', duration]].flatMap(([name, key, format]) => change(name, prediction, key, format))
+  const detailed = job_classes.some(row => row.wait_then !== null)
+  return [make('h3', { text: facts.length ? 'What the theory predicts' : 'No prediction' }),
+    ...(facts.length ? [make('dl', { class: 'facts' }, ...facts)] : []), ...(detailed ? [classes(job_classes)] : []),
     make('p', { class: 'note', text: note })]
 }
 
-function change(name, now, then) {
-  return [make('dt', { text: name }), make('dd', { text: arrow(now, then, short) })]
+/** Returns the name and the change of a value, or nothing if that is not predicted. */
+function change(name, prediction, key, format) {
+  const [now, then] = [prediction[`${key}_now`], prediction[`${key}_then`]]
+  return then === null ? [] : [make('dt', { text: name }), make('dd', { text: arrow(now, then, format) })]
 }
 
 function arrow(now, then, format) {

@@ -1,6 +1,22 @@
 """The HTTP side of the service, and a door for other ASGI applications: `Server` serves them as it serves the service."""
 
-from bilinq.live.http.routing import App, Gone, Receive, Scope, Send, while_connected
-from bilinq.live.http.server import Server, address, listen
+from bilinq.extras import optional_imports
 
-__all__ = ["App", "Gone", "Receive", "Scope", "Send", "Server", "address", "listen", "while_connected"]
+with optional_imports():
+    from bilinq.live.http.crowd import Limits, possible
+    from bilinq.live.http.routing import App, Gone, Receive, Scope, Send, while_connected
+    from bilinq.live.http.server import Server, address, listen
+
+__all__ = [
+    "App",
+    "Gone",
+    "Limits",
+    "Receive",
+    "Scope",
+    "Send",
+    "Server",
+    "address",
+    "listen",
+    "possible",
+    "while_connected",
+]

@@ -1,6 +1,7 @@
 """Handlers and routes of those who watch and run the service: state, history, events, settings, classes, keys, health."""
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from dataclasses import replace
@@ -9,14 +10,28 @@ from typing import TypeAlias
 import msgspec
 from msgspec import structs
 
+from bilinq import jit
 from bilinq.errors import Conflict, NoKey, Unavailable
 from bilinq.live.http.endpoint import Stream, key_of
 from bilinq.live.http.routing import ANY, EVENTS, OPEN, Request, Route, route
 from bilinq.live.keys import SCOPES, shown_reach
 from bilinq.live.metrics.page import CONTENT_TYPE
+from bilinq.live.service.ended import EndedFilter
+from bilinq.live.wire import access
 from bilinq.live.wire import messages as m
-from bilinq.live.wire.queries import AuditQuery, EventsQuery, HistoryQuery, LeasesQuery, Named, NoQuery, convert, given
-from bilinq.live.wire.samples import History, Leases, Prediction, StreamEvent
+from bilinq.live.wire.queries import (
+    SAMPLE,
+    AuditQuery,
+    BadField,
+    EventsQuery,
+    HistoryQuery,
+    LeasesQuery,
+    Named,
+    NoQuery,
+    convert,
+    given,
+)
+from bilinq.live.wire.samples import History, Leases, Prediction, State, StreamEvent
 
 READ, ADMIN, FLEET = ("read",), ("admin",), ("fleet",)
 METRICS = "/metrics"
@@ -40,9 +55,11 @@ async def put_server_class(request: Request[m.ServerClassValues, NoQuery]) -> m.
     return wanted
 
 
-async def put_namespace(request: Request[m.NamespaceValues, NoQuery]) -> m.NamespaceInfo:
+async def put_namespace(request: Request[access.NamespaceValues, NoQuery]) -> access.NamespaceInfo:
     """Change the weight and the limits of a namespace."""
-    wanted: m.NamespaceInfo = convert({"name": request.path["name"], **structs.asdict(request.body)}, m.NamespaceInfo)
+    wanted: access.NamespaceInfo = convert(
+        {"name": request.path["name"], **structs.asdict(request.body)}, access.NamespaceInfo
+    )
     await request.service.put_namespace(request.who, wanted)
     return wanted
 
@@ -55,11 +72,11 @@ def _class_name(path: str, body: str | None) -> str:
     return name
 
 
-async def get_me(request: Request[None, NoQuery]) -> m.Me:
+async def get_me(request: Request[None, NoQuery]) -> access.Me:
     """Return the scopes of the key in use."""
     who = request.who
     scopes = [scope for scope in SCOPES if scope in who.scopes]
-    return m.Me(who.prefix, who.namespace, scopes, shown_reach(who.reach), request.service.view(who) is None)
+    return access.Me(who.prefix, who.namespace, scopes, shown_reach(who.reach), request.service.view(who) is None)
 
 
 async def get_history(request: Request[None, HistoryQuery]) -> msgspec.Raw:
@@ -75,12 +92,27 @@ async def get_leases(request: Request[None, LeasesQuery]) -> Leases:
 
 
 async def get_events(request: Request[None, EventsQuery]) -> Stream:
-    """Stream samples, state and leases as they change."""
-    seen = request.header(b"last-event-id")
-    after = given(request.query.after) if seen is None else seen.decode("latin-1")
+    """Stream samples, state and leases as they change, or jobs as they end."""
+    seen, query = request.header(b"last-event-id"), request.query
+    after = given(query.after) if seen is None else seen.decode("latin-1")
     view = request.service.view(request.who)
-    events = request.watch.events(view, after, given(request.query.limit))
-    return Stream(_while_allowed(request, view, _for_some_time(events, given(request.query.seconds))))
+    if query.kind == "jobs":
+        events = request.watch.ended(_ended_filter(request), after)
+    elif any(given(one) is not None for one in (query.state, query.job_class, query.tag)):
+        raise BadField("kind", "must be jobs where state, class or tag is given")
+    elif seen is None and after is not None and not re.match(SAMPLE, after):
+        raise BadField("after", f"must be the id of a sample, such as 0a1b2c3d-12; got {after!r}")
+    else:
+        events = request.watch.events(view, after, given(query.limit))
+    return Stream(_while_allowed(request, view, _for_some_time(events, given(query.seconds))))
+
+
+def _ended_filter(request: Request[None, EventsQuery]) -> EndedFilter:
+    query, states = request.query, given(request.query.state)
+    if given(query.limit) is not None:
+        raise BadField("limit", "is for samples; jobs that end are sent without one")
+    named = None if states is None else frozenset(states.split(","))
+    return EndedFilter(request.who.reach, named, given(query.job_class), given(query.tag))
 
 
 async def _for_some_time(parts: Parts, seconds: float | None) -> Parts:
@@ -120,7 +152,10 @@ async def get_health(request: Request[None, NoQuery]) -> m.HealthStatus:
 async def get_ready(request: Request[None, NoQuery]) -> m.HealthStatus:
     """Return that requests are accepted."""
     if not request.service.ready:
-        raise Unavailable("the service is starting, stopping, or without its database")
+        work = jit.compiling()
+        raise Unavailable(
+            f"the service is {f'starting: {work}' if work else 'starting, stopping, or without its database'}"
+        )
     return m.HealthStatus("ready")
 
 
@@ -146,7 +181,7 @@ def _old_path(new: Route) -> Route:
 
 ADMIN_ROUTES = (
     route("GET", "/v1/state", "get_state", lambda r: r.service.state(r.who),
-          "Show queues, servers, allocation, learnt rewards and waits", "state", READ, response=m.State),
+          "Show queues, servers, allocation, learnt rewards and waits", "state", READ, response=State),
     route("GET", "/v1/classes", "get_classes", lambda r: r.service.classes(), "List classes", "state", READ,
           response=m.Classes),
     route("PUT", "/v1/job-classes/{name:path}", "put_job_class", put_job_class, "Add or change a job class", "admin",
@@ -156,27 +191,29 @@ ADMIN_ROUTES = (
     *SETTINGS_ROUTES,
     *map(_old_path, SETTINGS_ROUTES),
     route("GET", "/v1/namespaces", "get_namespaces", lambda r: r.service.namespaces(r.who),
-          "List namespaces with their weights, limits and jobs", "state", READ, response=m.Namespaces),
+          "List namespaces with their weights, limits and jobs", "state", READ, response=access.Namespaces),
     route("PUT", "/v1/namespaces/{name}", "put_namespace", put_namespace, "Change weight and limits of a namespace",
-          "admin", FLEET, body=m.NamespaceValues, response=m.NamespaceInfo),
+          "admin", FLEET, body=access.NamespaceValues, response=access.NamespaceInfo),
     route("POST", "/v1/keys", "create_key", lambda r: r.service.create_key(r.who, r.body),
-          "Create a key, which is shown only once", "admin", ADMIN, body=m.NewKey, response=m.CreatedKey, status=201),
-    route("GET", "/v1/keys", "list_keys", lambda r: r.service.keys(r.who), "List keys", "admin", ADMIN, response=m.Keys),
+          "Create a key, which is shown only once", "admin", ADMIN,
+          body=access.NewKey, response=access.CreatedKey, status=201),
+    route("GET", "/v1/keys", "list_keys", lambda r: r.service.keys(r.who), "List keys", "admin", ADMIN,
+          response=access.Keys),
     route("DELETE", "/v1/keys/{prefix}", "revoke_key", lambda r: r.service.revoke_key(r.who, r.path["prefix"]),
-          "Revoke a key", "admin", ADMIN, response=m.KeyInfo, also=(409,)),
+          "Revoke a key", "admin", ADMIN, response=access.KeyInfo, also=(409,)),
     route("POST", "/v1/keys/{prefix}/rotate", "rotate_key",
           lambda r: r.service.rotate_key(r.who, r.path["prefix"], r.body),
           "Create a key that replaces another, which then expires", "admin", ADMIN,
-          body=m.Rotate, response=m.CreatedKey, status=201, also=(409,)),
+          body=access.Rotate, response=access.CreatedKey, status=201, also=(409,)),
     route("GET", "/v1/audit", "get_audit", lambda r: r.service.audit(r.who, r.query.limit),
-          "List admin actions, newest first", "admin", ADMIN, query=AuditQuery, response=m.Audit),
-    route("GET", "/v1/me", "get_me", get_me, "Show the scopes of the key in use", "state", ANY, response=m.Me),
+          "List admin actions, newest first", "admin", ADMIN, query=AuditQuery, response=access.Audit),
+    route("GET", "/v1/me", "get_me", get_me, "Show the scopes of the key in use", "state", ANY, response=access.Me),
 )  # fmt: skip
 
 WATCH_ROUTES = (
     route("GET", "/v1/history", "get_history", get_history, "List samples of the last hour, oldest first", "state", READ,
           query=HistoryQuery, response=History),
-    route("GET", "/v1/events", "get_events", get_events, "Follow samples, state and leases as server-sent events", "state",
+    route("GET", "/v1/events", "get_events", get_events, "Follow samples, or jobs that end, as server-sent events", "state",
           READ, query=EventsQuery, response=StreamEvent, content_type=EVENTS),
     route("GET", "/v1/leases", "get_leases", get_leases, "List recent leases, newest first", "state", READ,
           query=LeasesQuery, response=Leases),

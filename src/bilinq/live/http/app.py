@@ -14,9 +14,9 @@ from bilinq.errors import Unavailable
 from bilinq.live import tracing
 from bilinq.live.http import routing as asgi
 from bilinq.live.http.admin_handlers import ADMIN_ROUTES, METRICS, WATCH_ROUTES
-from bilinq.live.http.endpoint import Endpoint, RateLimit
+from bilinq.live.http.endpoint import Endpoint, Gates, RateLimit
 from bilinq.live.http.job_handlers import JOB_ROUTES, WORK_ROUTES
-from bilinq.live.http.middleware import Headers, Problems, RequestLog, Traced
+from bilinq.live.http.middleware import FORWARDED, Headers, Problems, RequestLog, Traced
 from bilinq.live.http.openapi import describe_api
 from bilinq.live.http.operator_handlers import OPERATOR_ROUTES
 from bilinq.live.http.routing import (
@@ -72,9 +72,11 @@ def make_app(service: "Service", watch: "Watcher", settings: ServiceSettings) ->
     From the outside in: headers for every response, errors as problem documents, the dashboard's files, requests to a
     follower forwarded to the leader, paths, and an `Endpoint` for each path.
     """
-    rate, routes = RateLimit(settings.rate), [_opened(one, settings) for one in ROUTES]
+    rate, gates, routes = RateLimit(settings.rate), Gates(), [_opened(one, settings) for one in ROUTES]
     endpoints = {
-        path: Endpoint([route for route in routes if route.path == path], service, watch, rate, settings.max_body)
+        path: Endpoint(
+            [route for route in routes if route.path == path], service, watch, rate, settings.max_body, gates
+        )
         for path in dict.fromkeys(route.path for route in routes)
     }
     local = frozenset(route.path for route in routes if route.local)
@@ -169,7 +171,6 @@ def is_known(tag: bytes, headers: Iterable[tuple[bytes, bytes]]) -> bool:
 
 MARK = (b"x-bilinq-forwarded", b"1")
 """Marks a forwarded request; it is not forwarded again, so that it cannot go in circles."""
-FORWARDED = "forwarded"  # the path under which responses of the leader are counted
 _TIMES = httpx.Timeout(90.0, connect=2.0)
 _OF_A_CONNECTION = {b"connection", b"keep-alive", b"te", b"transfer-encoding", b"upgrade", b"x-request-id"}
 _NOT_SENT = _OF_A_CONNECTION | {b"content-length", b"expect", b"host"}
@@ -209,8 +210,14 @@ class Forward:
         headers = [(name, value) for name, value in scope["headers"] if name not in _NOT_SENT]
         headers = [*tracing.handed_on(headers), MARK, (b"x-request-id", scope["request"].encode())]
         query = scope["query_string"]
-        url = httpx.URL(leader).copy_with(raw_path=bytes(scope["raw_path"] + (b"?" + query if query else b"")))
-        request = self.client.build_request(scope["method"], url, headers=headers, content=body or None)
+        target = bytes(scope["raw_path"] + (b"?" + query if query else b""))
+        request = self.client.build_request(
+            scope["method"],
+            httpx.URL(leader).copy_with(raw_path=target),
+            headers=headers,
+            content=body or None,
+            extensions={"target": target},  # which is sent as it is; a URL loses .. and encodes some characters
+        )
         try:
             response = await self.client.send(request, stream=True)
             if response.headers.get("content-type") != EVENTS:

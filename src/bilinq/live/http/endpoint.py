@@ -1,8 +1,6 @@
 """From a request to its handler and back: key, rate limit, query, body, response or stream."""
 
-import asyncio
 import logging
-import re
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
@@ -11,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
 import msgspec
+import numpy as np
 
 from bilinq.errors import BadInput, Busy, NoKey
 from bilinq.live.http import routing as asgi
+from bilinq.live.http.gate import Gate
 from bilinq.live.http.routing import EVENTS, JSON, BadJson, Receive, Request, Route, Scope, Send
 from bilinq.live.keys import Identity
 from bilinq.live.wire.queries import BadField, bad_field, convert
@@ -70,23 +70,24 @@ class RateLimit:
 
 
 NESTING = 100  # deepest nesting of lists and objects in a body
-_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _ONE_KIND = bytes.maketrans(b"{}", b"[]")
+_MIDDLE = np.int8((ord("[") + ord("]")) // 2)  # minus a bracket: 1 for one that opens, -1 for one that closes
 
 
 def check_nesting(body: bytes, most: int = NESTING) -> None:
     """Raise if lists and objects in the JSON text `body` are nested more than `most` deep.
 
-    A value that the parser can just read may be too deep to be encoded again by a later call.
+    A value that the parser can just read may be too deep to be encoded again by a later call. A body comes from anybody, so
+    each step reads it once, whatever is in it: no search starts again at every quote.
     """
     if body.count(b"[") + body.count(b"{") <= most:
         return
-    brackets = _TEXT.sub(b"", body).translate(_ONE_KIND, _NOT_BRACKETS)
-    for _ in range(most):
-        brackets = brackets.replace(b"[]", b"")
-    if brackets:
-        raise BadJson(f"body must not nest lists and objects more than {most} deep, and must close each of them")
+    unescaped = body.replace(rb"\\", b"").replace(rb"\"", b"")
+    outside = b"".join(unescaped.split(b'"')[::2])  # what is between two texts, or after the last one
+    brackets = np.frombuffer(outside.translate(_ONE_KIND, _NOT_BRACKETS), np.int8)
+    if np.cumsum(_MIDDLE - brackets, dtype=np.int32).max(initial=0) > most:
+        raise BadJson(f"body must not nest lists and objects more than {most} deep")
 
 
 def decoder(kind: Any) -> Callable[[bytes], Any] | None:
@@ -132,9 +133,6 @@ def parse_query(text: bytes, kind: Any) -> Any:
     return convert(values, kind, strict=False)
 
 
-STALLED = 30.0  # seconds in which a client must read something from its stream
-
-
 @dataclass(frozen=True)
 class Stream:
     """A response in parts, which a handler returns instead of a body."""
@@ -143,7 +141,7 @@ class Stream:
     content_type: bytes = EVENTS.encode()
 
     async def respond(self, status: int, receive: Receive, send: Send, *, body: bool = True) -> None:
-        """Send the parts until they end, the client disconnects, or it reads nothing for a while.
+        """Send the parts until they end or the client disconnects, or is cut off because it does not read.
 
         An error before the first part is handled like any other; after it, the response just ends.
         """
@@ -158,11 +156,8 @@ class Stream:
     async def _send(self, part: bytes, send: Send) -> None:
         try:
             while part:
-                async with asyncio.timeout(STALLED):
-                    await send({"type": "http.response.body", "body": part, "more_body": True})
+                await send({"type": "http.response.body", "body": part, "more_body": True})
                 part = await anext(self.parts, b"")
-        except TimeoutError:
-            log.warning("a client does not read its stream")
         except Exception:
             log.exception("a stream failed")
 
@@ -170,13 +165,40 @@ class Stream:
 _encode = msgspec.json.Encoder().encode
 
 
+class Gates:
+    """Bounds on the requests that are worked on at a time: one for changes and one for what is read.
+
+    Workers, operators and checks of health pass without waiting: finishes and heartbeats make room, and operators help.
+    """
+
+    def __init__(self) -> None:
+        self.changes, self.reads = Gate(), Gate()
+
+    def of(self, route: Route) -> Gate | None:
+        """Return the gate of a route, if it has one."""
+        if route.local or route.tag not in ("jobs", "state"):
+            return None
+        return self.reads if route.method == "GET" else self.changes
+
+
+def _stays() -> bool:
+    """Tell whether a client has gone of which nothing is known."""
+    return False
+
+
 class Endpoint:
     """All methods of one path."""
 
     def __init__(
-        self, routes: Iterable[Route], service: "Service", watch: "Watcher", rate: RateLimit, max_body: int
+        self,
+        routes: Iterable[Route],
+        service: "Service",
+        watch: "Watcher",
+        rate: RateLimit,
+        max_body: int,
+        gates: Gates,
     ) -> None:
-        self.service, self.watch, self.rate, self.max_body = service, watch, rate, max_body
+        self.service, self.watch, self.rate, self.max_body, self.gates = service, watch, rate, max_body, gates
         self.methods = {route.method: (route, decoder(route.body)) for route in routes}
         if "GET" in self.methods:
             self.methods["HEAD"] = self.methods["GET"]
@@ -189,12 +211,18 @@ class Endpoint:
         headers = dict(scope["headers"])
         who = NOBODY if route.scopes is None else await self._identify(route, headers.get(b"authorization"), scope)
         query = parse_query(scope["query_string"], route.query)
-        body = None if decode is None else decode(await self._body(headers, receive))
-        request = Request(
-            service=self.service, watch=self.watch, scope=scope, who=who, path=scope["path_params"], query=query,
-            body=body, receive=receive,
-        )  # fmt: skip
-        result = await route.handler(request)
+        body = b"" if decode is None else await self._body(headers, receive)
+        gate = self.gates.of(route)
+        entered = None if gate is None else await gate.enter(len(body), scope.get("gone", _stays))
+        try:
+            request = Request(
+                service=self.service, watch=self.watch, scope=scope, who=who, path=scope["path_params"], query=query,
+                body=None if decode is None else decode(body), receive=receive,
+            )  # fmt: skip
+            result = await route.handler(request)
+        finally:
+            if gate is not None and entered is not None:
+                gate.leave(entered)
         if isinstance(result, Stream):
             await result.respond(route.status, receive, send, body=scope["method"] != "HEAD")
         elif result is None:
@@ -207,9 +235,9 @@ class Endpoint:
         """Return the caller, which counts against the rate limits of its key and its namespace."""
         key = key_of(authorization)
         who = await self.service.identify_here(key) if route.local else self.service.identify(key)
+        scope["key"] = who.prefix
         if route.scopes:
             who.require(*route.scopes)
-        scope["key"] = who.prefix
         work = route.tag == "work"
         self.rate.take(who.prefix, work=work)
         if not (work or route.local or who.may("fleet")):  # who sets the limits must be able to correct them

@@ -14,7 +14,7 @@ from bilinq.errors import BadInput, Busy, Conflict, NoKey, NotAllowed, NotFound,
 from bilinq.live import tracing
 from bilinq.live.http import routing as asgi
 from bilinq.live.http.routing import App, Message, Receive, Scope, Send, respond
-from bilinq.live.logs import REQUEST
+from bilinq.live.logs import REQUEST, Seldom
 from bilinq.live.wire.messages import ProblemDetails
 
 log = logging.getLogger("bilinq.live.http")
@@ -109,6 +109,10 @@ class Wrapped:
         self.app = app
 
 
+def _nothing() -> None:
+    """Drop a request of a server that does so by itself."""
+
+
 class Problems(Wrapped):
     """The application with every error turned into a problem document (RFC 9457); unexpected errors are logged."""
 
@@ -117,6 +121,7 @@ class Problems(Wrapped):
             await self.app(scope, receive, send)
         except asgi.Gone:
             log.debug("client disconnected", extra={"request": scope.get("request"), "path": scope["path"]})
+            scope.get("drop", _nothing)()
         except Exception as error:
             problem = describe(error, scope.get("request"))
             if problem.status == FAILED[0]:
@@ -163,8 +168,19 @@ def _field(error: BadInput) -> str | None:
     return match[1] if match else None
 
 
+FORWARDED = "forwarded"  # the path under which responses of the leader are counted
+NO_KEY = frozenset({0, 401, 404, 405, 413, 503})  # with which a request may end before a leader has looked at its key
+
+
 class RequestLog(Wrapped):
-    """The application with a log line for each request: key, method, path, status and duration."""
+    """The application with a log line for each request: key, method, path, status and duration.
+
+    Requests without a valid key, which anybody can send, have a line every ten seconds, with how many they were.
+    """
+
+    def __init__(self, app: App) -> None:
+        super().__init__(app)
+        self._without_key = Seldom(log)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Respond to one request; status 0 is a client that disconnected."""
@@ -180,7 +196,16 @@ class RequestLog(Wrapped):
             await self.app(scope, receive, send_noting)
         finally:
             about = {name: scope.get(name) for name in ("method", "path", "key")}
-            log.info("request", extra=about | {"status": status, "seconds": f"{time.perf_counter() - start:.4f}"})
+            about |= {"status": status, "seconds": f"{time.perf_counter() - start:.4f}"}
+            if _has_key(scope, status):
+                log.info("request", extra=about)
+            else:
+                self._without_key.info("requests without a valid key", **about)
+
+
+def _has_key(scope: Scope, status: int) -> bool:
+    """Tell whether a request had a valid key; of a forwarded one only the leader knows, and its status says."""
+    return scope.get("key") is not None or (scope.get("route") == FORWARDED and status not in NO_KEY)
 
 
 class Traced(Wrapped):

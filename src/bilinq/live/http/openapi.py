@@ -9,13 +9,14 @@ import msgspec
 from bilinq.errors import BilinqError, Busy, NoKey, NotAllowed, NotFound, Stale, Unavailable
 from bilinq.live.http.middleware import describe
 from bilinq.live.http.routing import BadJson, Route, TooLarge, WrongType
+from bilinq.live.wire import access
 from bilinq.live.wire import messages as m
 from bilinq.live.wire import samples as w
 from bilinq.live.wire.queries import BadField
 
 _AT = 1_790_000_000.0
 _PAYLOAD = {"prompt": "hello"}
-_KEY = m.KeyInfo(
+_KEY = access.KeyInfo(
     prefix="k7m2x9qa", name="nightly batch", namespace="default", scopes=["submit", "read"], created=_AT,
     expires=_AT + 90 * 86_400.0, revoked=None, namespaces=["default"],
 )  # fmt: skip
@@ -37,18 +38,23 @@ _DEAD = m.Job(
     id="j99", job_class="short", state="dead", namespace="default", key=None, units=1, units_left=1, attempts=5,
     submitted=_AT, started=_AT + 1.0, ended=_AT + 9.0, payload=None, result=None, reward=None, error="exit code 1",
 )  # fmt: skip
-_STATE = m.State(
+_STATE = w.State(
     now=_AT, slot=4711, V=50.0, knobs=_SETTINGS,
-    job_classes=[m.JobClassState("short", 1.0, 12, 1, m.Waits(100, 1.9, 1.8, 2.6, 3.1))],
-    server_classes=[m.ServerClassState("gpu", 0, 1)], expected=[[0.97]], mean=[[0.81]], width=[[0.02]],
+    job_classes=[w.JobClassState("short", 1.0, 12, 1, w.Waits(100, 1.9, 1.8, 2.6, 3.1))],
+    server_classes=[w.ServerClassState("gpu", 0, 1)], expected=[[0.97]], mean=[[0.81]], width=[[0.02]],
     counters={"submitted": 113, "finished": 100}, reward_total=81.0,
+    shadow=w.ShadowInfo(
+        policy="sabr", state="on", choices=5000, compared=4100, agreement=0.71, predicted_gain=0.02,
+        earned=w.Bounds(0.81, 0.8, 0.82), estimate=w.Bounds(0.83, 0.81, 0.85), gain=w.Bounds(0.02, 0.01, 0.03),
+        notes=["Queues and waits would differ."],
+    ),
 )  # fmt: skip
 _LAYOUT = w.Layout(
     version=1, job_classes=["short"], server_classes=["gpu"], target_wait=2.0, reward_low=0.0, reward_high=1.0
 )
 _SAMPLE = w.Sample(
     id="5f0c2a11-42", at=_AT, slots=20, slot_seconds=0.0004, queued=[12], leased=[1], submitted=[3], finished=[2],
-    reward=[1.6], wait_p50=1.8, wait_p90=2.6, wait_p99=3.1, idle=[0], busy=[1], best=1.7, earned=1.6,
+    reward=[1.6], wait_p50=1.8, wait_p90=2.6, wait_p99=3.1, wait_mean=1.9, idle=[0], busy=[1], best=1.7, earned=1.6,
     rival=w.BaselineSample("first-come", 15, 1.3, 2.2, 3.0),
 )  # fmt: skip
 _RECENT = w.RecentLease(
@@ -59,7 +65,7 @@ _PREDICTED = w.ClassPrediction(
     name="short", queue_now=6.0, queue_then=15.0, wait_now=2.0, wait_then=5.0, measured_wait=1.9
 )
 
-_NAMESPACE = m.NamespaceState(
+_NAMESPACE = access.NamespaceState(
     name="research", weight=2.0, rate=None, backlog=10_000, payload_bytes=None, running=50, queued=12, queued_bytes=3072,
     leased=1, dead=0, served=True,
 )  # fmt: skip
@@ -88,7 +94,7 @@ BODIES: dict[Any, Any] = {
     m.Fail: m.Fail(45, "exit code 1"),
     m.Work: m.Work([m.WorkFinish(lease="l45", fence=45, reward=0.8, done=True)], ["s6", "s7"], 10.0),
     m.Worked: m.Worked([m.LeaseOutcome("l45", "j123", "done")], [_LEASE]),
-    m.State: _STATE,
+    w.State: _STATE,
     m.Classes: m.Classes([m.JobClassInfo("short", [1.0, 0.2])], [_GPU]),
     m.JobClassValues: m.JobClassValues([1.0, 0.2], weight=2.0),
     m.JobClassInfo: m.JobClassInfo("short", [1.0, 0.2], 2.0),
@@ -97,16 +103,16 @@ BODIES: dict[Any, Any] = {
     m.SettingsInfo: _SETTINGS,
     m.SettingsChanges: m.SettingsChanges([_CHANGE]),
     m.SettingsUpdate: m.SettingsUpdate(target_wait=5.0, weight={"short": 2.0}),
-    m.NamespaceValues: m.NamespaceValues(weight=2.0, backlog=10_000, running=50),
-    m.NamespaceInfo: m.NamespaceInfo("research", weight=2.0, backlog=10_000, running=50),
-    m.Namespaces: m.Namespaces([_NAMESPACE]),
-    m.NewKey: m.NewKey(["submit", "read"], "nightly batch", "default", 90.0),
-    m.Rotate: m.Rotate(86_400.0),
-    m.CreatedKey: m.CreatedKey("bq_k7m2x9qa_" + "A" * 43, _KEY),
-    m.Keys: m.Keys([_KEY]),
-    m.KeyInfo: _KEY,
-    m.Audit: m.Audit([m.AuditEntry(_AT, "a2c4e6g8", "create key", "k7m2x9qa: submit, read")]),
-    m.Me: m.Me("k7m2x9qa", "default", ["submit", "read"], ["default"]),
+    access.NamespaceValues: access.NamespaceValues(weight=2.0, backlog=10_000, running=50),
+    access.NamespaceInfo: access.NamespaceInfo("research", weight=2.0, backlog=10_000, running=50),
+    access.Namespaces: access.Namespaces([_NAMESPACE]),
+    access.NewKey: access.NewKey(["submit", "read"], "nightly batch", "default", 90.0),
+    access.Rotate: access.Rotate(86_400.0),
+    access.CreatedKey: access.CreatedKey("bq_k7m2x9qa_" + "A" * 43, _KEY),
+    access.Keys: access.Keys([_KEY]),
+    access.KeyInfo: _KEY,
+    access.Audit: access.Audit([access.AuditEntry(_AT, "a2c4e6g8", "create key", "k7m2x9qa: submit, read")]),
+    access.Me: access.Me("k7m2x9qa", "default", ["submit", "read"], ["default"]),
     m.HealthStatus: m.HealthStatus("ok"),
     w.History: w.History(_LAYOUT, [_SAMPLE], 1.0),
     w.Leases: w.Leases([_RECENT]),
@@ -121,7 +127,11 @@ BODIES: dict[Any, Any] = {
 """An example for each type of body."""
 
 PATHS = {"id": "j123", "lease": "l45", "prefix": "k7m2x9qa", "name": "short"}  # examples of names in a path
-SPECIAL = {"/servers/": {"id": "s6"}, "/namespaces/": {"name": "research"}, "/jobs/retry": {"state": "dead"}}
+SPECIAL = {
+    "/servers/": {"id": "s6"}, "/namespaces/": {"name": "research"}, "/jobs/retry": {"state": "dead"},
+    "/events": {"kind": "jobs", "state": "done,dead", "after": "e0"}, "/decisions": {"after": "l45"},
+    "/history": {"after": "0a1b2c3d-12"},
+}  # fmt: skip
 """Examples of names and queries in some paths."""
 QUERIES: dict[str, Any] = {
     "wait": 10.0, "state": "queued", "class": "short", "key": "order 77", "tag": "urgent", "after": "j99",
@@ -164,7 +174,7 @@ REASONS = {
     503: "The service is unavailable; see Retry-After",
 }  # fmt: skip
 
-IN_EVENTS = (w.Layout, w.Sample, w.StateView, w.Leases)
+IN_EVENTS = (w.Layout, w.Sample, w.StateView, w.Leases, m.EndedJob, w.Position)
 """Types in the data of events, described for those who read them."""
 _LEASE_ID = {"lease": "$response.body#/lease"}
 _FENCE = {"fence": "$response.body#/fence"}

@@ -35,10 +35,11 @@ class Histogram:
 
 
 class CommitMeter:
-    """Durations and sizes of commits; the writer's thread counts and others read."""
+    """Durations and sizes of commits, and how often the database stalled; the writer's thread counts and others read."""
 
     def __init__(self) -> None:
         self.seconds, self.operations = Histogram(SECONDS), Histogram(SIZES)
+        self.stalls = 0
 
     def note(self, operations: int, seconds: float) -> None:
         """Count a committed transaction."""
@@ -58,8 +59,8 @@ class Meters:
     `units` are the services that submitted jobs need, `serving` the seconds of finished leases. `granted` is by job class
     and server class, `leases_ended` and `jobs_ended` by job class and final state, `answers` by method, path and status.
     `saved` is when the learnt state was last saved or loaded, `recoveries` how often memory was loaded again, and
-    `fallbacks` how often the scheduler failed in a slot. `waited` is the number of waits, and `tenants` has the meters of
-    each namespace.
+    `fallbacks` how often the scheduler failed in a slot, and `shadow_failures` how often a shadow was switched off. `waited`
+    is the number of waits, and `tenants` has the meters of each namespace.
     """
 
     def __init__(self) -> None:
@@ -74,7 +75,7 @@ class Meters:
         self.waits: dict[str, Histogram] = {}
         self.slots, self.solver = Histogram(SECONDS), Histogram(SECONDS)
         self.saved: float | None = None
-        self.recoveries = self.fallbacks = 0
+        self.recoveries = self.fallbacks = self.shadow_failures = 0
         self.answers: Counter[tuple[str, str, int]] = Counter()
         self.waited = 0
         self._recent_waits: deque[float] = deque(maxlen=KEPT)

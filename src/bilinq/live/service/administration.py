@@ -15,6 +15,7 @@ from bilinq.live.service.outbox import to_text
 from bilinq.live.store.admin_tables import add_audit, all_keys, list_audit
 from bilinq.live.store.class_tables import ClassRow, put_class, store_settings
 from bilinq.live.store.settings_tables import add_change
+from bilinq.live.wire import access
 from bilinq.live.wire import messages as m
 
 if TYPE_CHECKING:
@@ -99,22 +100,26 @@ class Administration:
         self._replica.settings = after
         if memory.scheduler is not None:
             memory.scheduler.update_settings(**config.scheduler_settings(after))
+        if "shadow" in now:
+            memory.shadow = None  # the next slot begins another, if there is one
+        elif memory.shadow is not None:
+            memory.shadow.update_settings(after)
         self._slots.hurry()
         return config.settings_info(after)
 
-    async def create_key(self, who: Identity, new: m.NewKey) -> m.CreatedKey:
+    async def create_key(self, who: Identity, new: access.NewKey) -> access.CreatedKey:
         """Create a key, of which only a hash is stored."""
         return await self._change_keys(lambda tx: create_key(tx, who, new, time.time()))
 
-    async def keys(self, who: Identity) -> m.Keys:
+    async def keys(self, who: Identity) -> access.Keys:
         """Return what is stored of the keys that the caller administers."""
-        return m.Keys([key_info(row) for row in self._replica.memory.keys.values() if administers(who, row)])
+        return access.Keys([key_info(row) for row in self._replica.memory.keys.values() if administers(who, row)])
 
-    async def revoke_key(self, who: Identity, prefix: str) -> m.KeyInfo:
+    async def revoke_key(self, who: Identity, prefix: str) -> access.KeyInfo:
         """Revoke a key at once; one that was revoked before stays as it is."""
         return await self._change_keys(lambda tx: revoke_key(tx, who, prefix, time.time()))
 
-    async def rotate_key(self, who: Identity, prefix: str, rotate: m.Rotate) -> m.CreatedKey:
+    async def rotate_key(self, who: Identity, prefix: str, rotate: access.Rotate) -> access.CreatedKey:
         """Create a key in the place of another one, which stays valid for a while."""
         return await self._change_keys(lambda tx: rotate_key(tx, who, prefix, rotate.grace, time.time()))
 
@@ -124,10 +129,10 @@ class Administration:
         memory.keys = {row.prefix: row for row in await self._replica.write(all_keys)}
         return result
 
-    async def audit(self, who: Identity, limit: int) -> m.Audit:
+    async def audit(self, who: Identity, limit: int) -> access.Audit:
         """Return admin actions that concern the caller's namespaces, newest first."""
         found = await self._replica.store.read(lambda tx: list_audit(tx, limit, who.reach))
-        return m.Audit([m.AuditEntry(row.at, row.who, row.what, row.detail) for row in found])
+        return access.Audit([access.AuditEntry(row.at, row.who, row.what, row.detail) for row in found])
 
     async def _set_classes(
         self,
@@ -155,12 +160,16 @@ class Administration:
         memory.classes, memory.scheduler = after, scheduler
         if scheduler is not None:
             scheduler.set_classes(*config.scheduler_classes(after.values(), self._replica.settings))
+        if memory.shadow is not None:
+            memory.shadow.set_classes(after.values())
         await self._replica.write(store)
 
     def _fitting(self, memory: Memory, after: dict[tuple[str, str], ClassRow]) -> Scheduler | None:
         """Return the scheduler if the classes fit, a new one if there is none yet, None if classes are missing."""
         wanted = config.scheduler_classes(after.values(), self._replica.settings)
         config.check_features(after.values(), self._replica.settings)
+        own = 0 if memory.scheduler is None else memory.scheduler.own_features
+        config.check_size(after.values(), self._replica.settings, own)
         if memory.scheduler is not None:
             memory.scheduler.check_classes(*wanted)
         if not wanted.jobs or not wanted.servers:

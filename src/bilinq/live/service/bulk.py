@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import structs
 
-from bilinq.live.service.memory import number
+from bilinq.live.service.entities import number
 from bilinq.live.service.options import options_of
 from bilinq.live.service.outbox import Changes
 from bilinq.live.store import job_tables as tables

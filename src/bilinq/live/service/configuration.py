@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import UNSET, structs
 
 from bilinq.errors import BadInput, NotFound
-from bilinq.live.service.memory import Ids, Memory
-from bilinq.live.settings import LivePolicy, live_policies
+from bilinq.learning.pair_model import fit_work
+from bilinq.live.service.entities import Ids
+from bilinq.live.service.memory import Memory
+from bilinq.live.settings import NO_SHADOW, LivePolicy, live_policies
 from bilinq.live.store.admin_tables import get_meta, largest_ids, put_meta
 from bilinq.live.store.class_tables import (
     ClassRow,
@@ -32,13 +35,21 @@ if TYPE_CHECKING:
     from bilinq.live.store import Transaction
     from bilinq.policies import Policy
 
-ADJUSTABLE = ("target_wait", "V", "work_conserving", "exploration")
+ANY_POLICY = {"shadow": NO_SHADOW}
+"""Settings that the API can change under every policy, with their defaults."""
+ADJUSTABLE = ("target_wait", "V", "work_conserving", "exploration", *ANY_POLICY)
 """Settings that the API can change, where the policy has them."""
+LARGEST_FIT = 6.4e7  # steps of a fit of scales, so that a slot with two of them takes at most about 0.1 s
 
 
 def policy_of(settings: ServiceSettings) -> LivePolicy:
     """Return what is known of the policy that the settings name."""
     return live_policies()[settings.policy]
+
+
+def changeable(settings: ServiceSettings) -> tuple[str, ...]:
+    """Return the settings that the API can change under the policy that the settings name."""
+    return tuple(name for name in ADJUSTABLE if name in policy_of(settings).adjustable or name in ANY_POLICY)
 
 
 def scheduler_policy(settings: ServiceSettings) -> Policy | None:
@@ -61,11 +72,10 @@ def scheduler_settings(settings: ServiceSettings) -> dict[str, Any]:
 
 
 def settings_info(settings: ServiceSettings) -> SettingsInfo:
-    """Return the settings of the policy as the API shows them."""
-    kind = policy_of(settings)
+    """Return the settings that can change, as the API shows them."""
     fixed: dict[str, Any] = {"target_wait": None, "V": None, "work_conserving": True, "exploration": "none"}
-    shown = {name: getattr(settings, name) if name in kind.adjustable else fixed[name] for name in ADJUSTABLE}
-    return SettingsInfo(**shown, policy=settings.policy, learns=kind.learns)
+    shown = fixed | {name: getattr(settings, name) for name in changeable(settings)}
+    return SettingsInfo(**shown, policy=settings.policy, learns=policy_of(settings).learns)
 
 
 def check_update(
@@ -73,12 +83,12 @@ def check_update(
 ) -> tuple[ServiceSettings, dict[str, float]]:
     """Return the settings and the weights by job class that an update asks for, or raise why it cannot be made."""
     kind = policy_of(settings)
-    if not kind.adjustable and not kind.takes_weights:
+    if not kind.adjustable and not kind.takes_weights and update.shadow is UNSET:
         raise BadInput(f"policy {settings.policy}, which the service runs, has no settings and no weights")
     changes = {name: getattr(update, name) for name in ADJUSTABLE if getattr(update, name) is not UNSET}
     weights = {} if update.weight is UNSET else update.weight
     for name in changes:
-        if name not in kind.adjustable:
+        if name not in changeable(settings):
             raise BadInput(f"{name} is not a setting of policy {settings.policy}, which the service runs")
     if weights and not kind.takes_weights:
         raise BadInput(f"weight is not a setting of policy {settings.policy}, which the service runs")
@@ -89,7 +99,17 @@ def check_update(
     for name in weights:
         if ("job", name) not in memory.classes:
             raise NotFound(f"there is no job class {name!r}")
-    return structs.replace(settings, **changes), weights
+    after = structs.replace(settings, **changes)
+    if after.shadow != settings.shadow:
+        check_shadow(memory.classes.values(), after)
+    return after, weights
+
+
+def check_shadow(rows: Collection[ClassRow], settings: ServiceSettings) -> None:
+    """Raise unless the shadow that the settings name can learn from these classes."""
+    if settings.shadow != NO_SHADOW:
+        check_features(rows, structs.replace(settings, policy=settings.shadow))
+        check_size(rows, structs.replace(settings, policy=settings.shadow), own=0)
 
 
 class SchedulerClasses(NamedTuple):
@@ -118,6 +138,16 @@ def new_scheduler(current: SchedulerClasses, settings: ServiceSettings) -> Sched
     return Scheduler(*current, reward=reward, seed=settings.seed or 0, policy=policy, keep=0, **own)
 
 
+def warm(settings: ServiceSettings) -> None:
+    """Run slots of a small scheduler, so that the first real one does not wait until kernels are loaded."""
+    classes = SchedulerClasses([JobClass("job", [1.0])], [ServerClass("server", [1.0])])
+    scheduler = new_scheduler(classes, structs.replace(settings, target_wait=None, V=1e-6))
+    for _ in range(2):
+        scheduler.submit("job")
+        for task in scheduler.assign({"server": 1}):
+            scheduler.report(task.job, reward=settings.reward.low)
+
+
 def configure(tx: Transaction, settings: ServiceSettings, address: str | None) -> Ids:
     """Store the leader's address, and the settings that changed since the last start; return ids for new rows.
 
@@ -132,6 +162,8 @@ def configure(tx: Transaction, settings: ServiceSettings, address: str | None) -
     given["namespace"] = {one.name: structs.asdict(one) for one in settings.namespace}
     stored = json.dumps(given)
     before, now = json.loads(get_meta(tx, "settings") or "{}"), json.loads(stored)
+    if before:
+        before["knobs"] = ANY_POLICY | before["knobs"]  # which an earlier version did not know
     known = {(row.kind, row.name): row for row in current_classes(tx)}
     changed = [
         (kind, one)
@@ -141,7 +173,10 @@ def configure(tx: Transaction, settings: ServiceSettings, address: str | None) -
     ]
     since = ids.next_seq() if changed else 0
     new = {(kind, one.name): class_row(one, known.get((kind, one.name)), ids, since) for kind, one in changed}
-    check_features([*new.values(), *(row for key, row in known.items() if key not in new)], settings)
+    every = [*new.values(), *(row for key, row in known.items() if key not in new)]
+    check_features(every, settings)
+    check_size(every, settings, own=0)
+    check_shadow(every, settings)
     for row in new.values():
         put_class(tx, row)
     for one in settings.namespace:
@@ -201,3 +236,19 @@ def check_features(rows: Iterable[ClassRow], settings: ServiceSettings) -> None:
         if len(row.features) != len(known.features):
             rule = f"must have length {len(known.features)}, as those of {known.name!r}"
             raise BadField("features", f"{rule}; got {len(row.features)} for {row.kind} class {row.name!r}")
+
+
+def check_size(rows: Collection[ClassRow], settings: ServiceSettings, own: int, name: str = "features") -> None:
+    """Raise if slots of the default policy would take too long with these classes and `own` features of single jobs.
+
+    The slowest slots are those in which it fits its scales.
+    """
+    number = Counter(row.kind for row in rows)
+    features = own + max((len(row.features) for row in rows if row.kind == "job"), default=0)
+    if not policy_of(settings).by_job or fit_work(number["job"], number["server"], features) <= LARGEST_FIT:
+        return
+    sizes = range(features, -1, -1)
+    most = next((k for k in sizes if fit_work(number["job"], number["server"], k) <= LARGEST_FIT), 0)
+    classes = f"{number['job']} job classes and {number['server']} server classes"
+    rule = f"must be at most {most} numbers, those of the job class and of the job together, with {classes}"
+    raise BadField(name, f"{rule}: slots would take longer than 0.1 s; got {features}")

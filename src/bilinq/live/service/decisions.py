@@ -9,7 +9,7 @@ import msgspec
 
 from bilinq.errors import NotFound
 from bilinq.live.service.decision_record import explained
-from bilinq.live.service.memory import number
+from bilinq.live.service.entities import number
 from bilinq.live.service.options import options_of
 from bilinq.live.service.rewards import LateRewards
 from bilinq.live.store import job_tables as tables

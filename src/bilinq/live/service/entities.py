@@ -1,4 +1,4 @@
-"""Jobs, servers and leases in the leader's memory, what is due for them, and the calls in which servers wait for work."""
+"""Jobs, servers and leases in the leader's memory, their numbers, what is due for them, and calls that wait for work."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import contextlib
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 from math import inf
 from typing import TYPE_CHECKING, Literal
 
@@ -14,9 +15,42 @@ from bilinq.live.service.options import PLAIN, JobOptions
 
 if TYPE_CHECKING:
     from bilinq.live.service.tenants import Books
+    from bilinq.live.store.admin_tables import LargestIds
     from bilinq.live.store.class_tables import ServerRow
     from bilinq.live.store.job_tables import LeaseEnd, LeaseRow
     from bilinq.live.wire.messages import Lease
+
+
+class Ids:
+    """The next number of each kind, each used once; only the leader assigns them."""
+
+    def __init__(self, largest: LargestIds) -> None:
+        self.job, self.lease, self.server, self._seq, self.class_, self._end = (count(last + 1) for last in largest)
+        self.last_seq, self.last_end = largest.seq, largest.end
+
+    def next_seq(self) -> int:
+        """Return the next place in the log of what is learnt."""
+        self.last_seq = next(self._seq)
+        return self.last_seq
+
+    def next_end(self) -> int:
+        """Return the number of the next end of a job."""
+        self.last_end = next(self._end)
+        return self.last_end
+
+
+def number(kind: str, text: str) -> int | None:
+    """Return the number in an id such as "j12" of kind "j"; None if it is no such id.
+
+    Examples
+    --------
+    >>> number("j", "j12"), number("j", "l12"), number("j", "j012")
+    (12, None, None)
+    """
+    digits = text[1:]
+    if text[:1] != kind or not digits.isdigit() or digits[0] == "0" or not digits.isascii() or len(digits) > 18:
+        return None
+    return int(digits)
 
 
 class Poll:
@@ -73,7 +107,7 @@ class LiveJob:
     `held` tells that it is not in the scheduler yet: before the time `start` it must not start. `deadline` is when it leaves
     unless it is leased. Both are by the monotonic clock. `failed_on` are servers that have failed it; `avoid` is the last of
     them, which does not serve it before `avoid_until` if another can. `books` are those of its
-    namespace, and `size` the bytes of its payload.
+    namespace, `size` the bytes of its payload, and `offered` the scheduler's last slot before it got the job.
     """
 
     job_class: str
@@ -92,6 +126,7 @@ class LiveJob:
     failed_on: frozenset[int] = frozenset()
     avoid: int | None = None
     avoid_until: float = -inf
+    offered: int = -1
 
 
 @dataclass(slots=True)

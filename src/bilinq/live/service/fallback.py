@@ -59,7 +59,7 @@ class Fallback:
             await asyncio.sleep(self._pauses.next(time.monotonic()))
             try:
                 await self._replica.write(lambda tx: None)  # what was observed before is on disk then
-                made = await self._replica.store.read(lambda tx: _load(tx, self._replica.settings))
+                made = await self._replica.store.read(lambda tx: _load(tx, self._replica.settings), patient=True)
                 if self._replica.uses(memory):
                     self._return_to(memory, *made)
             except Unavailable:

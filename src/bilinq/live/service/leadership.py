@@ -7,28 +7,21 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from functools import partial
 from typing import TYPE_CHECKING
 
-from msgspec import structs
-
 from bilinq.errors import Unavailable
-from bilinq.live.service.configuration import SchedulerClasses, new_scheduler
-from bilinq.live.store.class_tables import remove_servers
-from bilinq.live.store.job_tables import count_awaited, purge_jobs
-from bilinq.scheduler.classes import JobClass, ServerClass
+from bilinq.live.service.configuration import warm
+from bilinq.live.service.retention import Retention
 
 if TYPE_CHECKING:
     from bilinq.live.service.inbox import Inbox
     from bilinq.live.service.recovery import Recovery
     from bilinq.live.service.replica import Replica
     from bilinq.live.service.slots import Slots
-    from bilinq.live.settings import ServiceSettings
 
 log = logging.getLogger("bilinq.live")
 
 DELETE_EVERY = 10.0  # seconds between two deletions of expired rows
-DELETE_LIMIT = 5000  # jobs deleted with one commit
 
 
 class Leadership:
@@ -69,9 +62,8 @@ class Leadership:
         replica, every = self._replica, self._replica.settings.checkpoint_every
         replica.spawn(self._slots.run())
         replica.spawn(self._repeat("a checkpoint", every, lambda: self._recovery.checkpoint(replica.memory)))
-        replica.spawn(
-            self._repeat("deletion of expired rows", DELETE_EVERY, lambda: delete_expired(replica, time.time()))
-        )
+        retention = Retention(replica, time.time(), time.monotonic())
+        replica.spawn(self._repeat("deletion of expired rows", DELETE_EVERY, retention.run))
         replica.spawn(self._recovery.watch_connection())
         if replica.store.shared:
             replica.spawn(self._inbox.run())
@@ -92,30 +84,6 @@ class Leadership:
                     await work()
 
 
-async def delete_expired(replica: Replica, now: float) -> None:
-    """Delete jobs that ended, and servers that were offline, longer ago than the settings allow."""
-    await _delete_servers(replica, now - replica.settings.server_retention)
-    if replica.settings.retention is not None:
-        delete = partial(purge_jobs, before=now - replica.settings.retention, limit=DELETE_LIMIT)
-        while await replica.write(delete) == DELETE_LIMIT:
-            pass
-        memory = replica.memory
-        memory.set_awaited(await replica.write(count_awaited))
-
-
-async def _delete_servers(replica: Replica, before: float) -> None:
-    """Delete servers that were offline since `before`; what happened before memory was loaded is not known."""
-    if replica.loaded > before:
-        return
-    memory = replica.memory
-    gone = memory.absent_since(before)
-    for id in gone:
-        memory.dismiss(id)
-    if gone:
-        log.info("deleting servers that were offline for too long: %d", len(gone))
-        await replica.write(lambda tx: remove_servers(tx, *gone))
-
-
 @contextlib.contextmanager
 def _tolerating(what: str) -> Iterator[None]:
     """Continue after a failure, which is logged; that the database is unavailable was logged before."""
@@ -125,13 +93,3 @@ def _tolerating(what: str) -> Iterator[None]:
         pass
     except Exception:
         log.exception("%s failed", what)
-
-
-def warm(settings: ServiceSettings) -> None:
-    """Run slots of a small scheduler, so that the first real one does not wait until kernels are loaded."""
-    classes = SchedulerClasses([JobClass("job", [1.0])], [ServerClass("server", [1.0])])
-    scheduler = new_scheduler(classes, structs.replace(settings, target_wait=None, V=1e-6))
-    for _ in range(2):
-        scheduler.submit("job")
-        for task in scheduler.assign({"server": 1}):
-            scheduler.report(task.job, reward=settings.reward.low)

@@ -8,26 +8,27 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import count
+from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Any, cast
 
-from bilinq.live.keys import covers
 from bilinq.live.metrics import Meters
 from bilinq.live.service.decision_record import record
-from bilinq.live.service.entities import Agenda, LiveJob, LiveLease, LiveServer, Poll
+from bilinq.live.service.entities import Agenda, Ids, LiveJob, LiveLease
 from bilinq.live.service.options import PLAIN, JobOptions, options_of
 from bilinq.live.service.outbox import to_text
+from bilinq.live.service.servers import Servers
 from bilinq.live.service.tenants import NO_LIMITS, RECENT, SHOWN, Books
 from bilinq.live.store.job_tables import JobEnd, JobRow, LeaseEnd, LeaseRow, ObservationRow, QueuedJob, RequeuedJob
 
 if TYPE_CHECKING:
     from bilinq.live.service.outbox import Changes
     from bilinq.live.service.retries import Retries
-    from bilinq.live.store.admin_tables import KeyRow, LargestIds
+    from bilinq.live.service.shadow import Shadow
+    from bilinq.live.store.admin_tables import KeyRow
     from bilinq.live.store.class_tables import ClassRow
-    from bilinq.live.wire.messages import JobState, NamespaceInfo
+    from bilinq.live.wire.access import NamespaceInfo
+    from bilinq.live.wire.messages import JobState
     from bilinq.scheduler.scheduler import Assignment, Scheduler
 
 SPARE = 1000  # deadlines of ended leases that may stay in the heap
@@ -35,42 +36,15 @@ SHORTEST = 1e-3  # seconds that a service takes at least
 NEW = 0.1  # seconds after which a job that is given to the scheduler has waited before
 
 
-class Ids:
-    """The next number of each kind, each used once; only the leader assigns them."""
-
-    def __init__(self, largest: LargestIds) -> None:
-        self.job, self.lease, self.server, self._seq, self.class_ = (count(last + 1) for last in largest)
-        self.last_seq = largest.seq
-
-    def next_seq(self) -> int:
-        """Return the next place in the log of what is learnt."""
-        self.last_seq = next(self._seq)
-        return self.last_seq
-
-
-def number(kind: str, text: str) -> int | None:
-    """Return the number in an id such as "j12" of kind "j"; None if it is no such id.
-
-    Examples
-    --------
-    >>> number("j", "j12"), number("j", "l12"), number("j", "j012")
-    (12, None, None)
-    """
-    digits = text[1:]
-    if text[:1] != kind or not digits.isdigit() or digits[0] == "0" or not digits.isascii() or len(digits) > 18:
-        return None
-    return int(digits)
-
-
 class Memory:
     """Jobs, servers and leases by id. `scheduler` is None until there are classes of both kinds.
 
     `queued` counts the jobs of each class that wait, and `waiting` those of them that may start now. `bound` counts the
-    waiting jobs that only some server classes may serve, by these, and `registered` the servers of each class. While a
-    scheduler stands in for one that has failed, `missed` has what it did not learn; otherwise it is None.
+    waiting jobs that only some server classes may serve, by these. While a scheduler stands in for one that has failed,
+    `missed` has what it did not learn; otherwise it is None. `shadow` is a second policy that is compared, None without one.
 
-    `tenants` has the books of each namespace, `limits` their settings, and `rights` how many servers serve which namespaces.
-    `pooled` is the scheduler that knows all of this, None after a change.
+    `tenants` has the books of each namespace, and `limits` their settings. `pooled` is the scheduler that knows all of this,
+    with the number of changes of servers at that time; None after another change.
     """
 
     def __init__(self, ids: Ids, scheduler: Scheduler | None, retries: Retries) -> None:
@@ -78,16 +52,14 @@ class Memory:
         self.classes: dict[tuple[str, str], ClassRow] = {}
         self.keys: dict[str, KeyRow] = {}
         self.jobs: dict[int, LiveJob] = {}
-        self.servers: dict[int, LiveServer] = {}
+        self.servers = Servers()
         self.leases: dict[int, LiveLease] = {}
         self.tenants: dict[str, Books] = {}
         self.limits: dict[str, NamespaceInfo] = {}
-        self.rights: Counter[frozenset[str] | None] = Counter()
-        self.pooled: Scheduler | None = None
+        self.pooled: tuple[Scheduler, int] | None = None
         self.queued: Counter[str] = Counter()
         self.waiting = 0
         self.bound: Counter[tuple[str, ...]] = Counter()
-        self.registered: Counter[str] = Counter()
         self.agenda = Agenda()
         self.leased: Counter[str] = Counter()
         self.busy: Counter[str] = Counter()
@@ -97,13 +69,10 @@ class Memory:
         self.reward_total = 0.0
         self.awaited = 0
         self.missed: list[ObservationRow] | None = None
+        self.shadow: Shadow | None = None
         self.dead = 0
         self.meters = Meters()
         self._deadlines: list[tuple[float, int]] = []
-        self._idle: dict[str, dict[int, None]] = {}
-        self._calls: dict[Poll, Sequence[LiveServer]] = {}
-        self._named: dict[tuple[str, str], int] = {}
-        self._called: dict[str, LiveServer] = {}
 
     def books(self, namespace: str) -> Books:
         """Return the books of a namespace."""
@@ -201,6 +170,7 @@ class Memory:
         self.scheduler.submit(
             job.job_class, job=id, avoid=job.avoid, waited=waited, ahead=ahead, pool=job.books.name, **own
         )
+        job.offered = self.scheduler.slot
         self.waiting += 1
 
     def replace_scheduler(self, scheduler: Scheduler, now: float) -> None:
@@ -246,97 +216,17 @@ class Memory:
             self.scheduler.cancel(id)
         self._dequeue(job)
 
-    def enrol(self, server: LiveServer) -> None:
-        """Add a server, in place of one with the same id."""
-        before = self.servers.get(server.row.id)
-        if before is None:
-            self.rights[server.serves] += 1
-        else:
-            self.registered[before.row.server_class] -= 1
-        self.registered[server.row.server_class] += 1
-        self.pooled = None
-        self.servers[server.row.id] = self._called[f"s{server.row.id}"] = server
-        if server.row.name is not None:
-            self._named[server.row.owner, server.row.name] = server.row.id
-
-    def dismiss(self, id: int) -> None:
-        """Remove a server."""
-        server = self.servers.pop(id)
-        row = server.row
-        self.rights -= Counter([server.serves])
-        self.pooled = None
-        self.registered[row.server_class] -= 1
-        del self._called[f"s{id}"]
-        if row.name is not None:
-            del self._named[row.owner, row.name]
-
-    def absent_since(self, wall: float) -> list[int]:
-        """Return the servers that are offline and have sent nothing since a time."""
-        return [id for id, server in self.servers.items() if server.state == "away" and server.seen < wall]
-
-    def server_named(self, owner: str, name: str) -> LiveServer | None:
-        """Return the server that a key has registered with a name, or None."""
-        id = self._named.get((owner, name))
-        return None if id is None else self.servers[id]
-
-    def server_called(self, id: str) -> LiveServer | None:
-        """Return the server with an id such as "s3", or None."""
-        return self._called.get(id)
-
-    def await_work(self, servers: Sequence[LiveServer], poll: Poll) -> None:
-        """Let servers wait for work in a call, and no longer in another; those that were removed meanwhile are left out."""
-        self._calls[poll] = servers
-        for server in servers:
-            id = server.row.id
-            if self.servers.get(id) is server:
-                server.poll = poll
-                if server.row.held is None:
-                    self._idle.setdefault(server.row.server_class, {})[id] = None
-
-    def withdraw(self, poll: Poll) -> None:
-        """Let no server wait in a call any more."""
-        for server in self._calls.pop(poll, ()):
-            if server.poll is poll:
-                self.keep_back(server)
-
-    def keep_back(self, server: LiveServer) -> None:
-        """Let a server wait for work no more."""
-        if server.poll is not None:
-            server.poll = None
-            self._idle.get(server.row.server_class, {}).pop(server.row.id, None)
-
-    def set_held(self, server: LiveServer, held: str | None) -> None:
-        """Let an operator hold a server, which then gets no job, or release it."""
-        server.row = server.row._replace(held=held)
-        if server.poll is not None and held is None:
-            self._idle.setdefault(server.row.server_class, {})[server.row.id] = None
-        elif held is not None:
-            self._idle.get(server.row.server_class, {}).pop(server.row.id, None)
-
-    def idle(self) -> dict[str, list[int]]:
-        """Return the servers that wait for work, by class."""
-        return {name: list(some) for name, some in self._idle.items() if some}
-
-    def anyone_idle(self) -> bool:
-        """Tell whether a server waits for work."""
-        return any(self._idle.values())
-
-    def idle_servers(self, server_class: str) -> int:
-        """Return how many servers of a class wait for work."""
-        return len(self._idle.get(server_class, ()))
-
     def grant(self, tasks: Iterable[Assignment], wall: float, now: float, seconds: float) -> list[LeaseRow]:
         """Lease the jobs that the scheduler chose; return the leases to write, with the reasons."""
         assert self.scheduler is not None
-        columns = {one.name: k for k, one in enumerate(self.scheduler.server_classes)}
-        ids, rows = [self.classes["server", name].id for name in columns], []
+        ids, rows = [self.classes["server", one.name].id for one in self.scheduler.server_classes], []
         for task in tasks:
             job, job_class, server_class, server = cast(tuple[int, str, str, int], task)
             decision = self.scheduler.decision(job)
             row = LeaseRow(
                 id=next(self.ids.lease), job=job, server=server, job_class_id=self.classes["job", job_class].id,
                 server_class_id=self.classes["server", server_class].id, granted=wall, deadline=wall + seconds,
-                decision=None if decision is None else record(decision, ids, columns[server_class]),
+                decision=None if decision is None else record(decision, ids),
             )  # fmt: skip
             self._hold(LiveLease(row, now, now + seconds, job_class, server_class))
             self._dequeue(self.jobs[job])
@@ -420,23 +310,12 @@ class Memory:
             self._schedule(id, job, now, ahead=True)
         return "queued"
 
-    def usable(self, job: LiveJob) -> Iterator[LiveServer]:
-        """Yield the servers that are there, not held or paused, and may serve a job."""
-        assert self.scheduler is not None
-        paused, eligible = self.scheduler.paused, job.options.servers
-        for id, server in self.servers.items():
-            name = server.row.server_class
-            if server.state == "away" or server.row.held is not None or (eligible is not None and name not in eligible):
-                continue
-            if not covers(server.serves, {job.books.name}):
-                continue
-            if (name, id) not in paused and (name, None) not in paused:
-                yield server
-
     def untried(self, job: LiveJob) -> bool:
         """Tell whether a job has failed on one server, or on servers of one class, and another could serve it."""
         tried = {self.servers[id].row.server_class for id in job.failed_on if id in self.servers}
-        others = [one.row.server_class for one in self.usable(job) if one.row.id not in job.failed_on]
+        assert self.scheduler is not None
+        usable = self.servers.usable(job, self.scheduler)
+        others = [one.row.server_class for one in usable if one.row.id not in job.failed_on]
         return any(name not in tried for name in others) or (len(job.failed_on) < 2 and bool(others))
 
     def refuse_repeats(self, tasks: Sequence[Assignment], now: float, pause: float) -> list[Assignment]:
@@ -449,10 +328,8 @@ class Memory:
         for task in tasks:
             id, server = cast(tuple[int, int], (task.job, task.server))
             job = self.jobs[id]
-            others = (
-                job.avoid == server and job.avoid_until > now and any(one.row.id != server for one in self.usable(job))
-            )
-            if not others:
+            avoids = job.avoid == server and job.avoid_until > now
+            if not avoids or all(one.row.id == server for one in self.servers.usable(job, self.scheduler)):
                 kept.append(task)
                 continue
             self.scheduler.cancel(id)
@@ -486,28 +363,21 @@ class Memory:
         lease.deadline = deadline
         self._note_deadline(lease)
 
-    def expired(self, now: float) -> Iterator[LiveLease]:
-        """Yield the leases whose deadline has passed."""
+    def expired(self, now: float) -> list[LiveLease]:
+        """Return the leases whose deadline has passed, each once: one that was extended is in the heap several times."""
+        found: dict[int, LiveLease] = {}
         while self._deadlines and self._deadlines[0][0] <= now:
             _, id = heapq.heappop(self._deadlines)
             lease = self.leases.get(id)
             if lease is not None and lease.deadline <= now:
-                yield lease
-
-    def polls_of(self, tasks: Iterable[Assignment]) -> dict[int, Poll]:
-        """Return the calls in which the servers of assignments wait, by server."""
-        found = ((server, self.servers[server].poll) for server in (cast(int, task.server) for task in tasks))
-        return {server: poll for server, poll in found if poll is not None}
-
-    def polls(self) -> set[Poll]:
-        """Return the calls that wait for work."""
-        return set(self._calls)
+                found[id] = lease
+        return list(found.values())
 
     def _hold(self, lease: LiveLease) -> None:
         id, server = lease.row.id, self.servers[lease.row.server]
         self.leases[id] = lease
         self.jobs[lease.row.job].lease = server.lease = id
-        self.keep_back(server)
+        self.servers.keep_back(server)
         self._note_deadline(lease)
         self.busy[lease.server_class] += 1
         self.recent.append(lease)
@@ -553,6 +423,8 @@ class Memory:
         changes.observations.append(row)
         if self.missed is not None:
             self.missed.append(row)
+        if self.shadow is not None:
+            self.shadow.observe(row)
 
     def _end_job(
         self, id: int, state: str, wall: float, changes: Changes, result: str | None = None,
@@ -565,7 +437,7 @@ class Memory:
         changes.ended.append(
             JobEnd(
                 id=id, state=state, ended=wall, units_left=job.units_left, attempts=job.attempts, result=result,
-                reward=reward, error=error,
+                reward=reward, error=error, number=self.ids.next_end(),
             )
         )  # fmt: skip
 

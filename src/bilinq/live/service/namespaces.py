@@ -13,7 +13,7 @@ from bilinq.live.service.outbox import to_text
 from bilinq.live.service.tenants import NO_LIMITS, Books, in_use, takes_weights
 from bilinq.live.store.admin_tables import add_audit
 from bilinq.live.store.class_tables import put_namespace
-from bilinq.live.wire.messages import NamespaceInfo, Namespaces, NamespaceState
+from bilinq.live.wire.access import NamespaceInfo, Namespaces, NamespaceState
 
 if TYPE_CHECKING:
     from bilinq.live.keys import Identity
@@ -34,7 +34,7 @@ class NamespaceSettings:
         memory = self._replica.memory
         names = sorted(in_use(memory.keys.values(), memory) if who.reach is None else who.reach)
         unused = Books("", Meters(), NO_LIMITS)
-        served = {name for name in names if any(covers(serves, {name}) for serves in memory.rights)}
+        served = {name for name in names if any(covers(serves, {name}) for serves in memory.servers.rights)}
         states = (
             _state(name, memory.limits.get(name, NO_LIMITS), memory.tenants.get(name, unused), name in served)
             for name in names

@@ -32,6 +32,11 @@ class Changes:
     def __bool__(self) -> bool:
         return bool(self.new or self.leases or self.queued or self.ended or self.late)
 
+    @property
+    def size(self) -> int:
+        """Characters of payloads and results."""
+        return sum(len(row.payload) for row in self.new) + sum(len(row.result or "") for row in self.ended)
+
     def write(self, tx: Transaction) -> None:
         """Write all rows."""
         tables.insert_jobs(tx, self.new)
@@ -47,6 +52,7 @@ class Changes:
 PAUSE, LEAST, MOST = 0.003, 0.001, 0.01
 """Seconds between two groups, least seconds that a group waits for more changes, and most seconds while a slot is due. The
 end of a slot ends each of them."""
+LARGEST = 1 << 24  # characters of payloads and results in a group: what comes then waits for the next one
 
 
 class Group:
@@ -60,17 +66,20 @@ class Group:
         self._changes = Changes()
         self._granted: list[tables.LeaseRow] = []
         self._jobs: set[int] = set()
+        self._size = 0
         self._begun = False
         self._lock = threading.Lock()
 
     def add(self, changes: Changes, granted: Sequence[tables.LeaseRow]) -> bool:
-        """Add changes; return False if it is too late for them, or if they change a job of the group again."""
+        """Add changes; return False if it is too late, if they are too large, or if they change a job of the group again."""
         touched = [row.id for row in changes.queued] + [row.id for row in changes.ended] + [row.job for row in granted]
         touched += [row.job for row in changes.late]
+        size = self._size + changes.size
         with self._lock:
-            if self._begun or not self._jobs.isdisjoint(touched):
+            if self._begun or not self._jobs.isdisjoint(touched) or (self._size and size > LARGEST):
                 return False
             self._jobs.update(touched)
+            self._size = size
             for all, more in zip(vars(self._changes).values(), vars(changes).values(), strict=True):
                 all += more
             self._granted += granted

@@ -14,8 +14,9 @@ from msgspec import structs
 
 from bilinq.errors import BadState, Unavailable
 from bilinq.live.service import configuration as config
-from bilinq.live.service.entities import LiveServer
-from bilinq.live.service.memory import Ids, Memory
+from bilinq.live.service.entities import Ids, LiveServer
+from bilinq.live.service.memory import Memory
+from bilinq.live.service.options import options_of
 from bilinq.live.service.replay import first_roster, in_order, replay, roster_at
 from bilinq.live.service.retries import retries
 from bilinq.live.service.tenants import server_rights
@@ -79,7 +80,8 @@ class Recovery:
         """Load everything, and serve requests from then on."""
         replica, now, wall = self._replica, time.monotonic(), time.time()
         ids = await replica.store.write(lambda tx: config.configure(tx, self._given, replica.address))
-        replica.use(*await replica.store.read(lambda tx: load_memory(tx, self._given, ids, now, wall)))
+        loaded = await replica.store.read(lambda tx: load_memory(tx, self._given, ids, now, wall), patient=True)
+        replica.use(*loaded)
 
     async def checkpoint(self, memory: Memory) -> None:
         """Save what was learnt, with the place in the log up to which it goes."""
@@ -94,7 +96,7 @@ class Recovery:
         """Notice that the connection to the database is gone also while nothing is written."""
         while True:
             await self._replica.store.lost.wait()
-            self._replica.fail("the connection to the database was lost")
+            self._replica.fail(self._replica.store.reason)
             await asyncio.sleep(0.1)
 
 
@@ -134,11 +136,9 @@ def load_memory(
     memory.keys = {row.prefix: row for row in all_keys(tx)}
     memory.limits = all_namespaces(tx)
     for server in class_tables.all_servers(tx):
-        memory.enrol(LiveServer(server, server.seen, **server_rights(memory.keys, server.owner)))
+        memory.servers.enrol(LiveServer(server, server.seen, **server_rights(memory.keys, server.owner)))
     for waiting in job_tables.queued_jobs(tx):
         memory.add(waiting, wall, now)
-    for id, failed in job_tables.failed_servers(tx, [id for id, job in memory.jobs.items() if job.attempts]):
-        memory.jobs[id].failed_on |= {failed}
     for namespace, number in job_tables.count_dead_jobs(tx).items():
         memory.books(namespace).dead = number
         memory.dead += number
@@ -147,6 +147,8 @@ def load_memory(
         job = job_tables.get_job(tx, lease.job)
         assert job is not None
         memory.adopt(lease, job, now - max(wall - lease.granted, 0.0), now + settings.lease, wall, now)
+    for id, failed in job_tables.failed_servers(tx, [id for id, job in memory.jobs.items() if job.attempts]):
+        memory.jobs[id].failed_on |= {failed}
     return memory, settings
 
 
@@ -167,11 +169,20 @@ def load_scheduler(tx: Transaction, settings: ServiceSettings) -> Scheduler | No
         try:
             scheduler = _restored(kept, settings)
             if scheduler is not None:
+                _check_jobs(tx, scheduler)
                 log_since = job_tables.observations_since(tx, kept.seq)
                 return replay(scheduler, every, log_since, settings, after=kept.seq)
         except UNUSABLE as error:
             log.error("checkpoint %d is not usable: %s", kept.id, error)
     return _from_log(tx, every, settings) or config.new_scheduler(current, settings)
+
+
+def _check_jobs(tx: Transaction, scheduler: Scheduler) -> None:
+    """Raise unless a scheduler from a checkpoint accepts the jobs that are open."""
+    for own in map(options_of, job_tables.open_options(tx)):
+        if own.features is not None and scheduler.own_features not in (0, len(own.features)):
+            rule = f"it must be for jobs with {len(own.features)} features, as those that are open have"
+            raise BadState(f"{rule}; got {scheduler.own_features}")
 
 
 def _from_log(tx: Transaction, every: Sequence[ClassRow], settings: ServiceSettings) -> Scheduler | None:
@@ -191,10 +202,13 @@ def _restored(kept: class_tables.Checkpoint, settings: ServiceSettings) -> Sched
     """Return the scheduler of a checkpoint, None if another policy made it; raise if it is damaged or has other rewards."""
     if sha256(kept.state).hexdigest() != kept.checksum:
         raise BadState("it must have the checksum it was stored with")
-    family = policy_of(unseal(kept.state))
+    document = unseal(kept.state)
+    family = policy_of(document)
     if family != config.policy_of(settings).family:
         log.warning("checkpoint %d belongs to another policy: %s", kept.id, family or LOOK_AHEAD)
         return None
+    if any(document.get(name) for name in ("jobs", "served", "fresh", "expired")):
+        raise BadState("it must have no jobs: those are in other tables")
     scheduler = Scheduler.restore(kept.state, config.scheduler_policy(settings))
     low, high = scheduler.reward.low, scheduler.reward.high
     if (low, high) != (settings.reward.low, settings.reward.high):

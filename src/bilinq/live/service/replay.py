@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -39,16 +39,30 @@ def replay(
     after: int = 0,
 ) -> Scheduler:  # fmt: skip
     """Let a scheduler learn from a log after a place, with the classes of each time; return it with the current ones."""
+    for _ in replay_in_parts(scheduler, every, log, settings, after, len(log) or 1):
+        pass
+    return scheduler
+
+
+def replay_in_parts(
+    scheduler: Scheduler, every: Sequence[ClassRow], log: Sequence[ObservationRow], settings: ServiceSettings,
+    after: int, part: int,
+) -> Iterator[None]:  # fmt: skip
+    """Do the same, and yield after each `part` of so many observations, so that other work can be done in between."""
     names, places = {row.id: row.name for row in every}, [row.seq for row in log]
     first, done = max(after, first_roster(every)), 0
     changes = sorted({row.since for row in every if row.since > first})
     for start, end in zip([first, *changes], [*changes, inf], strict=True):
-        scheduler.set_classes(*scheduler_classes(roster_at(every, start), settings))
-        until = bisect_right(places, end)
-        scheduler.replay(observation(row, names) for row in log[done:until] if _fits(scheduler, row))
+        classes, until = scheduler_classes(roster_at(every, start), settings), bisect_right(places, end)
+        scheduler.set_classes(*classes)
+        for since in range(done, until, part):
+            rows = log[since : min(since + part, until)]
+            scheduler.replay(observation(row, names) for row in rows if fits(scheduler, row))
+            if since + part < until:
+                scheduler.set_classes(*classes)  # what was observed is learnt now
+                yield
         done = until
-    scheduler.set_classes(*scheduler_classes(in_order(every), settings))  # what was observed is learnt now
-    return scheduler
+    scheduler.set_classes(*scheduler_classes(in_order(every), settings))
 
 
 def observation(row: ObservationRow, names: dict[int, str]) -> Observation:
@@ -59,6 +73,6 @@ def observation(row: ObservationRow, names: dict[int, str]) -> Observation:
     )  # fmt: skip
 
 
-def _fits(scheduler: Scheduler, row: ObservationRow) -> bool:
+def fits(scheduler: Scheduler, row: ObservationRow) -> bool:
     """Tell whether a scheduler can learn from a row: a policy cannot correct what it has learnt."""
     return row.before is None or scheduler.policy is None

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from bilinq.live.service.memory import Memory
     from bilinq.live.settings import ServiceSettings
     from bilinq.live.store import Store, Transaction
+    from bilinq.live.store.admin_tables import KeyRow
     from bilinq.live.store.job_tables import LeaseRow
 
 T = TypeVar("T")
@@ -48,7 +49,7 @@ class Replica:
         self.address: str | None = None
         self.loaded, self.last_slot = 0.0, time.monotonic()
         self.failed, self.slot_due = asyncio.Event(), asyncio.Event()
-        self.tasks: set[asyncio.Task[None]] = set()
+        self.tasks: dict[asyncio.Task[None], None] = {}  # in the order in which they began
         self._memory: Memory | None = None
         self._outbox = Outbox(self._submit, self.slot_due.is_set)
 
@@ -59,6 +60,11 @@ class Replica:
             waits = "starting" if self._memory is None else "not ready; its database is unavailable"
             raise Unavailable(f"the service is {'stopping' if self.stopping else waits}", retry_after=1.0)
         return self._memory
+
+    @property
+    def last_keys(self) -> dict[str, KeyRow] | None:
+        """The keys as this process last had them in memory; None if it never had."""
+        return None if self._memory is None else self._memory.keys
 
     def use(self, memory: Memory, settings: ServiceSettings) -> None:
         """Serve requests from memory that was just loaded."""
@@ -134,17 +140,17 @@ class Replica:
     def end_polls(self) -> None:
         """End all calls that wait for work."""
         if self._memory is not None:
-            for poll in self._memory.polls():
+            for poll in self._memory.servers.polls():
                 poll.end()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine in the background until the service stops."""
         task = asyncio.get_running_loop().create_task(work, context=Context())  # which may outlive the present request
-        self.tasks.add(task)
+        self.tasks[task] = None
         task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self.tasks.discard(task)
+        self.tasks.pop(task, None)
         if not task.cancelled() and task.exception() is not None:
             log.error("a background task failed", exc_info=task.exception())
             self.fail("a background task failed")

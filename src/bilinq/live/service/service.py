@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from bilinq.live.settings import ServiceSettings
     from bilinq.live.store import Store
     from bilinq.live.store.admin_tables import KeyRow
-    from bilinq.live.wire import messages as m
+    from bilinq.live.wire.samples import State
 
 FRESH = 5.0  # seconds after which a process that does not lead reads the keys again
 
@@ -83,10 +83,11 @@ class Service(Decisions, BulkChanges, Workers, SettingsHistory, NamespaceSetting
         """Return the same also while this process does not lead, by keys that are read at most every few seconds."""
         if self.replica.ready:
             self._kept = self.replica.memory.keys
-        elif time.monotonic() > self._read + FRESH:
+        elif self._kept is None or time.monotonic() > self._read + FRESH:
+            self._kept, self._read = self._kept or self.replica.last_keys, time.monotonic()
             with contextlib.nullcontext() if self._kept is None else contextlib.suppress(Unavailable):
                 rows = await self.replica.store.read(all_keys)
-                self._kept, self._read = {row.prefix: row for row in rows}, time.monotonic()
+                self._kept = {row.prefix: row for row in rows}
         assert self._kept is not None
         return identify(self._kept, key, time.time())
 
@@ -100,6 +101,6 @@ class Service(Decisions, BulkChanges, Workers, SettingsHistory, NamespaceSetting
         """Return the metrics of this process in the text format of Prometheus; a page that is open shows everything."""
         return await views.metrics_page(self.replica, self.view(who) if who.prefix else None)
 
-    async def state(self, who: Identity = LOCAL) -> m.State:
+    async def state(self, who: Identity = LOCAL) -> State:
         """Return queues, servers, the last allocation, what was learnt, and counters."""
         return views.state(self.replica, self.view(who))

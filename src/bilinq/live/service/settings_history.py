@@ -8,7 +8,7 @@ from msgspec import structs
 
 from bilinq.errors import Conflict, NotFound
 from bilinq.live.service.administration import Administration
-from bilinq.live.service.configuration import ADJUSTABLE, policy_of
+from bilinq.live.service.configuration import ADJUSTABLE, changeable
 from bilinq.live.store.settings_tables import SettingsChange, last_change, list_changes
 from bilinq.live.wire import messages as m
 
@@ -39,11 +39,10 @@ class SettingsHistory(Administration):
 
     def _check_undo(self, change: SettingsChange) -> None:
         """Raise unless all that a change has made is still so, and the policy still has these settings."""
-        settings = self._replica.settings
-        kind, classes = policy_of(settings), self._replica.memory.classes
+        settings, classes = self._replica.settings, self._replica.memory.classes
         for name, made in _flat(change.after).items():
             if name in ADJUSTABLE:
-                now = getattr(settings, name) if name in kind.adjustable else None
+                now = getattr(settings, name) if name in changeable(settings) else None
             else:
                 row = classes.get(("job", name.removeprefix("weight ")))
                 now = None if row is None else row.weight

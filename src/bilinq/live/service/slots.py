@@ -6,21 +6,23 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections import Counter
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from bilinq.errors import Unavailable
 from bilinq.live.service import tenants
 from bilinq.live.service.fallback import Fallback
 from bilinq.live.service.outbox import Changes, Payloads, from_text
-from bilinq.live.wire.messages import Lease, LeasedJob
+from bilinq.live.service.shadow import Shadows
+from bilinq.live.wire.messages import ANSWER_BYTES, Lease, LeasedJob
 
 if TYPE_CHECKING:
     from bilinq.live.service.entities import LiveLease, Poll
     from bilinq.live.service.memory import Memory
     from bilinq.live.service.replica import Replica
     from bilinq.live.store.job_tables import LeaseRow
-    from bilinq.scheduler.scheduler import Scheduler
+    from bilinq.scheduler.scheduler import Assignment, Scheduler
 
 log = logging.getLogger("bilinq.live")
 
@@ -36,13 +38,13 @@ class Slots:
 
     def __init__(self, replica: Replica) -> None:
         self._replica, self._unserved = replica, False
-        self._fallback = Fallback(replica)
-        self._paused: set[tuple[str, Hashable]] = set()
+        self._fallback, self._shadows = Fallback(replica), Shadows(replica)
+        self._paused: dict[tuple[str, Hashable], None] = {}
 
     def hurry(self) -> None:
         """Run the next slot early, if it can bring a job and a server together."""
         replica = self._replica
-        if replica.ready and replica.memory.waiting and self._useful(replica.memory.anyone_idle()):
+        if replica.ready and replica.memory.waiting and self._useful(replica.memory.servers.anyone_idle()):
             replica.slot_due.set()
 
     def _useful(self, idle: bool) -> bool:
@@ -82,24 +84,26 @@ class Slots:
         began = time.monotonic()
         memory = self._replica.memory
         self._expire(memory, began)
-        idle = memory.idle()
+        idle = memory.servers.idle()
         if memory.scheduler is None or not memory.waiting:
             return
         if not self._useful(bool(idle)):
             self._wait(memory.scheduler, began)
             return
-        elapsed = self._elapsed(memory.scheduler, began)
+        elapsed, alone = self._elapsed(memory.scheduler, began), memory.waiting == 1
         asked = time.monotonic()
         tasks = self._fallback.decide(memory, idle, elapsed, began)
         solver = time.monotonic() - asked
         if memory.counters["failed"] or memory.counters["expired"]:
             tasks = memory.refuse_repeats(tasks, began, min(self._replica.settings.slot, REPEAT))
+        tasks = _fitting(memory, tasks)
         if tasks:
-            polls = memory.polls_of(tasks)
+            polls = memory.servers.polls_of(tasks)
             rows = memory.grant(tasks, time.time(), began, self._replica.settings.lease)
+            self._shadows.compare(memory, idle, rows, alone)
             for poll in polls.values():
                 poll.expect()
-                memory.withdraw(poll)  # otherwise it would wait for leases of later slots, and delay those of this one
+                memory.servers.withdraw(poll)  # else it would wait for leases of later slots, and delay these
             self._replica.spawn(self._deliver(memory, rows, polls, self._replica.save(Changes(), rows)))
         self._replica.meters.slot(time.monotonic() - began, solver, len(tasks))
 
@@ -116,7 +120,7 @@ class Slots:
     def _expire(self, memory: Memory, now: float) -> None:
         """End what is over: leases, waits for a start, and waits that were too long."""
         changes, wall = Changes(), time.time()
-        for lease in list(memory.expired(now)):
+        for lease in memory.expired(now):
             memory.fail(lease, "expired", "the lease expired", wall, now, changes)
         if memory.agenda:
             memory.release(now, wall, self._replica.settings.late == "drop", changes)
@@ -129,11 +133,13 @@ class Slots:
 
     def _report_paused(self, memory: Memory) -> None:
         """Log each change of which servers are paused."""
-        paused = set() if memory.scheduler is None else set(memory.scheduler.paused)
-        for server_class, server in paused - self._paused:
-            log.warning("%s is paused: it fails more often than others", _called(server_class, server))
-        for server_class, server in self._paused - paused:
-            log.info("%s is no longer paused", _called(server_class, server))
+        paused = {} if memory.scheduler is None else dict.fromkeys(memory.scheduler.paused)
+        for one in paused:
+            if one not in self._paused:
+                log.warning("%s is paused: it fails more often than others", _called(*one))
+        for one in self._paused:
+            if one not in paused:
+                log.info("%s is no longer paused", _called(*one))
         self._paused = paused
 
     def _report_unserved(self, memory: Memory) -> None:
@@ -165,6 +171,24 @@ class Slots:
                 poll.deliver(_message(memory, lease, payloads[row.job]))
         if changes:
             await _saved(self._replica.save(changes))
+
+
+def _fitting(memory: Memory, tasks: list[Assignment]) -> list[Assignment]:
+    """Return assignments without those whose payloads are too many bytes for one response; these jobs wait on."""
+    sizes = [memory.jobs[cast(int, task.job)].size for task in tasks]
+    if sum(sizes) <= ANSWER_BYTES:
+        return tasks
+    assert memory.scheduler is not None
+    polls, given = memory.servers.polls_of(tasks), Counter[object]()
+    kept: list[Assignment] = []
+    back: list[Assignment] = []
+    for task, size in zip(tasks, sizes, strict=True):
+        poll = polls[cast(int, task.server)]
+        (back if poll in given and given[poll] + size > ANSWER_BYTES else kept).append(task)
+        given[poll] += size
+    for task in reversed(back):  # each becomes the first of its queue
+        memory.scheduler.give_back(task.job)
+    return kept
 
 
 def _called(server_class: str, server: Hashable) -> str:

@@ -13,14 +13,16 @@ from msgspec import structs
 
 from bilinq.errors import Busy, Conflict, NotFound, Unavailable
 from bilinq.live.service.bulk import queue_again, requeue_dead
-from bilinq.live.service.memory import Memory, number
+from bilinq.live.service.configuration import check_size
+from bilinq.live.service.entities import number
+from bilinq.live.service.memory import Memory
 from bilinq.live.service.namespaces import check_limits
 from bilinq.live.service.options import check_job, is_plain, new_options, options_of
 from bilinq.live.service.outbox import Changes, Payloads, digest, from_text, to_text
 from bilinq.live.store import job_tables as tables
 from bilinq.live.store.admin_tables import add_audit
 from bilinq.live.store.threads import Batcher
-from bilinq.live.wire.messages import Event, Job, JobPage, JobRef, NewJob, Retried, Submitted
+from bilinq.live.wire.messages import ANSWER_BYTES, Event, Job, JobPage, JobRef, NewJob, Retried, Submitted
 from bilinq.live.wire.queries import BadField
 
 if TYPE_CHECKING:
@@ -131,14 +133,18 @@ class Submissions:
         self, who: Identity, state: str | None, job_class: str | None, after: str | None, limit: int,
         key: str | None = None, tag: str | None = None,
     ) -> JobPage:  # fmt: skip
-        """Return the matching jobs of the caller's namespaces, newest first."""
+        """Return the matching jobs of the caller's namespaces, newest first; fewer than `limit` if they are large."""
         before = None if after is None else number("j", after)
         if key is not None:
             page = await self._with_key(who, key, state, job_class, before, limit)
             return page if tag is None else JobPage([job for job in page.jobs if tag in job.tags], page.after)
-        read, reach = self._replica.store.read, who.reach
-        found = await read(lambda tx: tables.list_jobs(tx, reach, state, job_class, before, limit, tag))
-        return _page(found, limit)
+        wanted = who.reach, state, job_class, before
+
+        def find(tx: Transaction) -> JobPage:
+            fits = tables.page_length(tx, *wanted, limit, tag, ANSWER_BYTES)
+            return _page(tables.list_jobs(tx, *wanted, fits, tag), fits)
+
+        return await self._replica.store.read(find)
 
     async def _with_key(
         self, who: Identity, key: str, state: str | None, job_class: str | None, before: int | None, limit: int
@@ -202,7 +208,9 @@ class Submissions:
                 continue
             check_job(f"jobs[{k}]", job, [name for kind, name in classes if kind == "server"], scheduler.policy is None)
             if job.features is not None:
-                size = size or len(job.features)
+                if not size:
+                    size = len(job.features)
+                    check_size(classes.values(), self._replica.settings, size, f"jobs[{k}].features")
                 if len(job.features) != size:
                     rule = f"must have length {size}, as those of earlier jobs; got {len(job.features)}"
                     raise BadField(f"jobs[{k}].features", rule)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from bilinq.live.keys import LOCAL, covers, key_reach
 from bilinq.live.metrics import Meters
-from bilinq.live.wire.messages import NamespaceInfo
+from bilinq.live.wire.access import NamespaceInfo
 
 if TYPE_CHECKING:
     from bilinq.live.keys import Identity
@@ -142,13 +142,13 @@ def _merged(parts: Sequence[Books]) -> Books:
 def unserved(memory: Memory, view: View) -> dict[tuple[str, ...], int]:
     """Return the waiting jobs in a view whose server classes have no registered server, by these classes."""
     bound = seen(memory, view).bound.items()
-    return {names: many for names, many in bound if many and not any(memory.registered[name] for name in names)}
+    return {names: many for names, many in bound if many and not any(memory.servers.registered[name] for name in names)}
 
 
 def servers_seen(memory: Memory, view: View) -> tuple[Mapping[str, int], Mapping[str, int]]:
     """Return by class how many servers are idle and how many are busy, of those that belong to namespaces of a view."""
     if view is None:
-        return {name: len(some) for name, some in memory.idle().items()}, memory.busy
+        return {name: len(some) for name, some in memory.servers.idle().items()}, memory.busy
     own = [one for one in memory.servers.values() if one.namespace in view]
     idle, busy = (Counter(one.row.server_class for one in own if one.state == state) for state in ("idle", "busy"))
     return idle, busy
@@ -171,15 +171,21 @@ def assign(memory: Memory, idle: Idle, elapsed: float) -> list[Assignment]:
     As long as every server may serve every job that waits, this is the scheduler's plain `assign`.
     """
     assert memory.scheduler is not None
-    if memory.pooled is not memory.scheduler:
+    if memory.pooled != (memory.scheduler, memory.servers.changes):
         _set_pools(memory)
     waiting = {name for name, books in memory.tenants.items() if books.waiting}
-    limited = {name for name in waiting if memory.tenants[name].limits.running is not None}
-    if not idle or not (limited or any(not covers(serves, waiting) for serves in memory.rights)):
+    if not idle or is_open(memory, waiting):
         return memory.scheduler.assign(idle, elapsed)
+    limited = any(memory.tenants[name].limits.running is not None for name in waiting)
     may_start = frozenset(name for name in waiting if memory.tenants[name].room != 0)
     tasks = memory.scheduler.assign_pools(_groups(memory, idle, may_start), elapsed)
     return _within_limits(memory, tasks) if limited else tasks
+
+
+def is_open(memory: Memory, namespaces: Collection[str]) -> bool:
+    """Tell whether every server may serve all jobs of some namespaces, any number of them."""
+    limited = any(memory.tenants[name].limits.running is not None for name in namespaces)
+    return not limited and all(covers(serves, namespaces) for serves in memory.servers.rights)
 
 
 def _groups(memory: Memory, idle: Idle, may_start: frozenset[str]) -> list[tuple[frozenset[str], Idle]]:
@@ -213,13 +219,13 @@ def _set_pools(memory: Memory) -> None:
     assert memory.scheduler is not None
     for name, books in memory.tenants.items():
         servers = None
-        if not all(covers(serves, {name}) for serves in memory.rights):
+        if not all(covers(serves, {name}) for serves in memory.servers.rights):
             servers = sorted({one.row.server_class for one in memory.servers.values() if covers(one.serves, {name})})
             if books.waiting and not servers and not books.reported:
                 log.warning("no server may serve the jobs of a namespace, so they wait: namespace=%s", name)
             books.reported = not servers
         memory.scheduler.set_pool(name, books.limits.weight if takes_weights(memory.scheduler) else 1.0, servers)
-    memory.pooled = memory.scheduler
+    memory.pooled = memory.scheduler, memory.servers.changes
 
 
 def takes_weights(scheduler: Scheduler | None) -> bool:

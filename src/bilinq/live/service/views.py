@@ -19,8 +19,8 @@ from bilinq.live.metrics.meters import WAITS
 from bilinq.live.metrics.page import Page, add_process
 from bilinq.live.service.configuration import settings_info
 from bilinq.live.service.tenants import seen, servers_seen, unserved
-from bilinq.live.wire.messages import JobClassState, ServerClassState, State, Waits
-from bilinq.live.wire.samples import StateView
+from bilinq.live.settings import NO_SHADOW
+from bilinq.live.wire.samples import JobClassState, ServerClassState, ShadowInfo, State, StateView, Waits
 
 if TYPE_CHECKING:
     from bilinq.learning import Health
@@ -75,7 +75,16 @@ def _common(replica: Replica, view: View) -> dict[str, Any]:
         "width": [] if known is None else known.width.tolist(),
         "counters": dict(memory.counters),
         "reward_total": memory.reward_total,
+        "shadow": shadow_info(replica) if view is None else None,
     }
+
+
+def shadow_info(replica: Replica) -> ShadowInfo | None:
+    """Return how the shadow compares; None if there is none."""
+    if replica.settings.shadow == NO_SHADOW:
+        return None
+    shadow = replica.memory.shadow
+    return ShadowInfo(replica.settings.shadow, "starting") if shadow is None else shadow.info()
 
 
 def waits(seconds: Sequence[float]) -> Waits:
@@ -106,6 +115,7 @@ async def metrics_page(replica: Replica, view: View = None) -> str:
         _add_queues(page, memory)
         _add_servers(page, memory)
         _add_settings(page, replica, memory)
+        _add_shadow(page, replica)
     if health is not None and replica.meters.saved is not None:
         _add_learner(page, health, replica.meters.saved)
     _add_jobs(page, replica.meters, [] if memory is None else _names(memory, "job"))
@@ -131,8 +141,12 @@ def _add_role(page: Page, replica: Replica) -> None:
     page.gauge("bilinq_epoch", "How many leaders there were until this process led.", replica.store.epoch)
     about = "How often the database was unavailable and memory was loaded again."
     page.counter("bilinq_recoveries_total", about, replica.meters.recoveries)
+    about = "How often the database did not answer in time."
+    page.counter("bilinq_database_stalls_total", about, replica.store.meter.stalls)
     about = "Slots in which the scheduler failed and jobs were served first come, first served."
     page.counter("bilinq_slot_fallbacks_total", about, replica.meters.fallbacks)
+    about = "How often a shadow failed and was switched off."
+    page.counter("bilinq_shadow_failures_total", about, replica.meters.shadow_failures)
     about = "Allocations that could not be certified as optimal; each was feasible and used."
     page.counter("bilinq_uncertified_allocations_total", about, tally.uncertified)
 
@@ -179,6 +193,21 @@ def _add_settings(page: Page, replica: Replica, memory: Memory) -> None:
         page.gauge("bilinq_target_wait_seconds", "How long jobs may wait for a good match at light load.", wait)
     if scheduler is not None and scheduler.settings is not None:
         page.gauge("bilinq_reward_weight", "V: the weight of rewards against queues.", scheduler.V)
+
+
+def _add_shadow(page: Page, replica: Replica) -> None:
+    found = shadow_info(replica)
+    if found is None:
+        return
+    about = "Whether the shadow is asked; 0 while it starts, and after a failure."
+    page.gauge("bilinq_shadow_on", about, [({"policy": found.policy}, int(found.state == "on"))])
+    about = "Of the last decisions with a choice, those that can be compared with the shadow's."
+    page.gauge("bilinq_shadow_compared", about, found.compared)
+    about = "How often the shadow would have chosen the same server class."
+    page.gauge("bilinq_shadow_agreement", about, [] if found.agreement is None else found.agreement)
+    about = "Reward of a service that the shadow would have earned more, with its 95 % interval."
+    bounds = {} if found.gain is None else {"mean": found.gain.mean, "low": found.gain.low, "high": found.gain.high}
+    page.gauge("bilinq_shadow_gain", about, [({"bound": name}, value) for name, value in bounds.items()])
 
 
 def _add_learner(page: Page, health: Health, saved: float) -> None:

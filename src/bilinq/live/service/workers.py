@@ -7,11 +7,10 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from bilinq.errors import BadInput, NotAllowed, NotFound, Refused, Stale, Unavailable
-from bilinq.live.keys import covers
+from bilinq.errors import BadInput, NoKey, NotAllowed, NotFound, Refused, Stale, Unavailable
+from bilinq.live.keys import check_valid, covers
 from bilinq.live.service.configuration import time_unit
-from bilinq.live.service.entities import LiveLease, LiveServer, Poll
-from bilinq.live.service.memory import number
+from bilinq.live.service.entities import LiveLease, LiveServer, Poll, number
 from bilinq.live.service.outbox import Changes, digest, to_text
 from bilinq.live.store.admin_tables import add_audit
 from bilinq.live.store.class_tables import ServerRow, put_server, remove_servers
@@ -20,6 +19,7 @@ from bilinq.live.wire import messages as m
 
 if TYPE_CHECKING:
     from bilinq.live.keys import Identity
+    from bilinq.live.service.memory import Memory
     from bilinq.live.service.replica import Replica
     from bilinq.live.service.slots import Slots
     from bilinq.live.store import Transaction
@@ -40,7 +40,7 @@ class Workers:
         if ("server", new.server_class) not in memory.classes:
             known = ", ".join(sorted(key[1] for key in memory.classes if key[0] == "server")) or "none yet"
             raise NotFound(f"there is no server class {new.server_class!r}; known are {known}")
-        same = memory.server_named(who.prefix, new.name) if new.name else None
+        same = memory.servers.named(who.prefix, new.name) if new.name else None
         if same is not None and same.row.server_class == new.server_class:
             await self._replica.write(lambda tx: None)  # wait until the first call is on disk
             return self._info(same)
@@ -52,7 +52,7 @@ class Workers:
             id=id, server_class=new.server_class, name=new.name, owner=who.prefix, registered=now, seen=now,
             held=None if same is None else same.row.held,
         )  # fmt: skip
-        memory.enrol(server := LiveServer(row, now, namespace=who.namespace, serves=who.reach))
+        memory.servers.enrol(server := LiveServer(row, now, namespace=who.namespace, serves=who.reach))
 
         def store(tx: Transaction) -> None:
             changes.write(tx)
@@ -72,7 +72,7 @@ class Workers:
     async def hold(self, who: Identity, id: str, held: Held | None) -> m.ServerInfo:
         """Hold a server, which finishes its job and then gets none, or release it; then a pause after failures ends too."""
         server, memory = self._server(who, id), self._replica.memory
-        memory.set_held(server, held)
+        memory.servers.set_held(server, held)
         row, what = server.row, {"draining": "drain", "quarantined": "quarantine", None: "release"}[held]
         if held is None and memory.scheduler is not None:
             memory.scheduler.trust(row.server_class, row.id)
@@ -106,7 +106,7 @@ class Workers:
         if server.lease is not None:
             memory.return_unused(memory.leases[server.lease], time.time(), changes)
         self._stop_serving(server, "the server was unregistered", changes)
-        memory.dismiss(server.row.id)
+        memory.servers.dismiss(server.row.id)
 
         def store(tx: Transaction) -> None:
             changes.write(tx)
@@ -121,16 +121,18 @@ class Workers:
         A server that asks for work has none: a lease that it still has, because it crashed or the response was lost,
         counts as failed.
         """
-        return await self._wait_for_work(self._servers(who, ids), wait, Changes())
+        return await self._wait_for_work(who, self._servers(who, ids), wait, Changes())
 
-    async def _wait_for_work(self, servers: Sequence[LiveServer], wait: float, changes: Changes) -> list[m.Lease]:
+    async def _wait_for_work(
+        self, who: Identity, servers: Sequence[LiveServer], wait: float, changes: Changes
+    ) -> list[m.Lease]:
         """Do the same and save `changes`; servers wait from the start, so that one commit may store both."""
         memory, poll, now = self._replica.memory, Poll(), time.time()
         for server in servers:
             if server.poll is not None or server.lease is not None:
                 self._stop_serving(server, "the server asked for other work", changes)
             server.seen = now
-        memory.await_work(servers, poll)
+        memory.servers.await_work(servers, poll)
         saved = self._replica.save(changes) if changes else None
         try:
             if wait:
@@ -144,8 +146,25 @@ class Workers:
             poll.abandoned = True
             raise
         finally:
-            memory.withdraw(poll)
+            memory.servers.withdraw(poll)
+        await self._check_again(who, memory, poll)
         return poll.leases
+
+    async def _check_again(self, who: Identity, memory: Memory, poll: Poll) -> None:
+        """Raise if the key of a call was revoked or has expired while it waited; its leases return unused."""
+        row, changes = memory.keys.get(who.prefix), Changes()
+        if row is None:  # the command line
+            return
+        try:
+            check_valid(row, time.time())
+        except NoKey:
+            for lease in poll.leases:
+                if lease.fence in memory.leases and self._replica.uses(memory):
+                    memory.return_unused(memory.leases[lease.fence], time.time(), changes)
+            if changes:
+                await self._replica.save(changes)
+                self._slots.hurry()
+            raise
 
     async def finish(self, who: Identity, ends: Sequence[m.WorkFinish]) -> list[m.LeaseOutcome]:
         """End leases; each is accepted or refused on its own."""
@@ -196,7 +215,7 @@ class Workers:
             leases = self._replica.memory.leases
             held = {leases[id].row.server for id in (number("l", end.lease) for end in body.finish) if id in leases}
             servers = [server for server in servers if server.row.id not in held]
-        granted = await self._wait_for_work(servers, body.wait if servers else 0.0, changes)
+        granted = await self._wait_for_work(who, servers, body.wait if servers else 0.0, changes)
         return m.Worked(await self._complete(who, body.finish, made), granted)
 
     def _end_each(self, who: Identity, ends: Sequence[m.WorkFinish], changes: Changes) -> list[m.LeaseOutcome | None]:
@@ -276,7 +295,7 @@ class Workers:
         return [self._server(who, id) for id in dict.fromkeys(ids)]
 
     def _server(self, who: Identity, id: str) -> LiveServer:
-        server = self._replica.memory.server_called(id)
+        server = self._replica.memory.servers.called(id)
         if server is None or not who.sees(server.namespace):
             raise NotFound(f"there is no server {id!r}; register it first")
         if not _may_use(who, server):
@@ -287,7 +306,7 @@ class Workers:
         memory = self._replica.memory
         if server.poll is not None:
             poll = server.poll
-            memory.keep_back(server)
+            memory.servers.keep_back(server)
             poll.close()
         if server.lease is not None:
             memory.fail(memory.leases[server.lease], "failed", why, time.time(), time.monotonic(), changes)

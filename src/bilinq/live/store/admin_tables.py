@@ -12,13 +12,17 @@ LOCAL = "local"  # the caller in the audit log when the command line works on th
 
 
 class LargestIds(NamedTuple):
-    """The largest id ever used in each table, zero if none; `seq` is the last place in the log of what was learnt."""
+    """The largest id ever used in each table, zero if none.
+
+    `seq` is the last place in the log of what was learnt, and `end` the number of the last end of a job.
+    """
 
     job: int
     lease: int
     server: int
     seq: int
     class_: int
+    end: int
 
 
 class KeyRow(NamedTuple):
@@ -74,31 +78,37 @@ def put_meta(tx: Transaction, name: str, value: str) -> None:
 
 def largest_ids(tx: Transaction) -> LargestIds:
     """Return the largest id ever used in each table, deleted rows included."""
-    job, lease, server, class_ = (_largest_id(tx, table, "id") for table in ("job", "lease", "server", "class"))
-    seq = max(_largest_id(tx, "observation", "seq"), _largest_id(tx, "class", "since"))
-    return LargestIds(job, lease, server, seq, class_)
+    job, lease, server, class_, end = (_largest_id(tx, name) for name in ("job", "lease", "server", "class", "end"))
+    seq = max(_largest_id(tx, "observation"), _largest_id(tx, "since"))
+    return LargestIds(job, lease, server, seq, class_, end)
 
 
-def keep_ids(tx: Transaction, table: str, skip: int = 0) -> None:
-    """Store the largest id of a table, and leave out the next `skip`; call it before rows are deleted.
+def keep_ids(tx: Transaction, name: str, skip: int = 0) -> None:
+    """Store the largest id of a table, or "end", and leave out the next `skip`; call it before rows are deleted.
 
     So no id is ever used twice.
     """
-    put_meta(tx, f"largest {table}", str(_largest_id(tx, table, "id") + skip))
+    put_meta(tx, f"largest {name}", str(_largest_id(tx, name) + skip))
 
 
-def _largest_id(tx: Transaction, table: str, column: str) -> int:
+COLUMNS = {"observation": ("seq", "observation"), "since": ("since", "class"), "end": ("end_number", "job")}
+"""Columns and tables of numbers that are not ids of a table with their name."""
+
+
+def _largest_id(tx: Transaction, name: str) -> int:
+    column, table = COLUMNS.get(name, ("id", name))
     present = int(tx.rows(f"SELECT coalesce(max({column}), 0) FROM {table}")[0][0])
-    return max(present, int(get_meta(tx, f"largest {table}") or 0))
+    return max(present, int(get_meta(tx, f"largest {name}") or 0))
 
 
 def skip_used_ids(tx: Transaction, backup: str) -> None:
-    """Give new jobs, leases and servers ids that were never used, not even after the `backup` that was restored.
+    """Give new jobs, leases, servers and ends numbers that were never used, not even after the `backup` that was restored.
 
-    A worker with a lease granted after the backup must be refused by its fence, and not end the lease of another.
+    A worker with a lease granted after the backup must be refused by its fence, and not end the lease of another. Who has
+    read ends after the backup must not miss others.
     """
-    for table in ("job", "lease", "server"):
-        keep_ids(tx, table, skip=RESTORE_GAP)
+    for name in ("job", "lease", "server", "end"):
+        keep_ids(tx, name, skip=RESTORE_GAP)
     add_audit(tx, time.time(), LOCAL, "restore", backup)
 
 

@@ -7,7 +7,7 @@ import msgspec
 
 from bilinq.live.store.admin_tables import keep_ids
 from bilinq.live.store.transaction import Row, Transaction
-from bilinq.live.wire.messages import NamespaceInfo
+from bilinq.live.wire.access import NamespaceInfo
 
 NAMESPACE_COLUMNS = NamespaceInfo.__struct_fields__
 

@@ -1,6 +1,7 @@
 """The tables `job`, `job_tag`, `lease` and `observation`: jobs, the work on them, and what is learnt from that work."""
 
 from collections.abc import Collection, Container, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 from bilinq.live.store.admin_tables import keep_ids
@@ -75,7 +76,7 @@ class RequeuedJob(NamedTuple):
 
 
 class JobEnd(NamedTuple):
-    """A job that is done, dead, cancelled or expired."""
+    """A job that is done, dead, cancelled or expired; ends are numbered in the order in which they are stored."""
 
     id: int
     state: str
@@ -85,6 +86,37 @@ class JobEnd(NamedTuple):
     result: str | None = None
     reward: float | None = None
     error: str | None = None
+    number: int | None = None
+
+
+class End(NamedTuple):
+    """The end of a job with its number, and what a filter asks for."""
+
+    number: int
+    id: int
+    namespace: str
+    job_class: str
+    state: str
+    options: str | None
+
+
+class EndedJobRow(NamedTuple):
+    """A job that has ended, without its payload; `number` is that of its end."""
+
+    number: int
+    id: int
+    namespace: str
+    job_class: str
+    state: str
+    key: str | None
+    attempts: int
+    submitted: float
+    started: float | None
+    ended: float
+    result: str | None
+    reward: float | None
+    error: str | None
+    options: str | None
 
 
 class LeaseRow(NamedTuple):
@@ -172,15 +204,15 @@ insert_jobs = Bulk(f"INSERT INTO job ({JOB_COLUMNS}) SELECT :{', :'.join(JobRow.
 insert_tags = Bulk("INSERT INTO job_tag (tag, job) SELECT :tag, :job {rows}", TagRow)
 """Store the tags of new jobs."""
 requeue_jobs = Bulk(
-    """UPDATE job SET state = 'queued', units_left = :units_left, attempts = :attempts, error = :error, ended = NULL {rows}
-        WHERE {key}""",
+    """UPDATE job SET state = 'queued', units_left = :units_left, attempts = :attempts, error = :error, ended = NULL,
+        end_number = NULL {rows} WHERE {key}""",
     RequeuedJob,
     "job.id = :id",
 )
 """Return jobs to their queues."""
 end_jobs = Bulk(
     """UPDATE job SET state = :state, ended = :ended, units_left = :units_left, attempts = :attempts, result = :result,
-        reward = :reward, error = :error {rows} WHERE {key}""",
+        reward = :reward, error = :error, end_number = :number {rows} WHERE {key}""",
     JobEnd,
     "job.id = :id",
 )
@@ -217,7 +249,7 @@ reward_leases = Bulk("UPDATE lease SET reward = :reward {rows} WHERE {key}", Lat
 
 STATES = {state: f"state = '{state}'" for state in ("queued", "leased", "done", "dead", "cancelled", "expired")}
 """Conditions on the state, written out so that partial indexes can be used."""
-SIZE = {"sqlite": "length(CAST(payload AS BLOB))", "postgresql": "octet_length(payload)"}  # bytes of a payload
+SIZE = {"sqlite": "length(CAST({} AS BLOB))", "postgresql": "octet_length({})"}  # bytes of a column
 LARGEST_ID = 2**62  # larger than any id
 EXPIRED = """SELECT id FROM job WHERE state IN ('done', 'cancelled', 'expired') AND ended < :before
     ORDER BY ended, id LIMIT :limit"""
@@ -236,6 +268,16 @@ def list_jobs(
     """Return up to `limit` jobs, newest first, older than `before_id`, that match every argument that is not None."""
     found = _matching(tx, JOB_COLUMNS, namespaces, state, job_class, before_id, limit, tag)
     return list(map(JobRow._make, found))
+
+
+def page_length(
+    tx: Transaction, namespaces: Collection[str] | None, state: str | None, job_class: str | None, before_id: int | None,
+    limit: int, tag: str | None, most: int,
+) -> int:  # fmt: skip
+    """Return how many of the jobs of `list_jobs` have together at most `most` bytes, at least one; `limit` if all have."""
+    size = " + ".join(f"coalesce({SIZE[tx.dialect].format(name)}, 0)" for name in ("payload", "result", "options"))
+    sizes = accumulate(bytes for (bytes,) in _matching(tx, size, namespaces, state, job_class, before_id, limit, tag))
+    return next((max(place, 1) for place, total in enumerate(sizes) if total > most), limit)
 
 
 def list_ids(
@@ -266,6 +308,21 @@ def _matching(
     return tx.rows(sql, **given) if namespaces is None else tx.among(sql, sorted(namespaces), **given)
 
 
+def ends_after(tx: Transaction, number: int, limit: int) -> list[End]:
+    """Return up to `limit` ends after one, in order."""
+    sql = """SELECT end_number, id, namespace, class, state, options FROM job WHERE end_number > :number
+        ORDER BY end_number LIMIT :limit"""
+    return list(map(End._make, tx.rows(sql, number=number, limit=limit)))
+
+
+def ended_jobs(tx: Transaction, ids: Sequence[int]) -> list[EndedJobRow]:
+    """Return some jobs that have ended, in the order of their ends."""
+    names = {"number": "end_number", "job_class": "class"}
+    columns = ", ".join(names.get(name, name) for name in EndedJobRow._fields)
+    sql = f"SELECT {columns} FROM job WHERE end_number IS NOT NULL AND id {{among}} ORDER BY end_number"
+    return list(map(EndedJobRow._make, tx.among(sql, ids))) if ids else []
+
+
 def dead_jobs(tx: Transaction, ids: Sequence[int]) -> list[JobRow]:
     """Return those of some jobs that are dead, oldest first."""
     sql = f"SELECT {JOB_COLUMNS} FROM job WHERE {STATES['dead']} AND id {{among}} ORDER BY id"
@@ -289,12 +346,19 @@ def known_jobs(tx: Transaction, namespace: str, keys: Sequence[str]) -> dict[str
 def queued_jobs(tx: Transaction) -> list[QueuedJob]:
     """Return all queued jobs, oldest first."""
     names: dict[str, str] = {}  # one string for each class and namespace, not one for each job
-    sql = f"""SELECT id, class, namespace, units_left, attempts, submitted, {SIZE[tx.dialect]}, options FROM job
+    size = SIZE[tx.dialect].format("payload")
+    sql = f"""SELECT id, class, namespace, units_left, attempts, submitted, {size}, options FROM job
         WHERE state = 'queued' ORDER BY id"""
     return [
         QueuedJob(id, names.setdefault(name, name), names.setdefault(space, space), *rest)
         for id, name, space, *rest in tx.rows(sql)
     ]
+
+
+def open_options(tx: Transaction) -> list[str]:
+    """Return the options of the jobs that have some and have not ended."""
+    sql = "SELECT options FROM job WHERE state IN ('queued', 'leased') AND options IS NOT NULL"
+    return [text for (text,) in tx.rows(sql)]
 
 
 def count_dead_jobs(tx: Transaction) -> dict[str, int]:
@@ -309,8 +373,8 @@ def purge_jobs(tx: Transaction, before: float, limit: int) -> int:
     """
     if not tx.rows(EXPIRED, before=before, limit=1):
         return 0
-    keep_ids(tx, "job")
-    keep_ids(tx, "lease")
+    for name in ("job", "lease", "end"):
+        keep_ids(tx, name)
     tx.run(f"DELETE FROM lease WHERE job IN ({EXPIRED})", before=before, limit=limit)
     tx.run(f"DELETE FROM job_tag WHERE job IN ({EXPIRED})", before=before, limit=limit)
     return tx.run(f"DELETE FROM job WHERE id IN ({EXPIRED})", before=before, limit=limit)

@@ -1,22 +1,30 @@
 """A store in PostgreSQL: the process with the advisory lock leads, and the connection that writes has the lock."""
 
 import contextlib
+import logging
 import select
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from functools import lru_cache
+from math import inf
 from os import PathLike
 from typing import Any
 
 import msgspec
-import psycopg
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg.types.numeric import Int8Dumper
 
 from bilinq.errors import BadInput, Unavailable
+from bilinq.extras import optional_imports
 from bilinq.live.store.admin_tables import skip_used_ids
 from bilinq.live.store.inbox_tables import CHANNEL
 from bilinq.live.store.store import Store
 from bilinq.live.store.transaction import PARAMETER, Bulk, DatabaseConnection, R, Row
+
+with optional_imports():
+    import psycopg
+    from psycopg.abc import RV, PQGen
+    from psycopg.conninfo import conninfo_to_dict, make_conninfo
+    from psycopg.types.numeric import Int8Dumper
+
+log = logging.getLogger("bilinq.live")
 
 DEFAULTS = {
     "application_name": "bilinq",
@@ -28,8 +36,19 @@ DEFAULTS = {
     "target_session_attrs": "read-write",
 }
 """A broken network is noticed within 4 s; the URL may override these."""
-LOCK = "SELECT pg_try_advisory_lock(hashtextextended('bilinq ' || current_schema(), 0))"
+KEY = "hashtextextended('bilinq ' || current_schema(), 0)"
+LOCK = f"SELECT pg_try_advisory_lock({KEY})"
 """One leader for each schema of each database."""
+SIGN = "session.pid || ' ' || session.query_start"
+SILENT = f"""
+    FROM pg_locks AS held JOIN pg_stat_activity AS session USING (pid)
+    WHERE held.locktype = 'advisory' AND held.objsubid = 1 AND held.granted AND session.wait_event_type = 'Client'
+    AND held.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    AND (held.classid::bigint << 32 | held.objid::bigint) = {KEY}"""
+"""The session that has the lock, if PostgreSQL waits for its client; a leader sends something twice a second."""
+FROZEN = 12
+"""Polls in a row, 0.25 s apart, at which a leader has sent nothing new until another process ends its session. Polls count,
+not seconds: a process that was frozen itself, or waited for the database, has not looked in the meantime."""
 WRITING = """
     SET synchronous_commit = on;
     SET idle_session_timeout = '5s';
@@ -42,11 +61,43 @@ WRITING = """
     SET enable_hashjoin = off;
     SET enable_mergejoin = off
 """
-"""A leader that froze or is disconnected loses its lock. The writer finds rows by key: plans that were made and cached
-while a table was empty must not scan all of it once it is full."""
+"""A leader that froze or is disconnected loses its lock, also where nobody waits for it. The writer finds rows by key: plans
+that were made and cached while a table was empty must not scan all of it once it is full."""
 READING = "SET plan_cache_mode = force_custom_plan"  # readers run many kinds of queries, and plan each time
+LARGEST = 1 << 24
+"""Bytes of rows in one statement. PostgreSQL accepts up to 256 MiB of JSON, and reads it slowly: a larger row is sent alone,
+as it is."""
+PAUSE = 0.1  # seconds after which psycopg looks up while it waits
 ENDING = ("FATAL", "PANIC")  # severities of errors after which PostgreSQL closes the connection
 STANDBY = "25006"  # the error code of a write to a server that became read-only: it is no longer the primary
+
+
+class Silent(psycopg.OperationalError):
+    """The database has not answered in time."""
+
+
+class Session(psycopg.Connection[Row]):
+    """A connection of psycopg that raises `Silent` when nothing arrives, or can be sent, for `allowed` seconds."""
+
+    allowed = inf
+
+    def wait(self, gen: PQGen[RV], *args: Any, **options: Any) -> RV:
+        return super().wait(self._limited(gen), *args, **options)
+
+    def _limited(self, gen: PQGen[RV]) -> PQGen[RV]:
+        """Do as `gen` does, which psycopg resumes every 0.1 s; such pauses count, so that a frozen process waits no less."""
+        silent = 0
+        try:
+            wanted = next(gen)
+            while True:
+                ready = yield wanted
+                silent = 0 if ready else silent + 1
+                if silent * PAUSE > self.allowed:
+                    raise Silent(f"no answer for {self.allowed:g} s")
+                wanted = gen.send(ready)
+        except StopIteration as end:
+            result: RV = end.value
+            return result
 
 
 class PostgresConnection(DatabaseConnection):
@@ -60,10 +111,11 @@ class PostgresConnection(DatabaseConnection):
 
     dialect = "postgresql"
 
-    def __init__(self, conninfo: str, *, writes: bool) -> None:
+    def __init__(self, conninfo: str, *, writes: bool, timeout: float = inf) -> None:
         super().__init__()
         self._writes, self._failed = writes, False
-        self._db = psycopg.connect(conninfo, autocommit=writes)
+        self._db = Session.connect(conninfo, autocommit=writes)
+        self._db.allowed = timeout
         self._db.adapters.register_dumper(int, Int8Dumper)  # one type for all numbers: one prepared statement
         if writes:
             self._db.execute(WRITING)
@@ -74,6 +126,9 @@ class PostgresConnection(DatabaseConnection):
             self._db.read_only = True
         self._life = contextlib.ExitStack()  # leaving a pipeline earlier would stop the timer of idle_session_timeout
         self._pipeline = self._life.enter_context(self._db.pipeline()) if writes else None
+
+    def allow(self, seconds: float) -> None:
+        self._db.allowed = seconds
 
     def begin(self) -> None:
         pass  # the first statement begins a transaction
@@ -105,6 +160,9 @@ class PostgresConnection(DatabaseConnection):
     def fault(self, error: Exception) -> str | None:
         """Return a message if the connection is lost, the server cannot serve, or it has become a standby."""
         severity = error.diag.severity_nonlocalized if isinstance(error, psycopg.Error) else None
+        if isinstance(error, Silent):
+            self.lost = self.stalled = True
+            return str(error)
         if self._db.closed or severity in ENDING or getattr(error, "sqlstate", None) == STANDBY:
             self.lost = True
             return f"the connection to the database was lost: {_first_line(error)}"
@@ -116,11 +174,15 @@ class PostgresConnection(DatabaseConnection):
 
     def close(self) -> None:
         """Roll back and close; the lock is released when this returns, not some time later."""
-        with contextlib.suppress(psycopg.Error):
+        try:
             self.rollback()
             if self._writes and not self.lost:
                 self.rows("SELECT pg_advisory_unlock_all()")
                 self.commit()
+        except psycopg.Error as error:
+            self.fault(error)
+        if self.stalled:  # do not wait for the end of the pipeline
+            self._db.pgconn.finish()
         with contextlib.suppress(psycopg.Error):
             self._life.close()
         with contextlib.suppress(psycopg.Error):
@@ -141,9 +203,17 @@ class PostgresConnection(DatabaseConnection):
 
     def each(self, bulk: Bulk[R], rows: Sequence[R]) -> None:
         self.wrote = True
-        sql, key = _at_once(bulk)
-        texts = msgspec.json.encode(rows).decode()
-        self._send(sql, {"rows": texts} if key is None else {"rows": texts, "keys": [row[key] for row in rows]})
+        texts = msgspec.json.encode(rows)
+        if len(texts) <= LARGEST:
+            sql, key = _at_once(bulk)
+            keys = {} if key is None else {"keys": [row[key] for row in rows]}
+            self._send(sql, {"rows": texts.decode(), **keys})
+        elif len(rows) > 1:
+            half = len(rows) // 2
+            self.each(bulk, rows[:half])
+            self.each(bulk, rows[half:])
+        else:
+            self._send(_alone(bulk), dict(zip(bulk.types(), rows[0], strict=True)), keep_plan=False)
 
     def _send(self, sql: bytes, params: Mapping[str, Any] | None = None, keep_plan: bool = True) -> psycopg.Cursor[Row]:
         """Send a whole statement, on a cursor of its own, so that its response is not taken for that of another.
@@ -159,7 +229,8 @@ class PostgresConnection(DatabaseConnection):
         while self._pipeline is not None and self._db.pgconn.flush():
             writable = select.poll()
             writable.register(self._db.fileno(), select.POLLOUT)
-            writable.poll()
+            if not writable.poll(None if self._db.allowed == inf else 1000.0 * self._db.allowed):
+                raise Silent(f"no answer for {self._db.allowed:g} s")
         return cursor
 
     def _fetched(self, cursor: psycopg.Cursor[Row]) -> list[Row]:
@@ -197,18 +268,26 @@ def _at_once(bulk: Bulk[R]) -> tuple[bytes, int | None]:
     return PARAMETER.sub(r"given.\1", sql).replace("{rows}", source).encode(), index
 
 
+@lru_cache
+def _alone(bulk: Bulk[R]) -> bytes:
+    """Return the statement for one row, with its fields as parameters."""
+    types, sql = bulk.types(), bulk.sql.replace("{rows}", "").replace("{key}", bulk.key)
+    return PARAMETER.sub(lambda match: f"%({match[1]})s::{types[match[1]]}", sql).encode()
+
+
 class PostgresStore(Store):
     """A store in the database at `url`."""
 
     shared = True
 
-    def __init__(self, url: str, *, lead: bool) -> None:
+    def __init__(self, url: str, *, lead: bool, timeout: float) -> None:
         try:
             self._parameters: dict[str, Any] = {**DEFAULTS, **conninfo_to_dict(url)}
         except psycopg.Error:  # its message may contain a password
             raise BadInput("database must be like postgresql://user:password@host:port/name; got another URL") from None
         self._candidate: PostgresConnection | None = None
-        super().__init__(lead)
+        self._sign, self._polls = "", 0
+        super().__init__(lead, timeout)
 
     async def backup(self, path: str | PathLike[str]) -> None:
         raise BadInput(f"backup copies SQLite files only; use pg_dump to write {path}")
@@ -239,6 +318,8 @@ class PostgresStore(Store):
         self._candidate = None
         try:
             locked = candidate.rows(LOCK)[0][0]
+            if not locked:
+                self._end_frozen_leader(candidate)
             candidate.commit()
         except psycopg.Error as error:
             candidate.close()
@@ -248,9 +329,22 @@ class PostgresStore(Store):
         self._candidate = candidate
         return None
 
+    def _end_frozen_leader(self, candidate: PostgresConnection) -> None:
+        """End the session of the leader if it has sent nothing since several polls: no timeout runs in its transaction.
+
+        Should it wake up right then, it has lost its connection, as in any failure, and nothing is stored twice.
+        """
+        found = candidate.rows(f"SELECT {SIGN} {SILENT}")
+        sign = found[0][0] if found else ""
+        self._sign, self._polls = sign, self._polls + 1 if sign and sign == self._sign else 0
+        if self._polls >= FROZEN:
+            log.warning("the leader does not respond, so its session in the database is ended")
+            candidate.rows(f"SELECT pg_terminate_backend(session.pid) {SILENT} AND {SIGN} = :sign", sign=sign)
+            self._polls = 0
+
     def _connect(self, *, writes: bool) -> PostgresConnection:
         try:
-            return PostgresConnection(make_conninfo(**self._parameters), writes=writes)
+            return PostgresConnection(make_conninfo(**self._parameters), writes=writes, timeout=self.timeout)
         except psycopg.Error as error:
             raise Unavailable(f"the database cannot be reached: {_first_line(error)}") from error
 

@@ -1,6 +1,6 @@
 """The tables, as numbered steps from an empty database to the newest version."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from bilinq.errors import BadInput
@@ -13,6 +13,10 @@ WORDS = {
     "postgresql": {"id": "BIGINT PRIMARY KEY", "bytes": "BYTEA"},
 }
 """The replacements of {id} and {bytes} in a statement for both databases."""
+
+
+META = "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)"
+"""The first table, which also has the version of the others."""
 
 
 class Migration(NamedTuple):
@@ -151,23 +155,37 @@ ENQUEUE_BY_SQL = Migration(postgresql=(inbox_tables.TABLE, inbox_tables.FUNCTION
 SETTINGS_HISTORY = Migration([settings_tables.TABLE])
 """Changes of settings are kept with what they changed, so that they can be undone."""
 
+ENDS = Migration(
+    both=(
+        "ALTER TABLE job ADD COLUMN end_number BIGINT",
+        "CREATE INDEX job_end ON job (end_number) WHERE end_number IS NOT NULL",
+    )
+)
+"""Ends of jobs have numbers, so that they can be followed without loss. Jobs that ended before have none."""
+
 MIGRATIONS: tuple[Migration, ...] = (
     FIRST, NO_INDEX_OF_ACTIVE, LOG_OF_OBSERVATIONS, OPTIONS_OF_JOBS, PAUSES, LATE_REWARDS, DECISIONS, TENANTS,
-    ENQUEUE_BY_SQL, SETTINGS_HISTORY,
+    ENQUEUE_BY_SQL, SETTINGS_HISTORY, ENDS,
 )  # fmt: skip
 """Step i upgrades version i to version i + 1. A released step never changes; a change is a further step."""
 
 
 def migrate(tx: Transaction, migrations: Sequence[Migration] = MIGRATIONS) -> None:
     """Run the steps that are new to the database; raise if the database is of a newer version than is known here."""
-    tx.run("CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)")
+    tx.run(META.replace("TABLE", "TABLE IF NOT EXISTS"))
     version = int(get_meta(tx, "schema") or 0)
     check_version(version, len(migrations))
-    for step in migrations[version:]:
-        for statement in (*step.both, *getattr(step, tx.dialect)):
-            tx.run(statement.format(**WORDS[tx.dialect]))
+    for statement in statements(tx.dialect, version, len(migrations), migrations):
+        tx.run(statement)
     if version < len(migrations):
         put_meta(tx, "schema", str(len(migrations)))
+
+
+def statements(dialect: str, before: int, after: int, migrations: Sequence[Migration] = MIGRATIONS) -> Iterator[str]:
+    """Yield what brings the tables of a database from one version to another, except for the table `meta`."""
+    for step in migrations[before:after]:
+        for statement in (*step.both, *getattr(step, dialect)):
+            yield statement.format(**WORDS[dialect])
 
 
 def check_version(version: int, newest: int = len(MIGRATIONS)) -> None:

@@ -1,4 +1,4 @@
-"""A store in one SQLite file: WAL, synchronous=FULL, one connection that writes and checkpoints; backup and restore."""
+"""A store in one SQLite file: WAL, synchronous=FULL, one connection that writes; backup and restore."""
 
 import asyncio
 import contextlib
@@ -16,9 +16,11 @@ import msgspec
 
 from bilinq.errors import BadInput, Unavailable
 from bilinq.live.store.admin_tables import skip_used_ids
-from bilinq.live.store.schema import check_version
+from bilinq.live.store.checkpoints import Checkpoints
+from bilinq.live.store.schema import migrate
 from bilinq.live.store.store import Store
 from bilinq.live.store.transaction import PARAMETER, Bulk, DatabaseConnection, R, Row
+from bilinq.live.store.verification import limit, time_for, verify, verify_values
 
 AT_ONCE = 64  # most rows in one statement; a statement has 1, 2, 4, ... rows, so that few statements are cached
 STATEMENTS = 256  # prepared statements that are cached
@@ -28,13 +30,11 @@ FAULTS = {
     for name in ["FULL", "IOERR", "BUSY", "LOCKED", "NOMEM", "READONLY", "CANTOPEN", "PROTOCOL", "CORRUPT", "NOTADB"]
 }
 """Errors of the database itself, whatever the operation."""
-TIDY_EVERY = 3000
-"""Changed rows after which the WAL is copied to the file when nobody waits; at 8,000 pages a commit does so itself."""
 WRITING = (
     "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = FULL",
     "PRAGMA foreign_keys = ON",
-    "PRAGMA wal_autocheckpoint = 8000",
+    "PRAGMA wal_autocheckpoint = 0",  # see `Checkpoints`
     "PRAGMA journal_size_limit = 67108864",
     "PRAGMA cache_size = -65536",
 )
@@ -47,31 +47,39 @@ class SqliteConnection(DatabaseConnection):
 
     def __init__(self, path: Path, *, writes: bool) -> None:
         super().__init__()
-        self._path, self._writes, self._tidied = path, writes, 0
-        uri = f"{path.as_uri()}?mode={'rw' if writes else 'ro'}"
-        self._db = sqlite3.connect(
+        self._path, self._writes, self._before, self._rows = path, writes, 0, 0
+        self._db = self._open()
+        self._checkpoints = Checkpoints(self._open)
+
+    def _open(self) -> sqlite3.Connection:
+        uri = f"{self._path.as_uri()}?mode={'rw' if self._writes else 'ro'}"
+        db = sqlite3.connect(
             uri, uri=True, timeout=5.0, isolation_level=None, check_same_thread=False, cached_statements=STATEMENTS
         )
-        for pragma in WRITING if writes else ("PRAGMA query_only = ON",):
-            self._db.execute(pragma)
+        for pragma in WRITING if self._writes else ("PRAGMA query_only = ON",):
+            db.execute(pragma)
+        return db
 
     def begin(self) -> None:
         self._db.execute("BEGIN IMMEDIATE" if self._writes else "BEGIN")
+        self._before = self._db.total_changes
 
     def commit(self) -> None:
         self._db.execute("COMMIT")
+        self._rows += self._db.total_changes - self._before
 
     def rollback(self) -> None:
         """Undo, unless SQLite has done so itself after an error."""
         if self._db.in_transaction:
             self._db.execute("ROLLBACK")
 
+    def limit(self, seconds: float) -> None:
+        """Let all that is done from now on end with an error after some seconds."""
+        limit(self._db, seconds)
+
     def tidy(self) -> None:
-        """Copy the WAL to the file if much was written; otherwise a commit would do it while its callers wait."""
-        if self._db.total_changes >= self._tidied + TIDY_EVERY:
-            self._tidied = self._db.total_changes
-            with contextlib.suppress(sqlite3.Error):  # the next transaction will show what is wrong
-                self._db.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        """Let the WAL be copied to the file if much was written."""
+        self._checkpoints.after_commit(self._rows, self._db)
 
     def check(self) -> None:
         pass  # a file does not disconnect
@@ -84,6 +92,7 @@ class SqliteConnection(DatabaseConnection):
 
     def close(self) -> None:
         """Close; the writer first copies the whole WAL to the file."""
+        self._checkpoints.stop()
         with contextlib.suppress(sqlite3.Error):
             self.rollback()
             if self._writes:
@@ -126,12 +135,12 @@ def _at_once(bulk: Bulk[R], rows: int) -> str:
 class SqliteStore(Store):
     """A store in the file at `path`; the leader locks the file `path`.lock."""
 
-    def __init__(self, path: Path, *, lead: bool) -> None:
+    def __init__(self, path: Path, *, lead: bool, timeout: float) -> None:
         if not path.parent.is_dir():
             raise BadInput(f"database must be in a folder that exists; got {path}")
         self._path = path.resolve()
         self._lock: int | None = None
-        super().__init__(lead)
+        super().__init__(lead, timeout)
 
     async def backup(self, path: str | PathLike[str]) -> None:
         await asyncio.to_thread(_backup, self._path, Path(path).resolve())
@@ -189,45 +198,48 @@ def _backup(source: Path, target: Path) -> None:
     part = target.with_name(f"{target.name}.part")
     try:
         _copy(source, part)
-        _check(part)
+        verify(part, target, values=False)
         part.rename(target)
         _sync(target.parent)
-    except (OSError, sqlite3.Error, BadInput) as error:
+    except (OSError, sqlite3.Error, ValueError) as error:
         part.unlink(missing_ok=True)
         raise Unavailable(f"the backup to {target} failed: {error}") from error
 
 
 def _restore(path: Path, target: Path) -> None:
-    """Replace a database that nobody uses by a backup, completely or not at all."""
-    _check(path)
+    """Replace a database that nobody uses by a backup, completely or not at all.
+
+    The copy is checked, not the file: what is checked is what is used.
+    """
+    if path.exists() and not path.is_file():
+        raise BadInput(f"a backup must be a file; {path} is not")
     part = target.with_name(f"{target.name}.part")
     try:
-        _copy(path, part)
+        try:
+            _copy(path, part)
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # names in messages of SQLite may be damaged, too
+            raise BadInput(f"a backup must be a database of bilinq; {path}: {error}") from None
+        verify(part, path)
         with contextlib.closing(SqliteConnection(part, writes=True)) as copy:
-            copy.begin()
-            skip_used_ids(copy, path.name)
-            copy.commit()
+            copy.limit(time_for(part))
+            _bring_up_to_date(copy, path)
         _remove_log(target)
         part.rename(target)
         _sync(target.parent)
     except (OSError, sqlite3.Error) as error:
-        part.unlink(missing_ok=True)
         raise Unavailable(f"{path} could not be restored to {target}: {error}") from error
+    finally:
+        for suffix in ("", "-wal", "-shm", "-journal"):
+            part.with_name(part.name + suffix).unlink(missing_ok=True)
 
 
-def _check(path: Path) -> None:
-    """Raise `BadInput` unless a file is an undamaged database of bilinq, of a version that is known here."""
-    try:
-        with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as db:
-            found = db.execute("PRAGMA integrity_check(1)").fetchone()[0]
-            version = db.execute("SELECT value FROM meta WHERE name = 'schema'").fetchone()
-    except sqlite3.Error as error:
-        raise BadInput(f"a backup must be a database of bilinq; {path}: {error}") from None
-    if found != "ok":
-        raise BadInput(f"a backup must be undamaged; {path}: {' '.join(found.split())}")
-    if version is None:
-        raise BadInput(f"a backup must be a database of bilinq; {path} has no version")
-    check_version(int(version[0]))
+def _bring_up_to_date(copy: SqliteConnection, path: Path) -> None:
+    """Upgrade the tables of a restored copy, check its values, and leave out ids that may have been used since."""
+    copy.begin()
+    migrate(copy)
+    verify_values(copy, path)
+    skip_used_ids(copy, path.name)
+    copy.commit()
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -5,6 +5,7 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable
 from functools import partial
+from math import inf
 from os import PathLike
 from pathlib import Path
 from typing import TypeVar
@@ -25,12 +26,14 @@ class Store(ABC):
     """A database with one writing connection, which the leader has, and a few that read.
 
     `lost` is set when the writing connection is lost; `reconnect` clears it. `epoch` counts leaders: each adds one.
+    A database that does not answer for `timeout` seconds counts as lost.
     """
 
     shared = False
     """Whether other processes may wait for the lock and take over."""
 
-    def __init__(self, lead: bool) -> None:
+    def __init__(self, lead: bool, timeout: float) -> None:
+        self.timeout = timeout
         self.lost = asyncio.Event()
         self.epoch = 0
         self.meter = CommitMeter()
@@ -43,6 +46,11 @@ class Store(ABC):
     def commits(self) -> int:
         """The number of commits on the current writing connection."""
         return self._writer.commits if self._writer else 0
+
+    @property
+    def reason(self) -> str:
+        """Why nothing can be written; empty as long as it can."""
+        return self._writer.reason if self._writer else self._closed
 
     async def start(self, *, wait: bool = True) -> None:
         """Connect; if this process is to lead, take the lock and bring the tables up to date.
@@ -84,9 +92,19 @@ class Store(ABC):
             raise Unavailable(self._closed)
         return self._writer.submit(operation)
 
-    async def read(self, operation: Callable[[Transaction], T]) -> T:
-        """Return the result of an operation that only reads, from one snapshot of what is committed."""
-        return await self._reader.read(operation)
+    async def read(self, operation: Callable[[Transaction], T], *, patient: bool = False) -> T:
+        """Return the result of an operation that only reads, from one snapshot of what is committed.
+
+        A `patient` caller waits as long as there are answers to single statements.
+        """
+        late = asyncio.timeout(None if patient else self.timeout)
+        try:
+            async with late:
+                return await self._reader.read(operation)
+        except TimeoutError as error:
+            if not late.expired():
+                raise
+            raise Unavailable(f"the database is unavailable: no answer for {self.timeout:g} s") from error
 
     def look_up(self, operation: Callable[[Transaction], T]) -> T:
         """Return the result of an operation that reads a few rows by their key, each query from a snapshot of its own.
@@ -108,7 +126,7 @@ class Store(ABC):
         self._closed = "the store is stopped"
         await self._reader.stop()
         if self._writer is not None:
-            await self._writer.stop(self._closed)
+            await self._writer.stop(self._closed, patient=False)
             self._writer = None
         await asyncio.to_thread(self._release)
 
@@ -120,7 +138,7 @@ class Store(ABC):
             self._release()
             raise
         self.epoch = before + 1
-        self._writer = Writer(connection, self.lost.set, self.meter)
+        self._writer = Writer(connection, self.lost.set, self.meter, self.timeout)
         self.lost.clear()
         return before
 
@@ -152,7 +170,12 @@ class Store(ABC):
 
     def _enter(self) -> Leadership | None:
         connection = self._connect_writer()
-        return (connection, _raise_epoch(connection)) if connection else None
+        if connection is None:
+            return None
+        connection.allow(inf)  # an upgrade of large tables takes its time
+        before = _raise_epoch(connection)
+        connection.allow(self.timeout)
+        return connection, before
 
     @abstractmethod
     def _connect_writer(self) -> DatabaseConnection | None:
@@ -192,19 +215,20 @@ def _raise_epoch(connection: DatabaseConnection) -> int:
     return before
 
 
-def open_store(url: str, *, lead: bool = True) -> Store:
+def open_store(url: str, *, lead: bool = True, timeout: float = 10.0) -> Store:
     """Return the store at `sqlite:///relative.db`, `sqlite:////absolute.db` or `postgresql://...`, not yet started.
 
     With `lead`, `start` takes the lock that allows one process to write; without, the store only reads until `lead()`.
+    A database that does not answer for `timeout` seconds is unavailable.
     """
     scheme, colon, rest = url.partition("://")
     if colon and scheme == "sqlite" and len(rest) > 1 and rest[0] == "/" and rest[-1] != "/" and rest != "/:memory:":
         from bilinq.live.store.sqlite import SqliteStore
 
-        return SqliteStore(Path(rest[1:]), lead=lead)
+        return SqliteStore(Path(rest[1:]), lead=lead, timeout=timeout)
     if colon and scheme in ("postgresql", "postgres"):
         from bilinq.live.store.postgres import PostgresStore
 
-        return PostgresStore(url, lead=lead)
+        return PostgresStore(url, lead=lead, timeout=timeout)
     shown = url.partition("@")[2] or url  # the part before an @ may contain a password
     raise BadInput(f"database must be sqlite:///FILE or postgresql://...; got {shown!r}")

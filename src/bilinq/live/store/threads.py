@@ -18,8 +18,11 @@ Task = tuple[Operation, asyncio.Future[Any]]
 Result = tuple[Any, Exception | None]
 
 LONGEST = 0.05  # seconds after which a batch is committed although more operations wait
-BEAT = 1.0  # seconds without work after which the connection is checked
+BEAT = 0.5  # seconds without work after which the connection is checked; others take the lead where it is not for long
 READERS = 2  # threads that read
+LOOKS = 10
+"""How often the same transaction is seen in progress until it counts as stalled. Looks count, not seconds: a process that
+was frozen has not looked in the meantime."""
 
 
 class Writer:
@@ -28,18 +31,29 @@ class Writer:
     While a commit is in progress further operations queue up, and the next transaction runs them all; so the disk
     limits the rate of commits, not of operations. If an operation fails unexpectedly, its batch is rolled back, the
     others are run again, and the failed one is run alone. So an operation must change nothing but the database, and
-    must let its errors through. If the database itself fails, the writer ends: read again what you rely on.
+    must let its errors through. If the database itself fails, the writer ends: read again what you rely on. If a
+    transaction takes longer than `timeout` seconds, callers learn that at once, and the writer ends as soon as it can.
     """
 
-    def __init__(self, connection: DatabaseConnection, on_lost: Callable[[], None], meter: CommitMeter) -> None:
+    def __init__(
+        self, connection: DatabaseConnection, on_lost: Callable[[], None], meter: CommitMeter, timeout: float
+    ) -> None:
         self.commits = 0
-        self._connection, self._on_lost, self._meter = connection, on_lost, meter
+        self._connection, self._on_lost, self._meter, self._timeout = connection, on_lost, meter, timeout
         self._loop = asyncio.get_running_loop()
-        self._ended = asyncio.Event()
+        self._ended, self._over = asyncio.Event(), asyncio.Event()  # over: ended, or stalled
         self._waiting: list[Task] = []
+        self._batch: list[Task] | None = None  # in progress
+        self._turn = 0
         self._closed = ""
         self._changed = threading.Condition()
+        self._look(self._turn, 0)
         threading.Thread(target=self._run, name="bilinq-writer", daemon=True).start()
+
+    @property
+    def reason(self) -> str:
+        """Why it accepts no more operations; empty as long as it does."""
+        return self._closed
 
     def submit(self, operation: Callable[[Transaction], T]) -> asyncio.Future[T]:
         """Return a future of the operation's result, set once it is on disk; operations keep their order."""
@@ -51,19 +65,46 @@ class Writer:
             self._changed.notify()
         return future
 
-    async def stop(self, reason: str) -> None:
-        """Accept no more operations, finish those that wait, close the connection."""
+    async def stop(self, reason: str, *, patient: bool = True) -> None:
+        """Accept no more operations, finish those that wait, close the connection; wait for a stalled one if `patient`."""
         with self._changed:
             self._closed = self._closed or reason
             self._changed.notify()
-        await self._ended.wait()
+        await (self._ended if patient else self._over).wait()
+
+    def _look(self, turn: int, seen: int) -> None:
+        """Notice a transaction that is still the one of the last looks."""
+        if self._over.is_set():
+            return
+        seen = seen + 1 if self._batch is not None and self._turn == turn else 0
+        if seen > LOOKS:
+            self._abandon()
+        else:
+            self._loop.call_later(self._timeout / LOOKS, self._look, self._turn, seen)
+
+    def _abandon(self) -> None:
+        """Refuse what is in progress and what waits; the thread, which may be stuck in the kernel, ends when it returns."""
+        reason = f"no answer for {self._timeout:g} s; it is not known whether this was stored"
+        self._connection.lost = self._connection.stalled = True
+        with self._changed:
+            self._closed = self._closed or reason
+            rest, self._waiting = [*(self._batch or ()), *self._waiting], []
+        self._note_stall()
+        _settle(rest, [(None, Unavailable(reason)) for _ in rest])
+        self._on_lost()
+
+    def _note_stall(self) -> None:
+        if not self._over.is_set():
+            self._meter.stalls += 1
+        self._over.set()
 
     def _run(self) -> None:
         try:
             while not self._connection.lost and (batch := self._next()) is not None:
+                self._batch, self._turn = batch, self._turn + 1
                 self._serve(batch)
-                if not self._waiting:
-                    self._connection.tidy()
+                self._connection.tidy()
+                self._batch = None
         finally:
             self._end()
 
@@ -90,7 +131,9 @@ class Writer:
         try:
             self._connection.check()
         except Exception as error:
-            self._undo(error)
+            cause = self._undo(error)
+            if self._connection.lost:
+                self._give_up(cause or str(error))
         return []
 
     def _results(self, batch: list[Task]) -> list[Result]:
@@ -132,6 +175,8 @@ class Writer:
             return None, error
 
     def _commit(self) -> None:
+        if self._connection.lost:
+            raise _InDoubt(self._closed)  # its callers were refused meanwhile
         try:
             self._connection.commit()
         except Exception as error:
@@ -165,8 +210,11 @@ class Writer:
             rest, self._waiting = self._waiting, []
         self._connection.close()
         self._call(_settle, rest, [(None, Unavailable(self._closed)) for _ in rest])
+        if self._connection.stalled:
+            self._call(self._note_stall)
         if lost:
             self._call(self._on_lost)
+        self._call(self._over.set)
         self._call(self._ended.set)
 
     def _call(self, function: Callable[..., None], *arguments: Any) -> None:
@@ -244,7 +292,7 @@ class Reader:
             if cause is None:
                 raise
             connection.lost = True
-            raise _Lost(cause) from error
+            raise (Unavailable if connection.stalled else _Lost)(cause) from error
         finally:
             self._return(connection)
 

@@ -63,12 +63,16 @@ class DatabaseConnection(Transaction):
     """A connection that one thread at a time uses; it is also the transaction in progress on it.
 
     `wrote` is True if the transaction changed something since it was last set to False; `lost` is True if the
-    connection can no longer be used.
+    connection can no longer be used, and `stalled` if that is because the database did not answer in time.
     """
 
     def __init__(self) -> None:
         self.wrote = False
         self.lost = False
+        self.stalled = False
+
+    def allow(self, seconds: float) -> None:
+        """Let the database be silent for so many seconds; a file cannot be left while it is silent."""
 
     @abstractmethod
     def begin(self) -> None:
@@ -83,7 +87,7 @@ class DatabaseConnection(Transaction):
         """Undo the transaction, if one is in progress."""
 
     def tidy(self) -> None:
-        """Do maintenance between two transactions, while nobody waits; never raises."""
+        """Do maintenance between two transactions; takes no longer than a commit, and never raises."""
 
     @abstractmethod
     def check(self) -> None:

@@ -116,6 +116,11 @@ class Window:
         start = next((totals for totals in reversed(self._totals) if totals.at <= since), self._totals[0])
         return Span(start, self._now)
 
+    def mean_wait(self) -> float | None:
+        """Return the mean of the waits of the last minute; None if there were no waits."""
+        many = sum(kept.size * each for _, kept, each in self._waits)
+        return sum(float(kept.sum()) * each for _, kept, each in self._waits) / many if many else None
+
     def waits(self, *parts: float) -> list[float | None]:
         """Return quantiles of the waits of the last minute; None if there were no waits."""
         if not self._waits:

@@ -32,7 +32,11 @@ EAGER = (
 NOTHING = "No prediction: it needs jobs that arrived, were served and were rewarded within the last minute."
 
 
-AHEAD = "No prediction for the policy look-ahead: it adjusts V until jobs wait as long as the target says."
+AHEAD = (
+    "The policy look-ahead adjusts V until jobs wait as long as the target says, over some hundred jobs; the queue follows "
+    "from the arrivals of the last minute. Rewards, and waits of single classes, are not predicted."
+)
+UNKNOWN = "No prediction: the policy look-ahead adjusts V to a target wait"
 
 
 class MeanField(NamedTuple):
@@ -122,21 +126,45 @@ def predict(
         job_classes=[_class_prediction(*row) for row in rows], reward_now=load.earned,
         reward_then=expected_reward(load, now, proposed),
         note=FULL if load.factor >= 1.0 else EAGER if proposed.options.work_conserving else PAPER,
+        **_totals(load, *(None if wait is None else float(np.nansum(load.rate * wait)) for wait in expected)),
     )  # fmt: skip
 
 
-def measured(
-    names: Sequence[str], waits: Sequence[float | None], status: Waits | None, proposed: ServiceSettings
-) -> Prediction:
-    """Return what is measured under the look-ahead, for which nothing is predicted."""
-    found = (
-        "" if status is None else f" Mean wait {status.measured:.3g} s, target {status.target:.3g} s: {status.note}."
-    )
-    V = None if status is None or math.isinf(status.V) else status.V
+def predict_ahead(
+    names: Sequence[str], waits: Sequence[float | None], load: ObservedLoad | None, status: Waits | None,
+    proposed: ServiceSettings,
+) -> Prediction:  # fmt: skip
+    """Return the prediction for the look-ahead: it keeps the target, so the mean wait is the proposed one.
+
+    `status` is how waits compare with the present target. There is no prediction where that is not met, or if V is set.
+    """
+    now = None if status is None or status.met is None else status.measured
+    then, note = None, f"{UNKNOWN}, and {'there is none' if status is None else status.note}."
+    if load is None:
+        note = NOTHING
+    elif load.factor >= 1.0:
+        note = FULL
+    elif proposed.work_conserving:
+        then, note = _eager_wait(load), EAGER
+    elif proposed.target_wait is None:
+        note = f"{UNKNOWN}, and with V set there is none."
+    elif status is not None and status.met:
+        then, note = proposed.target_wait, AHEAD
+    found = "" if now is None or status is None else f" Now: mean wait {now:.3g} s, target {status.target:.3g} s."
     return Prediction(
-        V_now=V, V_then=proposed.V, job_classes=[_class_prediction(*row) for row in zip(names, waits, strict=True)],
-        reward_now=None, reward_then=None, note=AHEAD + found,
+        V_now=None if status is None or math.isinf(status.V) else status.V, V_then=proposed.V,
+        job_classes=[_class_prediction(*row) for row in zip(names, waits, strict=True)],
+        reward_now=None if load is None else load.earned, reward_then=None, note=note + found,
+        **_totals(load, *(None if load is None or wait is None else load.rate.sum() * wait for wait in (now, then))),
     )  # fmt: skip
+
+
+def _totals(load: ObservedLoad | None, now: float | None, then: float | None) -> dict[str, float | None]:
+    """Return queues of all classes, and the mean waits that follow by Little's law."""
+    rate = 0.0 if load is None else float(load.rate.sum())
+    queues = [None if queue is None else float(queue) for queue in (now, then)]
+    waits = [None if queue is None or not rate else queue / rate for queue in queues]
+    return dict(zip(("queue_now", "queue_then", "wait_now", "wait_then"), queues + waits, strict=True))
 
 
 def _class_prediction(
@@ -164,11 +192,16 @@ def expected_waits(load: ObservedLoad, scenario: Scenario) -> Array | None:
     if load.factor >= 1.0:
         return None
     if scenario.options.work_conserving:
-        n, busy = int(load.servers.sum()), float(load.traffic.sum())
-        return np.full(load.rate.size, waiting(busy, n, busy / float(load.rate.sum())))
+        return np.full(load.rate.size, _eager_wait(load))
     rate = load.rate * scenario.options.slot
     queue = _settled(load, scenario).queue * current_V(load, scenario)
     return np.asarray(scenario.options.slot * queue / np.where(rate > 0.0, rate, np.nan))
+
+
+def _eager_wait(load: ObservedLoad) -> float:
+    """Return the mean wait if no server idles while a job waits."""
+    n, busy = int(load.servers.sum()), float(load.traffic.sum())
+    return waiting(busy, n, busy / float(load.rate.sum()))
 
 
 def expected_reward(load: ObservedLoad, now: Scenario, proposed: Scenario) -> float | None:

@@ -93,6 +93,7 @@ class Sampler:
             submitted=in_order(jobs, latest.submitted), finished=in_order(jobs, latest.finished),
             reward=in_order(jobs, latest.reward), wait_p50=p50, wait_p90=p90, wait_p99=p99,
             idle=idle, busy=busy, best=best, earned=window.within().earned, rival=baseline,
+            wait_mean=window.mean_wait(),
         )  # fmt: skip
 
     def _latest_slots(self) -> tuple[int, float]:

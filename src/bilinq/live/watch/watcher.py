@@ -13,8 +13,9 @@ import numpy as np
 from bilinq.errors import NotAllowed
 from bilinq.live.service.configuration import check_update
 from bilinq.live.watch.channel import Channel
+from bilinq.live.watch.ended import EndedJobs
 from bilinq.live.watch.load import BestRate
-from bilinq.live.watch.prediction import Scenario, measured, predict
+from bilinq.live.watch.prediction import Scenario, predict, predict_ahead
 from bilinq.live.watch.sampler import BaselinePoller
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     import msgspec
 
+    from bilinq.live.service.ended import EndedFilter
     from bilinq.live.service.replica import Replica
     from bilinq.live.service.tenants import View
     from bilinq.live.wire.messages import SettingsUpdate
@@ -41,6 +43,7 @@ class Watcher:
         self._core, self._every = core, core.settings.sample
         self._whole = Channel(core, None)
         self._parts: dict[frozenset[str], Channel] = {}
+        self._ended = EndedJobs(core)
         self._best = BestRate(self._whole.sampler.load)
         baseline, key = core.settings.baseline_url, core.settings.baseline_key
         self._baseline = None if baseline is None else BaselinePoller(baseline, key, self._every)
@@ -61,6 +64,7 @@ class Watcher:
 
     def drain(self) -> None:
         """End all streams, so that connections can be closed."""
+        self._ended.end()
         for channel in (self._whole, *self._parts.values()):
             channel.feed.end()
 
@@ -80,6 +84,10 @@ class Watcher:
         """Yield events: the layout, the samples after the one with an id, matrices and leases, and then new events."""
         return self._channel(view).events(after, limit)
 
+    def ended(self, wanted: EndedFilter, after: str | None) -> AsyncGenerator[bytes, None]:
+        """Yield jobs that end as events: those after the one with an id, then new ones."""
+        return self._ended.follow(wanted, after)
+
     async def preview(self, view: View, update: SettingsUpdate) -> Prediction:
         """Return what the theory predicts for other settings; nothing changes."""
         if view is not None:
@@ -91,10 +99,10 @@ class Watcher:
         known = [self._core.memory.waits.get(row.name) for row in rows]
         waits = [sum(some) / len(some) if some else None for some in known]
         names = [row.name for row in rows]
-        scheduler = self._core.memory.scheduler
+        scheduler, load = self._core.memory.scheduler, self._whole.sampler.load()
         if scheduler is not None and scheduler.policy is None:
-            return measured(names, waits, scheduler.waits, after)
-        return await asyncio.to_thread(predict, names, waits, self._whole.sampler.load(), now, proposed)
+            return predict_ahead(names, waits, load, scheduler.waits, after)
+        return await asyncio.to_thread(predict, names, waits, load, now, proposed)
 
     def _channel(self, view: View) -> Channel:
         if view is None:

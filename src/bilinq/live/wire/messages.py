@@ -1,4 +1,7 @@
-"""Bodies of requests and responses under /v1. Points in time are seconds since 1970; durations are seconds."""
+"""Bodies of requests and responses under /v1: jobs, the work on them, classes and settings.
+
+Points in time are seconds since 1970; durations are seconds. `access` and `samples` have the other bodies.
+"""
 
 from typing import Annotated, Any, Literal
 
@@ -15,16 +18,14 @@ Features = Annotated[list[Annotated[float, Meta(ge=-1e6, le=1e6)]], Meta(max_len
 Pause = Annotated[float, Meta(ge=0.0, le=86_400.0)]
 Cost = Annotated[float, Meta(ge=0.0, le=1e9)]
 JobState = Literal["queued", "leased", "done", "dead", "cancelled", "expired"]
-Scope = Literal["submit", "work", "read", "admin", "fleet"]
-Namespace = Annotated[str, Meta(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9._-]+(?!\n)$")]
-NamespaceOrAll = Annotated[str, Meta(min_length=1, max_length=100, pattern=r"^(?:\*|[A-Za-z0-9._-]+)(?!\n)$")]
 BATCH = 1000  # most jobs, leases or servers in one call
-
-
+ANSWER_BYTES = 4 << 20  # most bytes of payloads and results in one response, unless a single job has more
 Number = Annotated[float, Meta(ge=-1e6, le=1e6)]
 OwnFeatures = Annotated[list[Number], Meta(min_length=1, max_length=64)]
 ServerNames = Annotated[list[Name], Meta(min_length=1, max_length=100)]
 Attempts = Annotated[int, Meta(ge=1, le=1000)]
+LARGEST = 2**63 - 1  # of the whole numbers that the database keeps
+Fence = Annotated[int, Meta(ge=-LARGEST, le=LARGEST)]
 Tag = Annotated[str, Meta(min_length=1, max_length=64, pattern=PRINTABLE)]
 Tags = Annotated[list[Tag], Meta(max_length=8)]
 
@@ -109,8 +110,30 @@ class Job(Struct, frozen=True):
     tags: list[str] = []
 
 
+class EndedJob(Struct, frozen=True):
+    """A job that has ended, as the stream of ended jobs has it. `event` is the id to continue after."""
+
+    event: str
+    id: str
+    job_class: str = field(name="class")
+    state: JobState
+    namespace: str
+    key: str | None
+    attempts: int
+    submitted: float
+    started: float | None
+    ended: float
+    result: Any
+    reward: float | None
+    error: str | None
+    tags: list[str] = []
+
+
 class JobPage(Struct, frozen=True):
-    """A page of jobs, newest first; pass `after` to get the next page, unless it is null."""
+    """A page of jobs, newest first; pass `after` to get the next page, unless it is null.
+
+    A page ends before its limit if its jobs are large.
+    """
 
     jobs: list[Job]
     after: str | None
@@ -212,7 +235,7 @@ class Lease(Struct, frozen=True):
 class Finish(Struct, forbid_unknown_fields=True, frozen=True):
     """The end of a lease. `done`: whether the job is done; default: at its last unit. Without `reward` nothing is learnt."""
 
-    fence: int
+    fence: Fence
     reward: float | None = None
     done: bool | None = None
     result: Any = None
@@ -221,14 +244,14 @@ class Finish(Struct, forbid_unknown_fields=True, frozen=True):
 class Fail(Struct, forbid_unknown_fields=True, frozen=True):
     """A failed lease: the job returns to its queue with one attempt less."""
 
-    fence: int
+    fence: Fence
     error: Reason = ""
 
 
 class Extend(Struct, forbid_unknown_fields=True, frozen=True):
     """A lease to extend by a full lease time from now."""
 
-    fence: int
+    fence: Fence
 
 
 class Deadline(Struct, frozen=True):
@@ -250,7 +273,7 @@ class WorkFinish(Struct, forbid_unknown_fields=True, frozen=True):
     """One of several leases to finish, or, with `error`, to end as failed."""
 
     lease: Name
-    fence: int
+    fence: Fence
     reward: float | None = None
     done: bool | None = None
     result: Any = None
@@ -331,9 +354,10 @@ class Classes(Struct, frozen=True):
 
 
 class SettingsInfo(Struct, frozen=True):
-    """Settings of the policy that can change while the service runs: `target_wait` in seconds, or `V` instead of it.
+    """Settings that can change while the service runs: `target_wait` in seconds, or `V` instead of it.
 
-    Both are null if the policy has no settings. `learns` says whether the policy learns rewards.
+    Both are null if the policy has no settings. `learns` says whether the policy learns rewards. `shadow` is a second policy
+    that is compared with it, or `none`.
     """
 
     target_wait: float | None
@@ -342,15 +366,20 @@ class SettingsInfo(Struct, frozen=True):
     exploration: str
     policy: str = "look-ahead"
     learns: bool = True
+    shadow: str = "none"
 
 
 class SettingsUpdate(Struct, forbid_unknown_fields=True, frozen=True):
-    """Settings to change; omitted ones stay as they are. `weight` maps job classes to weights."""
+    """Settings to change; omitted ones stay as they are. `weight` maps job classes to weights.
+
+    `shadow` is a policy to compare with, or `none`.
+    """
 
     target_wait: Positive | UnsetType = UNSET
     V: Positive | UnsetType = UNSET
     work_conserving: bool | UnsetType = UNSET
     exploration: Literal["thompson", "ucb", "none"] | UnsetType = UNSET
+    shadow: Name | UnsetType = UNSET
     weight: dict[Name, Positive] | UnsetType = UNSET
 
 
@@ -375,56 +404,6 @@ class SettingsChanges(Struct, frozen=True):
     changes: list[SettingsChange]
 
 
-class Waits(Struct, frozen=True):
-    """Seconds from submission to first lease of recent jobs: count, mean and percentiles; null if there were none."""
-
-    count: int
-    mean: float | None
-    p50: float | None
-    p90: float | None
-    p99: float | None
-
-
-class JobClassState(Struct, frozen=True):
-    """The current state of a job class."""
-
-    name: str
-    weight: float
-    queued: int
-    leased: int
-    wait: Waits
-
-
-class ServerClassState(Struct, frozen=True):
-    """The current state of a server class: servers that wait for work, and servers that serve a job."""
-
-    name: str
-    idle: int
-    busy: int
-
-
-class State(Struct, frozen=True):
-    """The current state of the service. Rows of matrices are job classes, columns server classes.
-
-    `expected` is the allocation of the last slot, `mean` and `width` are the learnt rewards and their standard errors.
-    `unserved` counts waiting jobs whose server classes have no registered server, and `awaited` jobs done without a reward.
-    """
-
-    now: float
-    slot: int
-    V: float
-    knobs: SettingsInfo
-    job_classes: list[JobClassState]
-    server_classes: list[ServerClassState]
-    expected: list[list[float]]
-    mean: list[list[float]]
-    width: list[list[float]]
-    counters: dict[str, int]
-    reward_total: float
-    unserved: int = 0
-    awaited: int = 0
-
-
 class Retried(Struct, frozen=True):
     """A dead job that is queued again."""
 
@@ -437,129 +416,6 @@ class Changed(Struct, frozen=True):
 
     changed: int
     after: str | None
-
-
-class NamespaceValues(Struct, forbid_unknown_fields=True, frozen=True):
-    """The settings of a namespace: the weight of its jobs against those of others, and its limits; null is no limit.
-
-    `rate` are requests per second of its keys together, without calls of workers and of keys with scope fleet. `backlog` and
-    `payload_bytes` are for jobs that wait, `running` is for jobs that are being served.
-    """
-
-    weight: Positive = 1.0
-    rate: Positive | None = None
-    backlog: Annotated[int, Meta(ge=1)] | None = None
-    payload_bytes: Annotated[int, Meta(ge=1)] | None = None
-    running: Annotated[int, Meta(ge=1)] | None = None
-
-
-class NamespaceInfo(Struct, forbid_unknown_fields=True, frozen=True):
-    """A namespace with its settings; see `NamespaceValues`."""
-
-    name: Namespace
-    weight: Positive = 1.0
-    rate: Positive | None = None
-    backlog: Annotated[int, Meta(ge=1)] | None = None
-    payload_bytes: Annotated[int, Meta(ge=1)] | None = None
-    running: Annotated[int, Meta(ge=1)] | None = None
-
-
-class NamespaceState(Struct, frozen=True):
-    """A namespace: its settings, how many jobs wait, the bytes of their payloads, jobs being served, and dead jobs.
-
-    `served` says whether a registered server may serve its jobs.
-    """
-
-    name: str
-    weight: float
-    rate: float | None
-    backlog: int | None
-    payload_bytes: int | None
-    running: int | None
-    queued: int
-    queued_bytes: int
-    leased: int
-    dead: int
-    served: bool
-
-
-class Namespaces(Struct, frozen=True):
-    """The namespaces that the key sees."""
-
-    namespaces: list[NamespaceState]
-
-
-class NewKey(Struct, forbid_unknown_fields=True, frozen=True):
-    """A key to create; it expires after `days`, or never.
-
-    Its jobs are in `namespace`. Its scopes hold there and in `namespaces`; "*" stands for all.
-    """
-
-    scopes: Annotated[list[Scope], Meta(min_length=1, max_length=5)]
-    name: Annotated[str, Meta(max_length=200, pattern=PRINTABLE)] = ""
-    namespace: Namespace = "default"
-    days: Annotated[float, Meta(gt=0.0, le=36_500)] | None = None
-    namespaces: Annotated[list[NamespaceOrAll], Meta(max_length=100)] = []
-
-
-class KeyInfo(Struct, frozen=True):
-    """What is known about a key; never the key itself. Its scopes hold in `namespaces`; "*" stands for all."""
-
-    prefix: str
-    name: str
-    namespace: str
-    scopes: list[str]
-    created: float
-    expires: float | None
-    revoked: float | None
-    namespaces: list[str] = []
-
-
-class CreatedKey(Struct, frozen=True):
-    """A new key, shown once."""
-
-    key: str
-    info: KeyInfo
-
-
-class Rotate(Struct, forbid_unknown_fields=True, frozen=True):
-    """The seconds for which the old key stays valid."""
-
-    grace: Annotated[float, Meta(ge=0.0, le=31_536_000.0)] = 0.0
-
-
-class Keys(Struct, frozen=True):
-    """All keys."""
-
-    keys: list[KeyInfo]
-
-
-class Me(Struct, frozen=True):
-    """The key in use: its prefix, namespace and scopes, and the namespaces in which they hold; "*" stands for all.
-
-    `whole` says whether these are all namespaces in use, so that the key sees what they share.
-    """
-
-    prefix: str
-    namespace: str
-    scopes: list[str]
-    namespaces: list[str] = []
-    whole: bool = True
-
-
-class AuditEntry(Struct, frozen=True):
-    """An admin action: when, by which key, what, and its details."""
-
-    at: float
-    who: str
-    what: str
-    detail: str
-
-
-class Audit(Struct, frozen=True):
-    """Admin actions, newest first."""
-
-    entries: list[AuditEntry]
 
 
 class HealthStatus(Struct, frozen=True):

@@ -1,0 +1,200 @@
+"""The scheduler beside LiteLLM's strategies, in virtual time: `python -m bench.gateway_comparison DATA OUT [LOAD ...]`.
+
+DATA has the folders "routing", "llm_speed" and "llm_arrivals". Back ends are fake: requests are those of ParetoBandit with
+the judged quality and the price of each model's answer, arrivals and lengths are those of Azure, and speeds are those of
+LLM-Inference-Bench. OUT gets a file for each load; `python -m bench.gateway_page OUT` makes tables and a figure of them.
+"""
+
+import json
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from functools import cache, lru_cache, partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from bench.litellm_strategies import CLASSES, LiteLlmAdaptive, LiteLlmStrategy, kind_of
+from bilinq import Replay, Router, SchedulerRouter, Workload, replay
+from bilinq.arrays import Array
+from bilinq.routing.routers import RandomChoice
+from bilinq.traces import (
+    RecordedRequests,
+    RoutingTable,
+    Speeds,
+    load_azure_llm,
+    load_inference_bench,
+    load_paretobandit,
+)
+
+LOADS = (0.5, 0.8, 0.95)
+JOBS, PLACES, BATCH = 1500, 6, 16
+TUNING, TEST = range(5001, 5003), range(5201, 5209)  # seeds; no other contest uses them
+DEADLINE = 20.0  # seconds for the goodput
+WORKERS = 2
+SPEEDS = {  # what was measured in place of each model; speeds of hosted models are not published
+    "meta-llama/llama-3.1-8b-instruct": ("meta-llama/Meta-Llama-3-8B", "Nvidia A100 GPU", 1),
+    "mistralai/mistral-large-2512": ("meta-llama/Meta-Llama-3-70B", "Nvidia H100 GPU", 4),
+    "google/gemini-2.5-pro": ("Qwen/Qwen2-72B", "AMD MI250 GPU", 4),
+    "google/gemini-2.5-flash": ("mistralai/Mixtral-8x7B-v0.1", "Nvidia A100 GPU", 4),
+}
+
+
+class Point(NamedTuple):
+    """Settings of the scheduler: quality that a dollar and a second are worth, and the target of waits in seconds."""
+
+    dollar: float
+    second: float
+    wait: float
+
+
+USUAL = Point(10.0, 0.01, 5.0)  # the defaults of the LiteLLM plugin, and a target of about a mean duration
+GRID = [
+    Point(dollar, second, wait)
+    for dollar in (0.0, 10.0, 30.0, 100.0, 300.0)
+    for second, wait in ((0.0, 0.3), (0.02, 0.3), (0.02, 3.0), (0.0, 30.0), (0.0, 150.0))
+]
+BASELINES = ("random", *CLASSES, "adaptive")
+Case = tuple[float, int, str | Point]  # load, seed, and a baseline or settings of the scheduler
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a run gave: means over all requests, dollars for 1,000 of them, seconds from arrival to end of the answer."""
+
+    quality: float
+    cost: float
+    mean: float
+    p50: float
+    p99: float
+    goodput: float
+
+
+class World(NamedTuple):
+    """Requests at a load: what each back end would answer, as rewards, how fast, and at what price (N, J)."""
+
+    work: Workload
+    price: Array
+
+
+@lru_cache(maxsize=2)
+def world(data: Path, load: float, jobs: int, seed: int) -> World:
+    """Return the requests of a seed: a window of Azure's trace, with prompts in another order."""
+    rng = np.random.default_rng((seed, 7))
+    table, trace = prompts(data).draw(jobs, rng), recorded(data)
+    first = int(rng.integers(len(trace) - jobs))
+    output = np.maximum(trace.output[first : first + jobs].astype(np.float64), 1.0)
+    assert table.price is not None
+    work = Workload(
+        arrival=trace.arrival[first : first + jobs], reward=table.reward, duration=durations(data, output),
+        servers=dict.fromkeys(table.servers, PLACES), features=table.vectors, job_class=table.job_class,
+        job_classes=sorted(set(prompts(data).job_class.tolist())), reward_range=(0.0, 1.0),
+    )  # fmt: skip
+    return World(work.at_load(load), table.price)
+
+
+@cache
+def recorded(data: Path) -> RecordedRequests:
+    """Return Azure's chat requests."""
+    return load_azure_llm(data / "llm_arrivals" / "azure_2023_conv.csv")
+
+
+@cache
+def speeds(data: Path) -> Speeds:
+    """Return the measured speeds."""
+    return load_inference_bench(data / "llm_speed" / "llm_inference_bench.csv")
+
+
+@cache
+def prompts(data: Path) -> RoutingTable:
+    """Return the prompts with features of their texts; the class of each is what LiteLLM's classifier sees in it."""
+    table = load_paretobandit(data / "routing" / "paretobandit").with_features()
+    assert table.text is not None and table.vectors is not None
+    length = np.log1p([[len(text)] for text in table.text])
+    kinds = np.array([kind_of(text) for text in table.text])
+    return replace(table, vectors=np.hstack([table.vectors, length]), job_class=kinds)
+
+
+def durations(data: Path, output: Array) -> Array:
+    """Return the seconds that each back end takes for answers of given lengths (N, J)."""
+    of = partial(speeds(data).duration, output, output, framework="vLLM", batch=BATCH, outside="nearest")
+    columns = [of(model=model, accelerator=on, accelerators=n) for model, on, n in SPEEDS.values()]
+    return np.stack(columns, axis=1)
+
+
+def baseline(name: str, found: World) -> Router:
+    """Return a router by name."""
+    mean = tuple(found.price.mean(axis=0).tolist())
+    if name == "random":
+        return RandomChoice()
+    if name == "adaptive":
+        return LiteLlmAdaptive(mean, found.work.reward)
+    return LiteLlmStrategy(name, mean)
+
+
+def run(data: Path, jobs: int, case: Case) -> Measured:
+    """Return what a baseline, or the scheduler with some settings, gave at a load and seed."""
+    load, seed, who = case
+    found = world(data, load, jobs, seed)
+    if isinstance(who, str):
+        return measured(replay(found.work, baseline(who, found), seed=seed), found)
+    worth = found.work.reward - who.dollar * found.price - who.second * found.work.duration
+    work = Workload(**(found.work.arguments() | {"reward": worth, "reward_range": None}))
+    return measured(replay(work, SchedulerRouter(who.wait), seed=seed), found)
+
+
+def measured(done: Replay, found: World) -> Measured:
+    """Return the measures of a run."""
+    chosen = np.arange(found.work.N), done.server
+    latency = done.end - done.arrival
+    return Measured(
+        quality=float(found.work.reward[chosen].mean()), cost=1e3 * float(found.price[chosen].mean()),
+        mean=float(latency.mean()), p50=float(np.median(latency)), p99=float(np.quantile(latency, 0.99)),
+        goodput=float((latency <= DEADLINE).mean()),
+    )  # fmt: skip
+
+
+def matched(points: dict[Point, Measured], to: Measured) -> Point | None:
+    """Return the settings with the most quality of those that cost and take no more on average than a baseline."""
+    within = {one: got for one, got in points.items() if got.cost <= to.cost and got.mean <= to.mean}
+    return max(within, key=lambda one: within[one].quality) if within else None
+
+
+def mean_of(runs: list[Measured]) -> Measured:
+    """Return the means over seeds."""
+    return Measured(**{name: float(np.mean([getattr(one, name) for one in runs])) for name in asdict(runs[0])})
+
+
+def compare(
+    data: Path, load: float, jobs: int = JOBS, grid: list[Point] = GRID,
+    tuning: range = TUNING, test: range = TEST, workers: int = WORKERS,
+) -> list[dict[str, object]]:  # fmt: skip
+    """Return a record for each router: its settings, the baselines that these were matched to, and measures by test seed."""
+    with ProcessPoolExecutor(workers) as pool:
+
+        def runs(seeds: range, some: list[str | Point]) -> dict[str | Point, list[Measured]]:
+            cases: list[Case] = [(load, seed, who) for seed in seeds for who in some]
+            found = list(pool.map(partial(run, data, jobs), cases, chunksize=max(len(some) // workers, 1)))
+            return {who: found[k :: len(some)] for k, who in enumerate(some)}
+
+        tried = {who: mean_of(got) for who, got in runs(tuning, [*BASELINES, *grid]).items()}
+        points = {who: got for who, got in tried.items() if isinstance(who, Point)}
+        chosen = {name: matched(points, tried[name]) for name in BASELINES}
+        some: list[str | Point] = [*BASELINES, USUAL, *(one for one in chosen.values() if one)]
+        tested = runs(test, list(dict.fromkeys(some)))
+    return [
+        {
+            "load": load, "who": who if isinstance(who, str) else who._asdict(),
+            "matched": [name for name, one in chosen.items() if one == who], "runs": [asdict(one) for one in got],
+        }
+        for who, got in tested.items()
+    ]  # fmt: skip
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[2])
+    folder.mkdir(parents=True, exist_ok=True)
+    for value in map(float, sys.argv[3:] or LOADS):
+        made = compare(Path(sys.argv[1]), value)
+        (folder / f"gateway-{value}.json").write_text(json.dumps(made, indent=1), encoding="utf-8")

@@ -1,1 +1,0 @@
-"""An OpenAI-compatible router in front of several back ends, with `bilinq.Scheduler` inside. See README.md."""

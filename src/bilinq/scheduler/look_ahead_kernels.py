@@ -1,0 +1,287 @@
+"""Kernels of the look-ahead: waiting jobs, the most urgent of them, what they are worth now, and which of them start.
+
+`table` (R,) and `pairs` (R, J) are the arrays of the board with named fields, and `features` (R, d) those of its jobs.
+"""
+
+import numpy as np
+
+from bilinq.arrays import Array, BoolArray, IntArray
+from bilinq.assignment.match_kernels import match
+from bilinq.jit import fast_kernel, inlined_kernel, kernel
+from bilinq.learning.pair_kernels import expect, standardise
+from bilinq.learning.pair_model import Model
+from bilinq.scheduler.board import Records, Terms
+
+WINDOW = 256  # jobs that are all looked at; of more, the most urgent ones of each server class
+BATCH, MORE = 64, 2
+"""Jobs that are matched together; also how many are looked at for a server class, with two more for each idle server."""
+FARTHEST = 100.0  # factor by which a predicted duration may differ from the mean
+DURATIONS = 200.0  # services over which durations are averaged
+STEP, FIRST, SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+"""Odd numbers that spread the bits of `mix`."""
+
+
+# Random numbers
+
+
+@inlined_kernel
+def mix(x: np.uint64) -> np.uint64:
+    """Return a number in which every bit depends on all bits of x (the last step of SplitMix64)."""
+    x = (x ^ (x >> np.uint64(30))) * FIRST
+    x = (x ^ (x >> np.uint64(27))) * SECOND
+    return x ^ (x >> np.uint64(31))
+
+
+@kernel
+def normal(key: np.uint64, serial: int, j: int) -> float:
+    """Return the standard normal number of a job on server class j: it depends on nothing else."""
+    own = mix(key + np.uint64(serial) * STEP)
+    a, b = mix(own + np.uint64(2 * j + 1) * STEP), mix(own + np.uint64(2 * j + 2) * STEP)
+    u, v = (np.float64(a >> np.uint64(11)) + 0.5) * 2.0**-53, np.float64(b >> np.uint64(11)) * 2.0**-53
+    drawn: float = np.sqrt(-2.0 * np.log(u)) * np.cos(2.0 * np.pi * v)
+    return drawn
+
+
+@kernel
+def draw(table: Records, pairs: Records, key: np.uint64, fixed: float) -> None:
+    """Set the draws of all jobs: standard normal numbers, or a `fixed` one unless that is NaN."""
+    for i in range(table.size):
+        for j in range(pairs.shape[1]):
+            pairs[i, j].draw = normal(key, table[i].serial, j) if np.isnan(fixed) else fixed
+
+
+# Waiting jobs
+
+
+@kernel
+def place(
+    table: Records, pairs: Records, features: Array, arrivals: Array, kind: IntArray, pool: IntArray, weight: Array,
+    eligible: BoolArray, shared: Array, key: np.uint64, fixed: float,
+) -> None:  # fmt: skip
+    """Write new jobs to the board. `arrivals` (K, 5): row, claim, serial number, rank and time of each.
+
+    A claim is what jobs of a class and a pool have in common: `kind`, `pool` and `weight` (C,) and `eligible` (C, J).
+    `shared` (I, d) are the features of classes; jobs have none of their own, and no known durations or costs.
+    """
+    for a in range(len(arrivals)):
+        i, c = int(arrivals[a, 0]), int(arrivals[a, 1])
+        one = table[i]
+        one.kind, one.pool, one.weight, one.used = kind[c], pool[c], weight[c], True
+        one.serial, one.rank, one.since = int(arrivals[a, 2]), arrivals[a, 3], arrivals[a, 4]
+        for d in range(features.shape[1]):
+            features[i, d] = shared[kind[c], d] if d < shared.shape[1] else np.nan
+        for j in range(pairs.shape[1]):
+            pair = pairs[i, j]
+            pair.eligible, pair.known, pair.cost = eligible[c, j], np.nan, 0.0
+            pair.value_stamp, pair.time_stamp = 0, 0
+            pair.draw = normal(key, one.serial, j) if np.isnan(fixed) else fixed
+
+
+@kernel
+def survey(table: Records, now: float, elapsed: float, target: float) -> tuple[float, int]:
+    """Return how long all jobs have waited in the last `elapsed` slots, and how many have just waited for `target`."""
+    waited, late = 0.0, 0
+    for i in range(table.size):
+        if table[i].used:
+            age = now - table[i].since
+            waited += min(age, elapsed)
+            late += age - elapsed <= target < age
+    return waited, late
+
+
+@kernel
+def in_order(urgency: Array, rank: Array) -> IntArray:
+    """Return the order of jobs: the most urgent first, then by rank."""
+    order = np.argsort(rank, kind="mergesort")
+    return order[np.argsort(-urgency[order], kind="mergesort")]
+
+
+@kernel
+def most_urgent(urgency: Array, rank: Array, number: int) -> IntArray:
+    """Return the `number` jobs (of more) that come first, in any order."""
+    level = -np.partition(-urgency, number - 1)[number - 1]
+    tied = np.flatnonzero(urgency == level)
+    missing = number - (urgency > level).sum()
+    last = np.partition(rank[tied], missing - 1)[missing - 1]
+    return np.flatnonzero((urgency > level) | ((urgency == level) & (rank <= last)))
+
+
+@kernel
+def window(table: Records, pairs: Records, allowed: BoolArray, idle: Array, now: float, tau: float) -> IntArray:
+    """Return the rows to look at, most urgent first: all, or of many the most urgent for each idle server class.
+
+    With `allowed` (by pool) that is not empty, only jobs of such pools.
+    """
+    rows, n = np.empty(table.size, np.int64), 0
+    for i in range(table.size):
+        if table[i].used and (allowed.size == 0 or allowed[table[i].pool]):
+            rows[n] = i
+            n += 1
+    rows = rows[:n]
+    urgency, rank = np.empty(n), np.empty(n)
+    for a in range(n):
+        one = table[rows[a]]
+        urgency[a], rank[a] = one.weight * (tau + now - one.since), one.rank
+    if n > WINDOW:
+        kept = select(pairs, rows, urgency, rank, idle)
+        rows, urgency, rank = rows[kept], urgency[kept], rank[kept]
+    return rows[in_order(urgency, rank)]
+
+
+@kernel
+def select(pairs: Records, rows: IntArray, urgency: Array, rank: Array, idle: Array) -> IntArray:
+    """Return the most urgent jobs of each idle server class, 64 and two for each idle server, as indices of rows.
+
+    Idle servers of other classes count too, since they may take the same jobs.
+    Most often they are among the most urgent of all. Only for a server class that these leave with too few are all
+    jobs looked at.
+    """
+    wanted = np.where(idle > 0.0, BATCH + MORE * idle.sum(), 0.0)
+    some = most_urgent(urgency, rank, min(2 * int(wanted.max()), rows.size))
+    some = some[in_order(urgency[some], rank[some])]
+    kept = np.zeros(rows.size, np.bool_)
+    for j in range(idle.size):
+        left = wanted[j]
+        for a in some:
+            if left > 0.0 and pairs[rows[a], j].eligible:
+                kept[a] = True
+                left -= 1.0
+        if left > 0.0 and some.size < rows.size:
+            own, n = np.empty(rows.size, np.int64), 0
+            for a in range(rows.size):
+                if pairs[rows[a], j].eligible:
+                    own[n] = a
+                    n += 1
+            own = own[:n]
+            if n > wanted[j]:
+                own = own[most_urgent(urgency[own], rank[own], int(wanted[j]))]
+            kept[own] = True
+    return np.flatnonzero(kept)
+
+
+# Decisions
+
+
+@fast_kernel
+def weigh(
+    table: Records, pairs: Records, features: Array, rows: IntArray, value: Model, time: Model, terms: Terms,
+    urgency: Array, bend: Array, duration: Array, fee: Array, worth: Array,
+) -> None:  # fmt: skip
+    """Fill the arguments of the program for `rows` (K,): Eq. (65) and (66); `worth` is drawn, and less the `fee`.
+
+    `urgency` and `bend` (K,) are the price of waiting and how fast it grows; `duration` and `fee` (K, J) the expected time
+    of a service, Eq. (70), and what it costs. `worth` is minus infinity where a pair is not eligible. Predictions are
+    renewed where a model has changed.
+    """
+    d = value.center.size
+    x, z = np.empty(d), np.empty(d)
+    for a in range(rows.size):
+        i = rows[a]
+        one = table[i]
+        urgency[a] = terms.eta * one.weight * (1.0 + (terms.now - one.since) / terms.tau)
+        bend[a] = 0.5 * terms.eta * one.weight / terms.tau
+        standardise(features[i], value.center, value.scale, value.squares, x)
+        for j in range(pairs.shape[1]):
+            pair = pairs[i, j]
+            if pair.value_stamp != value.version[j]:
+                pair.value, pair.value_width = expect(value, x, one.kind, j, z)
+                pair.value_stamp = value.version[j]
+            if pair.time_stamp != time.version[j]:
+                pair.time, pair.time_width = expect(time, x, one.kind, j, z)
+                pair.time_stamp = time.version[j]
+            lasts = pair.known
+            if np.isnan(lasts):
+                lasts = min(max(np.exp(pair.time) * terms.smear, terms.tau / FARTHEST), terms.tau * FARTHEST)
+            duration[a, j] = lasts
+            fee[a, j] = (urgency[a] + terms.eta * terms.crowding[j]) * lasts + pair.cost
+            drawn = pair.value + terms.scale * pair.value_width * pair.draw
+            worth[a, j] = drawn - fee[a, j] if pair.eligible else -np.inf
+
+
+@kernel
+def choose(
+    table: Records, pairs: Records, features: Array, rows: IntArray, value: Model, time: Model, terms: Terms, gap: Array,
+    idle: Array, ahead: Array, row: IntArray, column: IntArray, numbers: Array,
+) -> int:  # fmt: skip
+    """Match `rows`, the most urgent first, with places, batch by batch; return how many jobs start now.
+
+    Fill `row` and `column` (S,) with them, and `numbers` (S, 5, J) with what decides: value, its standard error, duration,
+    fee and toll. `ahead` (J,) becomes the number of jobs that wait for each server class, `idle` (J,) what is left.
+    """
+    J, found = idle.size, 0
+    most = min(rows.size, BATCH)
+    urgency, bend, delay, server = np.empty(most), np.empty(most), np.empty(most), np.empty(most, np.int64)
+    duration, fee, worth, toll = np.empty((most, J)), np.empty((most, J)), np.empty((most, J)), np.empty((most, J))
+    for first in range(0, rows.size, BATCH):
+        some = rows[first : first + BATCH]
+        K = some.size
+        weigh(table, pairs, features, some, value, time, terms, urgency, bend, duration, fee, worth)
+        match(worth[:K], urgency[:K], bend[:K], idle, ahead, gap, server[:K], delay[:K], toll[:K])
+        for a in range(K):
+            j = server[a]
+            if j < 0 or delay[a] > 0.0:
+                continue
+            row[found], column[found] = some[a], j
+            for h in range(J):
+                pair = pairs[some[a], h]
+                numbers[found, 0, h], numbers[found, 1, h] = pair.value, pair.value_width
+                numbers[found, 2, h], numbers[found, 3, h] = duration[a, h], fee[a, h]
+                numbers[found, 4, h] = toll[a, h] if pair.eligible else np.inf
+            found += 1
+        for a in range(K):
+            j = server[a]
+            if j >= 0 and delay[a] > 0.0:
+                ahead[j] += 1.0
+            elif j >= 0:
+                idle[j] -= 1.0
+        if not idle.any():
+            break
+    return found
+
+
+# What is learnt beside the models
+
+
+@kernel
+def note_features(features: Array, reward: Array, first: int, moments: Array) -> int:
+    """Follow mean and spread of the features (n, d) of services with a reward, beginning with number `first`.
+
+    Stop where the number of those of the class (the first), or of jobs' own (the last), is a power of two from 8 on, and
+    return which service that was; n if there is none.
+    """
+    n, d = len(reward), features.shape[1]
+    for k in range(first, n):
+        if np.isnan(reward[k]):
+            continue
+        for h in range(d):
+            if not np.isnan(features[k, h]):
+                moments[0, h] += 1.0
+                away = features[k, h] - moments[1, h]
+                moments[1, h] += away / moments[0, h]
+                moments[2, h] += away * (features[k, h] - moments[1, h])
+        for h in range(0, d, max(d - 1, 1)):
+            seen = int(moments[0, h])
+            if seen >= 8 and not seen & (seen - 1) and not np.isnan(features[k, h]):
+                return k
+    return n
+
+
+@kernel
+def note_durations(
+    duration: Array, log_duration: Array, error: Array, column: IntArray, smear: Array, class_time: Array,
+    mean_time: float, timed: float,
+) -> tuple[float, float]:  # fmt: skip
+    """Follow durations (n,), those of each server class, and their predictions, which were off by `error` (n,).
+
+    Return the mean duration and how many services it is the mean of.
+    """
+    for k in range(duration.size):
+        if np.isnan(duration[k]):
+            continue
+        took, j = duration[k], column[k]
+        smear[0] = (1.0 - 1.0 / DURATIONS) * smear[0] + took
+        smear[1] = (1.0 - 1.0 / DURATIONS) * smear[1] + np.exp(log_duration[k] - error[k])
+        timed = min(timed + 1.0, DURATIONS)
+        mean_time += (took - mean_time) / timed
+        class_time[j] += (took - class_time[j]) / min(timed, DURATIONS / 4.0)
+    return mean_time, timed

@@ -1,0 +1,169 @@
+"""Kill the gateway and trouble its back ends under load, and audit what it kept.
+
+`python tests/gateway/soak.py --kills 50` runs fakes and a gateway with a budgeted tenant as processes, and clients as
+threads. The audit: no request was answered twice, none was charged twice, every answer that a client has is in the log,
+spend is the sum of the log, and what was learnt equals a replay of the log, bit for bit.
+"""
+
+import argparse
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from bilinq.gateway.config import Config, load
+from bilinq.gateway.dispatcher import new_scheduler
+from bilinq.gateway.features import Features
+from bilinq.gateway.journal import Journal
+from bilinq.gateway.learnt import replay, restore
+
+KEY, CLIENTS = "the key of the soak", 6
+TROUBLES = ("fail", "busy", "stall", "break", "nonsense", None, None, None)
+
+
+class Soak:
+    """Fakes, a gateway and clients; `answers` are ids of answers by nonce."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        self.folder, self.file, self.stop = folder, folder / "gateway.toml", threading.Event()
+        words = ("bilinq.gateway.fakes", "--port", str(port), "--speed", "20")
+        self.fakes = subprocess.Popen([sys.executable, "-m", *words], stdout=subprocess.PIPE, text=True)
+        assert self.fakes.stdout is not None
+        settings = "".join(self.fakes.stdout.readline() for _ in range(2 + 8 * 4)).partition("[[backend]]")
+        key = sha256(KEY.encode()).hexdigest()
+        tenant = f'\n[[tenant]]\nname = "a"\nkey_sha256 = "{key}"\nbudget = 100.0\nscopes = ["admin"]\n'
+        head = f'port = {port + 9}\ndatabase = "sqlite:///{folder}/log.db"\ncheckpoint_every = 0.7\n'
+        self.file.write_text(
+            head + "[[backend]]" + settings[2].replace("price_in", "first_timeout = 1.0\nprice_in") + tenant
+        )
+        self.fake_ports, self.address = range(port, port + 4), f"http://127.0.0.1:{port + 9}/v1"
+        self.answers: dict[str, str] = {}
+        self.refused: Counter[int] = Counter()
+        self.gateway = self._start()
+
+    def _start(self) -> subprocess.Popen[str]:
+        words = ("bilinq.commands.app", "gateway", "--config", str(self.file))
+        process = subprocess.Popen(
+            [sys.executable, "-m", *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        assert process.stdout is not None
+        assert "serves" in process.stdout.readline()
+        return process
+
+    def ask(self, number: int) -> None:
+        """Ask one request after the other, until told to stop."""
+        rng = random.Random(number)
+        with httpx.Client(timeout=20.0, trust_env=False, headers={"Authorization": f"Bearer {KEY}"}) as client:
+            while not self.stop.is_set():
+                nonce, stream = f"{number}-{rng.getrandbits(64):x}", rng.random() < 0.5
+                body = {"messages": [{"role": "user", "content": f"Say {nonce}"}], "nonce": nonce, "stream": stream}
+                try:
+                    answer = client.post(f"{self.address}/chat/completions", json=body)
+                except httpx.HTTPError:
+                    time.sleep(0.05)  # the gateway was killed
+                    continue
+                if answer.status_code != 200:
+                    self.refused[answer.status_code] += 1
+                    time.sleep(0.02)
+                elif not stream or "[DONE]" in answer.text:
+                    self.answers[nonce] = answer.headers["x-request-id"]
+
+    def run(self, kills: int, seconds: float, seed: int) -> None:
+        """Kill the gateway and change the troubles of fakes, again and again."""
+        rng, threads = random.Random(seed), [threading.Thread(target=self.ask, args=(k,)) for k in range(CLIENTS)]
+        for thread in threads:
+            thread.start()
+        for _ in range(kills):
+            for port in self.fake_ports:
+                self._tell(port, {"trouble": rng.choice(TROUBLES), "retry_after": 0.2})
+            time.sleep(seconds * rng.uniform(0.5, 1.5))
+            self.gateway.send_signal(signal.SIGKILL)
+            self.gateway.communicate()
+            self.gateway = self._start()
+        for port in self.fake_ports:
+            self._tell(port, {"trouble": None})
+        time.sleep(seconds)
+        self.stop.set()
+        for thread in threads:
+            thread.join()
+
+    def _tell(self, port: int, said: dict[str, Any]) -> Any:
+        return httpx.post(f"http://127.0.0.1:{port}/fake?nonces", json=said, trust_env=False).json()
+
+    def end(self) -> tuple[float, Counter[str]]:
+        """End all processes; return what the gateway says was spent, and how often each nonce was answered."""
+        state = httpx.get(f"{self.address}/gateway", headers={"Authorization": f"Bearer {KEY}"}, trust_env=False).json()
+        nonces = Counter[str]()
+        for port in self.fake_ports:
+            nonces.update(self._tell(port, {})["nonces"])
+        for process in (self.gateway, self.fakes):
+            process.terminate()
+            process.wait(60)
+            assert process.stdout is not None
+            process.stdout.close()
+        [tenant] = state["tenants"]
+        return tenant["spent"], nonces
+
+    def audit(self) -> dict[str, int]:
+        """End everything and check what was kept; return what was counted."""
+        spent, nonces = self.end()
+        assert max(nonces.values()) == 1, "a request was answered twice"
+        assert set(self.answers) <= set(nonces), "an answer came from nowhere"
+        with sqlite3.connect(self.folder / "log.db") as db:
+            rows = db.execute("SELECT id, attempt, state, cost FROM gateway_request").fetchall()
+        db.close()
+        done = Counter(name for name, _, state, _ in rows if state == "done")
+        assert not done or max(done.values()) == 1, "a request was charged twice"
+        known = {name for name, *_ in rows}
+        assert set(self.answers.values()) <= known, "an answer is not in the log"
+        assert abs(spent - sum(cost for *_, cost in rows)) < 1e-9 * max(spent, 1.0), "spend is not the sum of the log"
+        config = load(self.file)
+        observations = self._compare(config)
+        return {
+            "requests": len(known),
+            "answers": len(self.answers),
+            "observations": observations,
+            **_refusals(self.refused),
+        }
+
+    def _compare(self, config: Config) -> int:
+        """Check that what was learnt, from checkpoint and log, equals a replay of the log."""
+        journal = Journal(config.database)
+        learnt = restore(journal, config, Features().signature, {}).beliefs()
+        scheduler = new_scheduler(config)
+        replay(scheduler, journal)
+        again = scheduler.beliefs()
+        assert learnt is not None and again is not None
+        assert learnt.mean.tobytes() == again.mean.tobytes() and learnt.width.tobytes() == again.width.tobytes()
+        return journal.seq
+
+
+def _refusals(counted: Counter[int]) -> dict[str, int]:
+    return {f"status {status}": number for status, number in sorted(counted.items())}
+
+
+def soak(kills: int, seconds: float = 1.0, seed: int = 0, port: int = 9500) -> dict[str, int]:
+    """Run a soak and its audit; return what was counted."""
+    with tempfile.TemporaryDirectory() as folder:
+        one = Soak(Path(folder), port)
+        one.run(kills, seconds, seed)
+        return one.audit()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--seconds", type=float, default=2.0, help="mean time between two kills")
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    print(soak(given.kills, given.seconds, given.seed))
