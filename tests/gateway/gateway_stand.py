@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Self, TypeVar
 
 import httpx
@@ -80,10 +80,14 @@ class Stand:
     def do(self, work: Callable[[Gateway], T]) -> T:
         """Return what a function of the gateway returns, in the thread of its event loop."""
 
-        async def run() -> T:
-            return work(self.gateway)
+        async def run(gateway: Gateway) -> T:
+            return work(gateway)
 
-        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(30.0)
+        return self.run(run)
+
+    def run(self, work: Callable[[Gateway], Coroutine[Any, Any, T]]) -> T:
+        """Return what a coroutine of the gateway returns, in the thread of its event loop."""
+        return asyncio.run_coroutine_threadsafe(work(self.gateway), self._loop).result(30.0)
 
     def client(self, key: str = "none") -> openai.OpenAI:
         """Return a client of the gateway that tries once; one for each key, since making one takes long."""

@@ -1,5 +1,6 @@
 """What goes wrong: bad requests, keys, back ends that fail in every way, deadlines, clients that leave, too much at once."""
 
+import asyncio
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,10 @@ import openai
 import pytest
 from gateway_stand import CODER, SEA, SMALL, Stand, leave_soon, wait_for
 
-from bilinq.gateway.config import Tenant
+from bilinq.gateway.config import ANYBODY, Tenant
+from bilinq.gateway.dispatcher import Dispatcher, Ticket
+from bilinq.gateway.errors import ApiError
+from bilinq.gateway.features import KINDS
 
 QUICK = {name: {"first_timeout": 0.5, "gap_timeout": 0.5} for name in ("small", "coder")}
 
@@ -203,6 +207,29 @@ def test_a_full_queue_answers_429_with_retry_after(one: Stand) -> None:
         assert 1 <= int(caught.value.response.headers["retry-after"]) <= 60
         one.fakes["small"].trouble = None
         assert all(answer.result().choices for answer in asked)
+
+
+def test_requests_that_come_at_once_count_as_waiting_only_without_a_back_end(one: Stand) -> None:
+    """One slot and two places: of four requests in the same turn of the event loop one is refused, not two."""
+
+    def ticket(k: int) -> Ticket:
+        return Ticket(
+            job=f"job {k}", tenant=ANYBODY, kind=KINDS[0], features=None, servers=("small",), cost={}, came=0.0
+        )
+
+    async def at_once(dispatcher: Dispatcher) -> list[Any]:
+        placed = [asyncio.ensure_future(dispatcher.place(ticket(k))) for k in range(4)]
+        await asyncio.sleep(0.2)
+        ended = [each.exception() or each.result() if each.done() else "waits" for each in placed]
+        for each in placed[1:3]:
+            each.cancel()
+        await asyncio.gather(*placed, return_exceptions=True)
+        assert dispatcher.waiting.total() == 0
+        return ended
+
+    first, second, third, fourth = one.run(lambda gateway: at_once(gateway.dispatcher))
+    assert (first, second, third) == ("small", "waits", "waits")
+    assert isinstance(fourth, ApiError) and fourth.status == 429
 
 
 def test_a_deadline_ends_what_has_not_begun(one: Stand) -> None:

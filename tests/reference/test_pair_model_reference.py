@@ -568,3 +568,17 @@ def test_refresh_raises_the_evidence() -> None:
 def ridge(shrinkage: Array) -> Array:
     _, slopes, constant, _ = np.exp(shrinkage)
     return np.array([constant, *[slopes] * D])
+
+
+def test_a_prediction_does_not_depend_on_where_arrays_are() -> None:
+    """A loop that writes one array and sums over others may be compiled twice, and addresses then choose the order."""
+    rng, kind, held, found = np.random.default_rng(1), np.arange(2), [np.empty(0)], set()
+    model = PairModel.new(2, np.zeros((2, 0)), 6)
+    for k in range(9):
+        model.observe(1e9 * (1.0 + 0.1 * rng.normal(size=6)), 0, k % 2, 0.1)
+    features = 1e9 * rng.normal(size=(2, 6))
+    for k in range(2000):
+        held = [*held[k % 2 :: 2], *map(np.empty, rng.integers(1, 37, 40))]  # so that the next arrays are elsewhere
+        mean, width = model.predict(features, kind)
+        found.add((mean.tobytes(), width.tobytes()))
+    assert len(found) == 1

@@ -114,7 +114,7 @@ class Dispatcher:
         down = self._down(ticket.servers)
         if down is not None:
             raise down
-        if self.waiting[ticket.tenant] >= self._backlog and not ticket.again:
+        if not ticket.again and self._full(ticket.tenant):
             raise queue_full(self._backlog, self.retry_after)
         self.waiting[ticket.tenant] += 1
         line = self._lines[ticket.tenant]
@@ -127,7 +127,6 @@ class Dispatcher:
             self._withdraw(ticket)
             raise
         finally:
-            self.waiting[ticket.tenant] -= 1
             ticket.waited = self._clock() - ticket.came
 
     def done(self, ticket: Ticket, reward: float | None, seconds: float) -> None:
@@ -209,6 +208,14 @@ class Dispatcher:
         else:
             with contextlib.suppress(ValueError):  # it may just have been refused
                 self._lines[ticket.tenant].remove(ticket)
+                self.waiting[ticket.tenant] -= 1
+
+    def _full(self, tenant: str) -> bool:
+        """Return whether no more requests of a tenant may wait, after a decision about those that came just now."""
+        soon = self._next_look is not None and not isinstance(self._next_look, asyncio.TimerHandle)
+        if soon and self.waiting[tenant] >= self._backlog:
+            self._look()
+        return self.waiting[tenant] >= self._backlog
 
     def _fill(self, tenant: str) -> None:
         """Show the scheduler the first requests of a line."""
@@ -224,7 +231,9 @@ class Dispatcher:
             self._shown_of[tenant] += 1
 
     def _hide(self, ticket: Ticket) -> None:
+        """Forget a request that the scheduler has seen and that does not wait any more."""
         del self._shown[ticket.job]
+        self.waiting[ticket.tenant] -= 1
         self._shown_of[ticket.tenant] -= 1
         self._fill(ticket.tenant)
 
@@ -254,7 +263,9 @@ class Dispatcher:
 
     def _look(self) -> None:
         """Let the scheduler decide, and refuse those whose back ends are all down."""
-        self._next_look = None
+        if self._next_look is not None:
+            self._next_look.cancel()
+            self._next_look = None
         self._sync()
         now = self._clock()
         idle = {

@@ -27,12 +27,17 @@ def standardise(features: Array, center: Array, scale: Array, squares: bool, x: 
 
 @inlined_kernel
 def center(m: Memory, shared: Array, kappa: float, x: Array, c: int, j: int, z: Array) -> tuple[float, float]:
-    """Fill z (d,) of Eq. (58) for a job of class c on server class j; return the mean and 1 / (N + kappa)."""
+    """Fill z (d,) of Eq. (58) for a job of class c on server class j; return the mean and 1 / (N + kappa).
+
+    One loop writes and the other adds up: if one did both, the compiler would choose the order of the sum by the addresses
+    of the arrays, so that the same state could predict two values that differ in the last digit.
+    """
     g = 1.0 / (m.total[c, j] + kappa)
     mean = g * (m.rewards[c, j] + kappa * shared[c])
     sums, theta = m.sums[c, j], m.theta[j]
     for k in range(z.size):
         z[k] = x[k] - g * sums[k]
+    for k in range(z.size):
         mean += z[k] * theta[k]
     return mean, g
 
