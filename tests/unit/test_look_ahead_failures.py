@@ -1,0 +1,171 @@
+"""Failed services and pauses of servers of the default scheduler."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from default_scheduler import fail_until_paused, mean, scheduler, settle
+
+from bilinq import BadInput, Scheduler
+
+
+def test_job_of_a_failed_service_waits_again_first() -> None:
+    one = scheduler(work_conserving=True)
+    names = [one.submit("chat") for _ in range(3)]
+    [task] = one.assign({"p": 1})
+    assert task.job == names[0] and not one.report(task.job, failed=True)
+    assert one.queue["chat"] == 3
+    assert [each.job for each in one.assign({"q": 1})] == [names[0]]
+    assert not one.report(names[0], failed=True)  # it has one unit, which is not done
+    assert one.report(one.assign({"q": 1})[0].job, 0.5)
+    with pytest.raises(BadInput, match=r"reward must be None for a failed service; got 0\.5"):
+        one.report(one.assign({"q": 1})[0].job, 0.5, failed=True)
+
+
+def test_failed_job_may_be_dropped() -> None:
+    one = scheduler(work_conserving=True)
+    one.submit("chat")
+    [task] = one.assign({"p": 1})
+    assert one.report(task.job, failed=True, done=True) and one.queue["chat"] == 0
+
+
+def test_failures_teach() -> None:
+    """A failed service is worth the low end of the range, or what was set."""
+    for options, low in (({}, -1.0), ({"failure_reward": 0.2}, 0.2)):
+        failed, rewarded = scheduler(**options), scheduler()
+        for one in (failed, rewarded):
+            settle(one)
+            one.assign({})
+        before = mean(failed, "chat", "p")
+        for k in range(10):
+            failed.place("chat", "p", f"f{k}")
+            failed.report(f"f{k}", failed=True, done=True)
+            rewarded.place("chat", "p", f"f{k}")
+            rewarded.report(f"f{k}", low, done=True)
+        for one in (failed, rewarded):
+            one.assign({})
+        assert mean(failed, "chat", "p") < before
+        assert abs(mean(failed, "chat", "p") - mean(rewarded, "chat", "p")) < 1e-12
+
+
+def trial(one: Scheduler, idle: Any, *, failed: bool) -> float:
+    """Wait for the end of the pause, serve one job on trial and return how long the pause was."""
+    [pause] = one.paused.values()
+    one.submit("chat", servers=["p"], job="trial")
+    if pause > 0.0:
+        assert one.assign({"p": idle}, elapsed=0.99 * pause) == []
+    tasks = one.assign({"p": idle}, elapsed=0.02 * pause + 1e-9)
+    assert [task.job for task in tasks] == ["trial"]
+    one.report("trial", None if failed else 0.5, failed=failed, done=True)
+    return pause
+
+
+@pytest.mark.parametrize(("server", "idle"), [(None, 3), ("gpu-1", ["gpu-1"])])
+def test_server_that_fails_is_tried_again_with_doubling_pauses(server: object, idle: Any) -> None:
+    one = scheduler(work_conserving=True)
+    settle(one)
+    one.assign({})
+    fail_until_paused(one, server)
+    pauses = [trial(one, idle, failed=True) for _ in range(6)]
+    np.testing.assert_allclose(np.divide(pauses[1:], pauses[:-1]), 2.0)
+    trial(one, idle, failed=False)
+    assert one.paused == {}
+    one.submit("chat", servers=["p"])
+    assert len(one.assign({"p": idle})) == 1
+
+
+def test_pause_of_a_named_server_leaves_the_others_alone() -> None:
+    one = scheduler(work_conserving=True)
+    settle(one)
+    fail_until_paused(one, "bad")
+    for _ in range(3):
+        one.submit("chat", servers=["p"])
+    assert [task.server for task in one.assign({"p": ["bad", "good"]}, elapsed=0.0)] == ["good"]
+
+
+def test_servers_without_names_get_one_job_on_trial() -> None:
+    one = scheduler(work_conserving=True)
+    settle(one)
+    fail_until_paused(one, None)
+    for _ in range(5):
+        one.submit("chat", servers=["p"])
+    [pause] = one.paused.values()
+    assert one.assign({"p": 4}, elapsed=0.0) == []
+    [task] = one.assign({"p": 4}, elapsed=pause)
+    assert one.assign({"p": 3}) == []  # until the trial has ended
+    one.report(task.job, 0.5)
+    assert len(one.assign({"p": 4})) == 4
+
+
+def test_trial_that_was_given_back_or_cancelled_says_nothing() -> None:
+    """The server is tried again with the next job, at once."""
+    for end in (Scheduler.give_back, Scheduler.cancel):
+        one = scheduler(work_conserving=True)
+        settle(one)
+        fail_until_paused(one, "gpu")
+        one.submit("chat", servers=["p"])
+        [task] = one.assign({"p": ["gpu"]}, elapsed=10.0)
+        end(one, task.job)
+        one.submit("chat", servers=["p"])
+        assert len(one.assign({"p": ["gpu"]}, elapsed=10.0)) == 1, end
+
+
+def test_failures_everywhere_pause_nobody() -> None:
+    """A server that fails no more than others is not to blame."""
+    one, rng = scheduler(), np.random.default_rng(1)
+    for k in range(200):
+        name = "p" if k % 2 else "q"
+        one.place("chat", name, k)
+        one.report(k, failed=bool(rng.random() < 0.9), done=True)
+    assert one.paused == {} or len(one.paused) < 2
+
+
+def test_a_class_whose_servers_all_fail_is_paused_as_one_and_tried_with_one_job() -> None:
+    one = scheduler(longest_pause=50.0)
+    settle(one)
+    for server in ("p1", "p2", "p1", "p2"):
+        one.submit("chat", servers=["p"])
+        for task in one.assign({"p": [server]}):
+            one.report(task.job, failed=True, done=True)
+    assert ("p", None) in one.paused
+    for _ in range(3):
+        one.submit("chat", servers=["p"])
+    assert one.assign({"p": ["p1", "p2", "p3"]}, elapsed=0.0) == []
+    [trial] = one.assign({"p": ["p1", "p2", "p3"]}, elapsed=one.paused["p", None])
+    assert one.assign({"p": ["p2", "p3"]}, elapsed=0.0) == [], "one trial at a time"
+    one.report(trial.job, 0.5)
+    assert ("p", None) not in one.paused
+    assert len(one.assign({"p": ["p3"]}, elapsed=0.0)) == 1
+
+
+def test_trials_of_a_class_go_to_one_server_after_the_other() -> None:
+    """Also if the idle servers are always named in the same order: otherwise one that stays broken would speak for all."""
+    one, tried = scheduler(longest_pause=50.0), []
+    settle(one)
+    for server in ("p1", "p2", "p3", "p1", "p2", "p3"):
+        one.submit("chat", servers=["p"])
+        for task in one.assign({"p": [server]}):
+            one.report(task.job, failed=True, done=True)
+    for _ in range(6):
+        one.submit("chat", servers=["p"])
+        [trial] = one.assign({"p": ["p1", "p2", "p3"]}, elapsed=60.0)
+        one.report(trial.job, failed=True, done=True)
+        tried.append(trial.server)
+    assert set(tried[:4]) == set(tried[-3:]) == {"p1", "p2", "p3"}
+
+
+def test_one_bad_server_does_not_pause_its_class_and_trust_ends_its_pause() -> None:
+    one = scheduler(longest_pause=50.0)
+    settle(one)
+    fail_until_paused(one, "p1")
+    assert list(one.paused) == [("p", "p1")]
+    one.trust("p", "p1")
+    assert one.paused == {}
+    with pytest.raises(BadInput, match="longest_pause must be"):
+        scheduler(longest_pause=-1.0)
+    never = scheduler(longest_pause=0.0)
+    settle(never)
+    for _ in range(20):
+        never.submit("chat", servers=["p"])
+        [task] = never.assign({"p": ["p1"]})
+        never.report(task.job, failed=True, done=True)
