@@ -6,7 +6,8 @@ from bilinq.arrays import Array, IntArray
 from bilinq.jit import in_place_kernel, inlined_kernel, kernel
 from bilinq.learning.fit_kernels import eliminate, factorise, invert, shift
 from bilinq.learning.memory import Memory
-from bilinq.learning.pair_model import FARTHEST, LOST, MOST_SURPRISING, NOISE_WINDOW, RECENT, Model
+from bilinq.learning.pair_model import LOST, MOST_SURPRISING, NOISE_WINDOW, RECENT, Model
+from bilinq.learning.regressors import FARTHEST
 
 
 @in_place_kernel

@@ -1,8 +1,8 @@
 """What a job is worth, or how long it takes, on each server class: a regression that finds its own scales.
 
 A value is x'theta_j + b_cj for a job with regressors x of class c on server class j, Eq. (57): a constant, features and
-their squares. Coefficients and deviations of
-class pairs shrink to a part that all server classes share, as strongly as the data say.
+their squares. Coefficients and deviations of class pairs shrink to a part that all server classes share, as strongly as
+the data say.
 """
 
 from __future__ import annotations
@@ -17,6 +17,15 @@ import numpy as np
 from bilinq.arrays import Array, IntArray, within
 from bilinq.errors import BadState
 from bilinq.learning.memory import PRIOR_COUNT, Equations, Memory
+from bilinq.learning.regressors import (
+    LARGEST_SHARED,
+    SQUARED,
+    UNKNOWN,
+    carried_over,
+    server_regressors,
+    square_of,
+    unknown_standards,
+)
 
 USUAL = np.log([10.0, 30.0, 1.0, 300.0])
 """Logarithms of the usual shrinkage, in observations: of class pairs, of coefficients, of constants, of squares."""
@@ -28,18 +37,12 @@ STEP = log(3.0)  # of the search for shrinkage
 ROUNDS = 2  # passes of that search at one refresh; the next continues from there
 GROWTH = 1.25  # observations between two refreshes, as a factor
 FLAT = 0.01  # shrinkage of the constant that all server classes share
-SQUARED = 32  # features beyond which their squares are left out
-UNKNOWN = 1e300  # scale of a square before features are standardised: it counts as nothing
-FARTHEST = 1e3  # a square does not grow beyond
-LARGEST_SHARED = 256  # coefficients of the shared part beyond which features of servers are left to the deviations
 RECENT = 30.0  # observations that the recent memory counts for when it starts, and again when it has twice as many
 LOST, CHANGED = -4.0, 9.2
 """Log-likelihood by which the recent memory is behind and starts again, or ahead and replaces the long one, Eq. (62)."""
 MOST_SURPRISING = 2.0  # log-likelihood that a single observation can add
 NOISE_WINDOW = 2000.0
 ROUNDING = 1e-9  # part of the largest eigenvalue of a matrix that may be missing in the smallest one
-
-
 SYMMETRIC = 1e-3  # part of the largest entry of a matrix by which it may differ from its transpose
 LIMITS = {
     "center": (-1e150, 1e150), "scale": (1e-150, UNKNOWN), "shrinkage": (RANGE[0] - ROUNDING, RANGE[1] + ROUNDING),
@@ -134,11 +137,11 @@ class PairModel:
         `start` is the value to expect at first, and `usual` the shrinkage. Squares are only used of few features.
         """
         J, squares = len(server_features), squares and features <= SQUARED
-        center, scale = _unknown(features, squares)
+        center, scale = unknown_standards(features, squares)
         d = 1 + center.size
         made = cls(
             long=Memory.empty(classes, J, d), recent=Memory.empty(classes, J, d),
-            server_features=_standardised(server_features, d), center=np.concatenate([[0.0], center]),
+            server_features=server_regressors(server_features, d), center=np.concatenate([[0.0], center]),
             scale=np.concatenate([[1.0], scale]), usual=usual, shrinkage=usual.copy(), shared_shrinkage=usual.copy(),
             mean=np.zeros((J, d)), shared=np.zeros(classes), doubt=np.full(classes, exp(-usual[0])),
             version=np.ones(J, np.int64), ahead=np.full(J, LOST), changes=np.zeros(J, np.int64),
@@ -175,13 +178,13 @@ class PairModel:
         """Return center and scale (d - 1,) of all regressors for those of features (f,), by the squares seen so far."""
         if not self.squares:
             return center, scale
-        all_center, all_scale = _unknown(center.size, True)
+        all_center, all_scale = unknown_standards(center.size, True)
         all_center[::2], all_scale[::2] = center, scale
         gram = self.long.gram.sum(axis=0)
         for h in range(1, self.center.size, 2):
             all_center[h], all_scale[h] = 1.0, 2.0**0.5  # as if a feature were normal
             if self.scale[h + 1] < UNKNOWN:
-                row = _square_of(h, self.center, self.scale, center[h // 2], scale[h // 2])
+                row = square_of(h, self.center, self.scale, center[h // 2], scale[h // 2])
                 mean = row @ gram[0] / max(gram[0, 0], 1e-300)
                 spread = max(row @ gram @ row / max(gram[0, 0], 1e-300) - mean * mean, 0.0) ** 0.5
                 all_center[h], all_scale[h] = mean, spread if spread > 1e-6 else 1.0
@@ -194,13 +197,13 @@ class PairModel:
         for h in range(1, self.center.size, 2) if self.squares else ():
             change[h + 1] = 0.0
             if self.scale[h + 1] < UNKNOWN:
-                row = _square_of(h, self.center, self.scale, center[h - 1], scale[h - 1])
+                row = square_of(h, self.center, self.scale, center[h - 1], scale[h - 1])
                 row[0] -= center[h]
                 change[h + 1] = row / scale[h]
             else:
                 change[h + 1, h + 1] = 1.0  # it was nothing so far
         self.center[1:], self.scale[1:] = center, scale
-        self.mean = _carried_over(self.mean, change)
+        self.mean = carried_over(self.mean, change)
         for memory in (self.long, self.recent):
             memory.transform(change)
         self.refresh()
@@ -215,7 +218,7 @@ class PairModel:
         known = (self.center.size - 1) // (2 if self.squares else 1)
         if self.squares and known + first.size > SQUARED:
             self._leave_squares_out()
-        center, scale = _unknown(first.size, self.squares)
+        center, scale = unknown_standards(first.size, self.squares)
         center[:: 2 if self.squares else 1] = first if self.seen else 0.0
         self.long, self.recent = self.long.widened(center.size), self.recent.widened(center.size)
         self.center, self.scale = np.concatenate([self.center, center]), np.concatenate([self.scale, scale])
@@ -281,7 +284,7 @@ class PairModel:
     def arrange(self, rows: Sequence[int | None], columns: Sequence[int | None], server_features: Array) -> None:
         """Change the classes: for each new one the number it had, or None."""
         self.long, self.recent = (one.arranged(rows, columns) for one in (self.long, self.recent))
-        self.server_features = _standardised(server_features, self.center.size)
+        self.server_features = server_regressors(server_features, self.center.size)
         self.shared = np.array([0.0 if old is None else self.shared[old] for old in rows])
         self.doubt = np.array([exp(-self.shared_shrinkage[0]) if old is None else self.doubt[old] for old in rows])
         self.ahead = np.array([LOST if old is None else self.ahead[old] for old in columns])
@@ -442,37 +445,6 @@ def fit_work(classes: int, server_classes: int, features: int) -> float:
     return server_classes * d**2 * (d + 0.5 * classes)
 
 
-def _unknown(features: int, squares: bool) -> tuple[Array, Array]:
-    """Return center and scale of regressors, without the constant, before features were standardised."""
-    if not squares:
-        return np.zeros(features), np.ones(features)
-    return np.zeros(2 * features), np.tile([1.0, UNKNOWN], features)
-
-
-def _square_of(h: int, center: Array, scale: Array, to_center: float, to_scale: float) -> Array:
-    """Return how the square of a feature, standardised by another center and scale, follows from regressors (d,), Eq. (71).
-
-    The feature is regressor h, and its square, so far, regressor h + 1.
-    """
-    row, a, b = np.zeros(center.size), scale[h] / to_scale, (center[h] - to_center) / to_scale
-    row[0], row[h], row[h + 1] = b * b + a * a * center[h + 1], 2.0 * a * b, a * a * scale[h + 1]
-    return row
-
-
-def _carried_over(theta: Array, change: Array) -> Array:
-    """Return the coefficients of regressors `change` @ x that say the same as `theta` (J, d) of x, by substitution.
-
-    `change` is as in `Memory.transform`.
-    """
-    made = theta.copy()
-    for k in range(len(change) - 1, 0, -1):
-        if k + 1 < len(change):
-            made[:, k] -= change[k + 1, k] * made[:, k + 1]
-        made[:, k] /= change[k, k]
-    made[:, 0] -= made[:, 1:] @ change[1:, 0]
-    return made
-
-
 def _climb(loss: Callable[[Array], float], shrinkage: Array, usual: Array, coordinates: Sequence[int]) -> Array:
     """Return the shrinkage near the given one with the largest likelihood, Eq. (60): one coordinate after the other."""
     known: dict[tuple[float, ...], float] = {}
@@ -497,17 +469,3 @@ def _climb(loss: Callable[[Array], float], shrinkage: Array, usual: Array, coord
         if best == before:
             break
     return shrinkage
-
-
-def _standardised(features: Array, d: int) -> Array:
-    """Return a constant and features of servers (J, e) with mean 0 and root mean square 1; a constant if they tell nothing.
-
-    They do not where there are as many of them as server classes (one-hot features, for example): coefficients of each
-    server class then say the same.
-    """
-    J, e = features.shape
-    if not 0 < e < J or d * (1 + e) > LARGEST_SHARED:
-        return np.ones((J, 1))
-    away = features - features.mean(axis=0)
-    size = np.sqrt((away * away).mean(axis=0))
-    return np.concatenate([np.ones((J, 1)), away / np.where(size > 0.0, size, 1.0)], axis=1)
