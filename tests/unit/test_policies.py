@@ -183,6 +183,15 @@ def test_ugda_job_learns_from_itself_alone() -> None:
     np.testing.assert_allclose(y, [[0, 0.5], [0.375, 0.125]], rtol=1e-9)
 
 
+def test_weights_of_ugda_ol_by_class_are_those_of_the_program() -> None:
+    """With true rewards learnt, the services of a class are those of known rewards with the same weights, Eq. (5)."""
+    weighted, known = UgdaOl("class", V=10.0, weight=[3.0, 0.5]), KnownRewards(V=10.0, weight=[3.0, 0.5])
+    y = decided(weighted, taught(weighted), [4, 4], [1, 1])
+    np.testing.assert_allclose(y, decided(known, started(known), [4, 4], [1, 1]), atol=1e-3)
+    plain = UgdaOl("class", V=10.0)
+    assert np.abs(y - decided(plain, taught(plain), [4, 4], [1, 1])).max() > 0.05
+
+
 @pytest.mark.parametrize("kind", [Sabr, KnownRewards, UgdaOl])
 def test_horizon_sets_v(kind: Callable[..., Any]) -> None:
     """Eq. (23): with two classes sqrt(2 * 200) = 20; without a horizon the number of simulated slots is used."""
@@ -286,7 +295,7 @@ def test_settings_of_fair_policies_have_names(kind: Callable[..., Any]) -> None:
 
 
 def test_per_job_learning_has_no_weights() -> None:
-    with pytest.raises(BadInput, match="unknown option of policy 'ugda-ol': 'weight'"):
+    with pytest.raises(BadInput, match="weight must be equal for all classes if learning = 'job'"):
         make_policy("ugda-ol", {"weight": [1.0, 2.0]})
 
 

@@ -81,7 +81,8 @@ class FairPolicy(Policy):
     def decide(self, state: FairState, queue: Array, capacity: Array) -> Array:
         learner = self.learner()
         value = self._value(state, learner.index(learner.grown(state.learnt, queue.shape[1])))
-        demand = self._demand(state, value, queue, capacity, state.V, np.ones(queue.shape))
+        weight = state.weight if self.rows == "class" else np.ones(queue.shape)
+        demand = self._demand(state, value, queue, capacity, state.V, weight)
         return demand.servers(EXACT.share(None, demand)[0])
 
     def learn(self, state: FairState, outcome: Outcome) -> FairState:
@@ -145,7 +146,8 @@ class WeightedFairPolicy(FairPolicy):
 
     def start(self, instances: Instances, horizon: int, rngs: Sequence[np.random.Generator]) -> FairState:
         state = super().start(instances, horizon, rngs)
-        return state._replace(weight=self._weights(instances), shared=self.allocation.start(instances, self.gamma))
+        shared = self.allocation.start(instances, self.gamma)
+        return state._replace(weight=_weights(self.weight, instances), shared=shared)
 
     def decide(self, state: FairState, queue: Array, capacity: Array) -> Array:
         """Return the allocator's answer to Eq. (5); with `work_conserving` no server idles while a job waits."""
@@ -171,7 +173,7 @@ class WeightedFairPolicy(FairPolicy):
         learnt, shared = self.learner().adapt(state.learnt, instances), self.allocation.start(instances, self.gamma)
         V = state.V if self.V is None else np.full(instances.count, self.V)
         rate, pairs = _rates(instances)
-        return FairState(learnt, V, self._weights(instances), rate, shared, pairs)
+        return FairState(learnt, V, _weights(self.weight, instances), rate, shared, pairs)
 
     def current_V(self, state: FairState) -> Array:
         return self._V(state, self._value(state, self.learner().index(state.learnt)))
@@ -182,10 +184,6 @@ class WeightedFairPolicy(FairPolicy):
         expected, memory = self.allocation.share(state.shared, demand)
         return demand.servers(expected), memory
 
-    def _weights(self, instances: Instances) -> Array:
-        weight = positive("weight", 1.0 if self.weight is None else self.weight)
-        return shaped("weight", weight, instances.arrival_rate.shape).copy()
-
     def _V(self, state: FairState, value: Array) -> Array:
         """Return V (R,): as set, or as `target_wait` requires, Eq. (22) or (54)."""
         if self.target_wait is None:
@@ -194,6 +192,12 @@ class WeightedFairPolicy(FairPolicy):
         served = best > -np.inf
         cost = np.where(served, (self.gamma - best) / state.weight, 0.0).sum(axis=1) / np.maximum(served.sum(axis=1), 1)
         return np.asarray(self.target_wait * state.service_rate / np.where(cost > 0.0, cost, self.gamma))
+
+
+def _weights(weight: ArrayLike | None, instances: Instances) -> Array:
+    """Return the weights of all classes (R, I); default: ones."""
+    given = positive("weight", 1.0 if weight is None else weight)
+    return shaped("weight", given, instances.arrival_rate.shape).copy()
 
 
 def _rates(instances: Instances) -> tuple[Array, Pairs | None]:
@@ -353,15 +357,25 @@ class UgdaOl(FairPolicy):
 
     `learning` is "job" (an index for each job, Eq. (19), as they define it), "class" (shared by the jobs of a class, the
     fair comparison) or "published" (the variant that the paper's authors ran). `V`, `horizon`, `gamma`, `assignment` and
-    `limit` are as in `Sabr`.
+    `limit` are as in `Sabr`, and so is `weight` with "class"; rows of the others are jobs, which have no weights.
     """
 
-    learns = True
+    learns, takes_weights = True, True
     learning: Literal["job", "class", "published"] = "job"
+    weight: ArrayLike | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         one_of("learning", self.learning, ("job", "class", "published"))
+        if self.weight is not None:
+            weight = positive("weight", self.weight)
+            if self.learning != "class" and np.ptp(weight) > 0.0:
+                raise BadInput(
+                    f"weight must be equal for all classes if learning = {self.learning!r}; got {short(weight)}"
+                )
+
+    def start(self, instances: Instances, horizon: int, rngs: Sequence[np.random.Generator]) -> FairState:
+        return super().start(instances, horizon, rngs)._replace(weight=_weights(self.weight, instances))
 
     @property
     def rows(self) -> Literal["class", "job"]:

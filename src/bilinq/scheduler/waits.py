@@ -11,7 +11,7 @@ import numpy as np
 from bilinq.arrays import Array, within
 
 FIRST_JOBS, JOBS, QUEUES = 100.0, 300.0, 0.5
-"""Time constant of the controller: 100 jobs at first and a tenth of those seen, up to 300; and half of the queue at the target."""
+"""Time constant of the controller: 100 jobs and a tenth of those seen, up to 300, and half of the queue at the target."""
 STEEP, SLACK = 2.0, 0.25
 """How fast the price of waiting grows with the queue relative to that at the target, and what is added to both queues."""
 STEADY = 200.0  # jobs over which rates and waits are averaged

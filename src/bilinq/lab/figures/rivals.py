@@ -16,17 +16,19 @@ SABR, WEIGHTED, CALIBRATED, LOW_RANK, GROWING, DOUBLING, ROOT = (
     "SABR, Thompson sampling", "W-SABR, Thompson sampling", "SABR, calibrated UCB", "SABR, rank one", "V growing",
     "V doubling", "V = sqrt(I T)",
 )  # fmt: skip
-C_MU, GENERAL, MAX_WEIGHT, GREEDY, UGDA = "c-mu", "generalised c-mu", "MaxWeight, learning", "greedy", "UGDA-OL"
+C_MU, GENERAL, MAX_WEIGHT, GREEDY = "c-mu", "generalised c-mu", "MaxWeight, learning", "greedy"
+UGDA, WEIGHTED_UGDA = "UGDA-OL", "UGDA-OL, weighted"
 LOOKS = {
     SABR: (style.BLUE, "o"), WEIGHTED: (style.ORANGE, "o"), CALIBRATED: (style.BLUE, "^"), LOW_RANK: (style.BLUE, "D"),
     GROWING: (style.SKY, "s"), DOUBLING: (style.SKY, "P"), ROOT: (style.SKY, "X"), C_MU: (style.PINK, "s"),
     GENERAL: (style.PINK, "o"), MAX_WEIGHT: (style.GREEN, "s"), GREEDY: (style.GREEN, "o"), UGDA: (style.AMBER, "^"),
+    WEIGHTED_UGDA: (style.AMBER, "v"),
 }  # fmt: skip
 """Colour and marker of each policy."""
 
 
 class RivalsFigure(Figure):
-    """Regret over holding cost of twelve policies at two loads; no job is served twice."""
+    """Regret over holding cost of thirteen policies at two loads; no job is served twice."""
 
     name = "rivals"
     title = "What a referee asks for: other policies"
@@ -67,8 +69,10 @@ class RivalsFigure(Figure):
             "The c-mu rules know costs and rates, never wait, and use learnt rewards only between classes of equal cost. "
             f"At load {high:g} the holding cost is {at(C_MU, high, 'cost')} for c-mu, "
             f"{at(WEIGHTED, high, 'cost')} for W-SABR and {at(SABR, high, 'cost')} for SABR, both at a tenth of sqrt(I T); "
-            f"regret is {at(C_MU, high)}, {at(WEIGHTED, high)} and {at(SABR, high)}. V that grows without a horizon has "
-            f"regret {at(GROWING, high)}, V = sqrt(I T) {at(ROOT, high)}. Half of the classes cost 7/4 per job and slot, "
+            f"regret is {at(C_MU, high)}, {at(WEIGHTED, high)} and {at(SABR, high)}. "
+            f"UGDA-OL with the same weights and V has cost {at(WEIGHTED_UGDA, high, 'cost')} and regret "
+            f"{at(WEIGHTED_UGDA, high)}. V that grows without a horizon has regret {at(GROWING, high)}, "
+            f"V = sqrt(I T) {at(ROOT, high)}. Half of the classes cost 7/4 per job and slot, "
             f"half 1/4; T = {self.slots}; no job is served twice; {min(self.options.count, MOST)} instances."
         )
 
@@ -115,6 +119,7 @@ class RivalsFigure(Figure):
             GROWING: Sabr(anytime="growing", scale=POSTERIOR), DOUBLING: Sabr(anytime="doubling", scale=POSTERIOR),
             ROOT: Sabr(V=V, scale=POSTERIOR), C_MU: CMu(), GENERAL: CMu(generalised=True), MAX_WEIGHT: MaxWeight(),
             GREEDY: Greedy(), UGDA: UgdaOl(V=SHARE * V, learning="class"),
+            WEIGHTED_UGDA: UgdaOl(V=SHARE * V, learning="class", weight=COSTS),
         }  # fmt: skip
 
 
