@@ -22,11 +22,12 @@ LEAST = 64  # rows at the start; they double when they are full
 TOGETHER = 256  # jobs that are written to the arrays together at most, so that no slot has to write more
 
 ROW = np.dtype(
-    [("kind", "i8"), ("pool", "i8"), ("serial", "i8"), ("rank", "f8"), ("since", "f8"), ("weight", "f8"), ("used", "?")],
+    [("kind", "i8"), ("pool", "i8"), ("serial", "i8"), ("rank", "f8"), ("since", "f8"), ("queued", "f8"), ("weight", "f8"),
+     ("used", "?")],
     align=True,
 )  # fmt: skip
 """Of a job: the numbers of its class and pool (zero: none), its own, its place in the order of arrival, when it was
-submitted, its priority, and whether the row is in use."""
+submitted, when it joined the queue, its priority, and whether the row is in use."""
 PAIR = np.dtype(
     [("value", "f8"), ("value_width", "f8"), ("value_stamp", "i8"), ("time", "f8"), ("time_width", "f8"),
      ("time_stamp", "i8"), ("draw", "f8"), ("known", "f8"), ("cost", "f8"), ("eligible", "?")],
@@ -126,11 +127,11 @@ class Board:
         return self._row[job]
 
     def arrived(self, fresh: Iterable[tuple[Job, Entry]]) -> None:
-        """Note that `since` and `deadline` of jobs have changed."""
+        """Note that `since`, `queued` and `deadline` of jobs have changed."""
         for job, entry in fresh:
             row = self._row.get(job)
             if row is not None:
-                self.table["since"][row] = entry.since
+                self.table["since"][row], self.table["queued"][row] = entry.since, entry.queued
                 if job in self._deadlines:
                     self._deadlines[job] = entry.deadline
 
@@ -168,8 +169,8 @@ class Board:
             if self._alike[row] is None:
                 self._set_own(row, entry)
 
-    def _enter(self, job: Job, entry: Entry, first: bool) -> tuple[int, int, int, float, float]:
-        """Give a job a row; return it with the job's claim, serial number, rank and time."""
+    def _enter(self, job: Job, entry: Entry, first: bool) -> tuple[int, int, int, float, float, float]:
+        """Give a job a row; return it with the job's claim, serial number, rank and times."""
         row = self._free.pop()
         claim = self._claims.get((entry.job_class, entry.pool))
         if claim is None:
@@ -188,7 +189,7 @@ class Board:
             self._alike[row] = None
         if entry.deadline < inf:
             self._deadlines[job] = entry.deadline
-        return row, claim, entry.serial, rank, entry.since
+        return row, claim, entry.serial, rank, entry.since, entry.queued
 
     def _set_own(self, row: int, entry: Entry) -> None:
         """Write what a job has of its own: features, eligible servers, weight, known durations and costs."""

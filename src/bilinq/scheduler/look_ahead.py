@@ -72,7 +72,7 @@ class LookAhead(Engine):
     def place(self, job: Job, entry: Entry) -> None:
         self._make_room(entry.features)
 
-    def arrived(self, fresh: Sequence[tuple[Job, Entry]]) -> None:
+    def arrived(self, fresh: Iterable[tuple[Job, Entry]]) -> None:
         self.board.arrived(fresh)
 
     def set_pool(self, name: str, pool: Pool, waiting: Iterable[tuple[Job, Entry]]) -> None:
@@ -107,7 +107,7 @@ class LookAhead(Engine):
 
         learnt, waits = self.learnt, self.learnt.waits
         elapsed, self._decided = now - self._decided, now
-        waited, late = survey(self.board.table, now, elapsed, waits.goal(learnt.mean_time))
+        waited, late = survey(self.board.table, now, now - elapsed, waits.goal(learnt.mean_time))
         waits.update(elapsed, waited, late, self._arrived, learnt.mean_time)
         self._arrived = 0
         learnt.present = np.maximum(present, learnt.present * exp(-elapsed / (ABSENT * learnt.mean_time)))

@@ -58,7 +58,8 @@ def place(
     table: Records, pairs: Records, features: Array, arrivals: Array, kind: IntArray, pool: IntArray, weight: Array,
     eligible: BoolArray, shared: Array, key: np.uint64, fixed: float,
 ) -> None:  # fmt: skip
-    """Write new jobs to the board. `arrivals` (K, 5): row, claim, serial number, rank and time of each.
+    """Write new jobs to the board. `arrivals` (K, 6): row, claim, serial number, rank, and when each was submitted and
+    joined the queue.
 
     A claim is what jobs of a class and a pool have in common: `kind`, `pool` and `weight` (C,) and `eligible` (C, J).
     `shared` (I, d) are the features of classes; jobs have none of their own, and no known durations or costs.
@@ -68,6 +69,7 @@ def place(
         one = table[i]
         one.kind, one.pool, one.weight, one.used = kind[c], pool[c], weight[c], True
         one.serial, one.rank, one.since = int(arrivals[a, 2]), arrivals[a, 3], arrivals[a, 4]
+        one.queued = arrivals[a, 5]
         for d in range(features.shape[1]):
             features[i, d] = shared[kind[c], d] if d < shared.shape[1] else np.nan
         for j in range(pairs.shape[1]):
@@ -78,14 +80,14 @@ def place(
 
 
 @kernel
-def survey(table: Records, now: float, elapsed: float, target: float) -> tuple[float, int]:
-    """Return how long all jobs have waited in the last `elapsed` slots, and how many have just waited for `target`."""
+def survey(table: Records, now: float, before: float, target: float) -> tuple[float, int]:
+    """Return how long all jobs have waited since the time `before`, and how many have just waited for `target`."""
     waited, late = 0.0, 0
     for i in range(table.size):
         if table[i].used:
-            age = now - table[i].since
-            waited += min(age, elapsed)
-            late += age - elapsed <= target < age
+            age, more = now - table[i].since, now - max(table[i].queued, before)
+            waited += more
+            late += age - more <= target < age
     return waited, late
 
 
