@@ -19,15 +19,17 @@ Records: TypeAlias = NDArray[np.void]
 """An array with named fields."""
 
 LEAST = 64  # rows at the start; they double when they are full
+THERE = 0.5  # servers from which on a server class is there; those that disappear fade out
 TOGETHER = 256  # jobs that are written to the arrays together at most, so that no slot has to write more
 
 ROW = np.dtype(
     [("kind", "i8"), ("pool", "i8"), ("serial", "i8"), ("rank", "f8"), ("since", "f8"), ("queued", "f8"), ("weight", "f8"),
-     ("used", "?")],
+     ("used", "?"), ("counted", "?")],
     align=True,
 )  # fmt: skip
 """Of a job: the numbers of its class and pool (zero: none), its own, its place in the order of arrival, when it was
-submitted, when it joined the queue, its priority, and whether the row is in use."""
+submitted, when it joined the queue, its priority, whether the row is in use, and whether the job was counted as an
+arrival."""
 PAIR = np.dtype(
     [("value", "f8"), ("value_width", "f8"), ("value_stamp", "i8"), ("time", "f8"), ("time_width", "f8"),
      ("time_stamp", "i8"), ("draw", "f8"), ("known", "f8"), ("cost", "f8"), ("eligible", "?")],
@@ -72,7 +74,7 @@ class Board:
         self._jobs: list[Job] = []
         self._alike: list[OrderedDict[Job, None] | None] = []
         self._free: list[int] = []
-        self._new: list[tuple[Job, Entry, bool]] = []
+        self._new: list[tuple[Job, Entry, bool, bool]] = []
         self._deadlines: dict[Job, float] = {}
         self._first, self._last = 0.0, 0.0
         J = len(roster.servers)
@@ -89,9 +91,9 @@ class Board:
 
     # Jobs
 
-    def add(self, job: Job, entry: Entry, first: bool = False) -> None:
-        """Add a job behind the others, or before them."""
-        self._new.append((job, entry, first))
+    def add(self, job: Job, entry: Entry, first: bool = False, counted: bool = False) -> None:
+        """Add a job behind the others, or before them; it is `counted` if it is no new arrival."""
+        self._new.append((job, entry, first, counted))
         if len(self._new) == TOGETHER:
             self.settle()
 
@@ -152,6 +154,12 @@ class Board:
         number = np.bincount(self.table["kind"][self.table["used"]], minlength=len(self.roster.jobs))
         return dict(zip(self.roster.jobs, number.tolist(), strict=True))
 
+    def uncounted(self) -> list[Job]:
+        """Return the jobs that were not yet counted as arrivals."""
+        self.settle()
+        counted = self.table["counted"]
+        return [job for job, row in self._row.items() if not counted[row]]
+
     # Arrays
 
     def settle(self) -> None:
@@ -162,10 +170,10 @@ class Board:
 
         new, self._new = self._new, []
         self._grow(len(new))
-        arrivals = [self._enter(job, entry, first) for job, entry, first in new]
+        arrivals = [(*self._enter(job, entry, first), counted) for job, entry, first, counted in new]
         place(self.table, self.pairs, self.features, np.array(arrivals), self._kind, self._pool, self._weight,
               self._eligible, self.shared, self._key, self.fixed)  # fmt: skip
-        for (row, *_), (_, entry, _) in zip(arrivals, new, strict=True):
+        for (row, *_), (_, entry, *_) in zip(arrivals, new, strict=True):
             if self._alike[row] is None:
                 self._set_own(row, entry)
 

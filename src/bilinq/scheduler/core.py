@@ -292,7 +292,7 @@ class Core:
         theirs = {
             "jobs": [record(job, self._jobs.get(job)) for job in (*waiting, *out)],
             "served": [record(job, one) for job, one in self._archive.items()],
-            "fresh": list(self._fresh), "expired": self._expired,
+            "fresh": list(self._fresh), "expired": self._expired, "uncounted": self._engine.uncounted() if jobs else [],
         }  # fmt: skip
         return seal(mine | (theirs if jobs else dict.fromkeys(theirs, ())))
 
@@ -332,12 +332,13 @@ class Core:
         self._engine.load(kept["engine"], self._now)
         for pool, (weight, servers) in kept.get("pools", {}).items():
             self.set_pool(pool, weight, None if servers is None else [pool_name(one) for one in listed(pool, servers)])
+        new = set(map(job_name, kept.get("uncounted", [])))  # older ones counted when a job came
         for name, *values in kept["jobs"]:
             entry = saved_entry(values, self._roster, self._now, self._serial)
             self._engine.check(replace(entry, duration=None, cost=None))  # these may be of classes that are gone
             self._jobs.add(job_name(name), entry)
             if entry.out is None:
-                self._engine.resume(name, entry)
+                self._engine.resume(name, entry, counted=name not in new)
             else:
                 self._engine.place(name, entry)
                 self._out[self._roster.column(entry.out)] += 1.0

@@ -73,9 +73,13 @@ class Engine(ABC):
         """Return the waiting jobs whose deadline has passed."""
         return []
 
-    def resume(self, job: Job, entry: Entry) -> None:
-        """Let a job wait that waited when a snapshot was made."""
+    def resume(self, job: Job, entry: Entry, counted: bool) -> None:
+        """Let a job wait that waited when a snapshot was made, and was `counted` as an arrival or not."""
         self.add(job, entry)
+
+    def uncounted(self) -> list[Job]:
+        """Return the waiting jobs that were not yet counted as arrivals."""
+        return []
 
     @abstractmethod
     def remove(self, job: Job, entry: Entry) -> None:
