@@ -26,6 +26,8 @@ from numba.core.caching import FunctionCache
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import Dispatcher
 
+from bilinq.linking import put_together
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 SETTINGS: Any = numba.config
@@ -54,10 +56,7 @@ def bare_kernel(function: F) -> F:
 
 
 def part_kernel(function: F) -> F:
-    """Compile into the callers before they are optimised, with strict floating point: large functions of few callers.
-
-    Otherwise all that such a function calls would be optimised once more for each of its callers, and theirs.
-    """
+    """Compile as a piece of the text of its callers, with strict floating point: large functions of few callers."""
     return _compile(function, inline="always")
 
 
@@ -123,11 +122,11 @@ def cache_folder() -> Path | None:
 
 
 def _digest() -> str:
-    """Return a hash of all files with kernels, and of this one."""
+    """Return a hash of all files with kernels, and of those that compile them."""
     digest = hashlib.sha256()
     for source in sorted(Path(__file__).parent.rglob("*.py")):
         text = source.read_bytes()
-        if b".jit import" in text:
+        if b".jit import" in text or source.name in ("jit.py", "linking.py"):
             digest.update(text)
     return digest.hexdigest()[:16]
 
@@ -307,7 +306,7 @@ def _on_terminal() -> bool:
 
 
 def _compile_and_report(dispatcher: Any, compile: Callable[[Any], Any], sig: Any) -> Any:
-    with global_compiler_lock, WORK.on(dispatcher):
+    with global_compiler_lock, WORK.on(dispatcher), put_together():
         return compile(sig)
 
 

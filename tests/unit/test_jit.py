@@ -4,6 +4,7 @@ import fcntl
 import io
 import logging
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -92,6 +93,50 @@ def test_a_package_that_cannot_be_written_uses_other_folders(tmp_path: Path) -> 
     assert len(folders(tmp_path / "mine")) == 1
     value, told = run(tmp_path, XDG_CACHE_HOME=str(tmp_path / "small" / "__pycache__"))
     assert value == 2.0 and "each process compiles them; set NUMBA_CACHE_DIR" in told
+
+
+def kernels_in(folder: Path) -> tuple[set[str], set[str]]:
+    """Return the names of stored kernels that Python calls, and of their parts."""
+    names = [file.name for file in folder.rglob("*.nbc")]
+    return {name.split("-")[0] for name in names if "-inner" not in name}, {
+        name.split("-")[0] for name in names if "-inner" in name
+    }
+
+
+def test_a_small_allocation_compiles_one_kernel_and_few_parts(tmp_path: Path) -> None:
+    """60 functions of which one becomes machine code; this takes 10 s of CPU where the bound was set."""
+    call = "allocate([3.0] * 10, [[0.2, 0.9]] * 10, [1.0, 1.0], V=10.0)"
+    code = f"from bilinq import allocate; print({call}.residual)"
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    residual, told = run(tmp_path, code, NUMBA_CACHE_DIR=str(tmp_path))
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert residual < 1e-9 and f"{ONCE}, 1 of 60;" in told
+    kernels, parts = kernels_in(tmp_path)
+    assert kernels == {"solve.solve_small_plain"} and 40 <= len(parts) <= 60
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 60.0
+
+
+PARTS = f"""
+from bilinq.linking import llvm
+parse, parsed = llvm.parse_bitcode, []
+llvm.parse_bitcode = lambda code: parsed.append(code) or parse(code)
+{CODE}
+print(len(parsed), file=sys.stderr)
+"""
+
+
+def test_parts_that_another_process_has_stored_are_used(built: Path, tmp_path: Path) -> None:
+    for file in copied(built, tmp_path).rglob("__init__.outer*"):
+        file.unlink()
+    value, told = run(tmp_path, PARTS)
+    assert value == 2.0 and told.splitlines()[-1] == "1"  # the function that the kernel calls, with all that it calls
+
+
+def test_compiled_functions_of_users_may_call_kernels(built: Path, tmp_path: Path) -> None:
+    copied(built, tmp_path)
+    code = "import sys, numba; sys.path.insert(0, sys.argv[1]); from small import inner, outer; print(user(1.0))"
+    user = "numba.njit(lambda x: inner(x) + outer(x))"
+    assert run(tmp_path, code.replace("user", user))[0] == 4.0
 
 
 FULL = f"""
