@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from bilinq import style
 from bilinq.experiments import Synthetic
 from bilinq.jsonable import plain
-from bilinq.lab import style
 from bilinq.lab.figure import ReportOptions, Table
 from bilinq.lab.figures import FIGURES
 from bilinq.lab.paper import redraw
 from bilinq.lab.presets import PRESETS
-from bilinq.lab.style import inline, svg
+from bilinq.style import inline, svg
 
 SMALL = ReportOptions(quick=True, replications=2)
 NAMES = [figure.name for figure in FIGURES]

@@ -6,20 +6,19 @@ import warnings
 import numpy as np
 import pytest
 
-from bilinq import theory
+from bilinq import style, theory
 from bilinq.arrays import Array
 from bilinq.distributed import System, growth_rate
 from bilinq.errors import UnstableLoad
 from bilinq.experiments import PlannedRun, Record, Synthetic
 from bilinq.experiments.run import run_chunk
-from bilinq.lab import style
 from bilinq.lab.claims import Finding, Verdict, below
 from bilinq.lab.figure import ReportOptions
 from bilinq.lab.figures import bounds, load, nodes, scaling
 from bilinq.lab.presets import POSTERIOR, PRESETS, PRINTED, order, serve_once
-from bilinq.lab.style import log_axis
 from bilinq.policies import Sabr
 from bilinq.simulation import simulate
+from bilinq.style import log_axis
 
 
 def record(queue: Array, regret: Array) -> Record:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 CHUNK = 50  # replications in one call of `simulate`; part of what a replication is, so not a setting
 
 PACKAGE = Path(__file__).parents[1]
-UNRELATED = ("client", "commands", "demo", "display.py", "lab", "live")
+UNRELATED = ("client", "commands", "demo", "display.py", "lab", "live", "style.py")
 RELATED = Path("lab/trace.py")
 """Parts of the package that cannot change the result of a run, and the one file in them that can."""
 

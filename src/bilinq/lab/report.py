@@ -13,7 +13,7 @@ from pathlib import Path
 from string import Template
 from typing import Any, Self
 
-from bilinq.lab import style
+from bilinq import style
 from bilinq.lab.claims import ALPHA, Claim, Finding, Verdict
 from bilinq.lab.figure import Figure, ReportOptions, Table
 from bilinq.lab.presets import PRESETS

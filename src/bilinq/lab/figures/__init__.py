@@ -17,8 +17,8 @@ with optional_imports():
     from bilinq.lab.figures.gpu import GpuFigure
     from bilinq.lab.figures.load import LoadFigure
     from bilinq.lab.figures.nodes import NodesFigure
+    from bilinq.lab.figures.policies import PoliciesFigure
     from bilinq.lab.figures.radius import RadiusFigure
-    from bilinq.lab.figures.rivals import RivalsFigure
     from bilinq.lab.figures.scaling import ScalingFigure
     from bilinq.lab.figures.trace_comparison import TraceComparisonFigure
     from bilinq.lab.figures.trace_sweep import TraceSweepFigure
@@ -29,7 +29,7 @@ with optional_imports():
 
 FIGURES: tuple[type[Figure], ...] = (
     ComparisonFigure, WeightsFigure, ScalingFigure, LoadFigure, TradeoffFigure, BoundsFigure, RadiusFigure,
-    ExplorationFigure, BaselineFigure, RivalsFigure, AssignmentFigure, GeneralFigure, NodesFigure, TraceComparisonFigure,
+    ExplorationFigure, BaselineFigure, PoliciesFigure, AssignmentFigure, GeneralFigure, NodesFigure, TraceComparisonFigure,
     TraceSweepFigure, TraceWeightsFigure, WorkloadFigure, FeaturesFigure, GpuFigure,
 )  # fmt: skip
 """All figures, in the order of the report."""

@@ -5,15 +5,16 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from bilinq import theory
+from bilinq import style, theory
 from bilinq.arrays import Array, IntArray
+from bilinq.display import number
 from bilinq.experiments import PlannedRun, Record, Synthetic
-from bilinq.lab import effects, style
+from bilinq.lab import effects
 from bilinq.lab.claims import Claim, above, below, judged
-from bilinq.lab.effects import Effect, number
+from bilinq.lab.effects import Effect
 from bilinq.lab.figure import Figure, Records, Table, curves
 from bilinq.lab.presets import COSTS, PRESETS, least_bound, order, published
-from bilinq.lab.style import Axes, Drawing, Look, log_axis
+from bilinq.style import Axes, Drawing, Look, log_axis
 
 SETTING = Synthetic(holding_cost=COSTS)
 SLOTS = 500

@@ -4,16 +4,17 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from bilinq import theory
+from bilinq import style, theory
+from bilinq.display import number
 from bilinq.experiments import Backlogged, PlannedRun, Record, Setting, SizedJobs, Synthetic
-from bilinq.lab import effects, style
+from bilinq.lab import effects
 from bilinq.lab.claims import Claim, Finding, below, between, judged
-from bilinq.lab.effects import Effect, number
+from bilinq.lab.effects import Effect
 from bilinq.lab.figure import Figure, Records, Table, curves
 from bilinq.lab.figures.load import drift
 from bilinq.lab.presets import COSTS, PRESETS, order, published, serve_once, ugda
-from bilinq.lab.style import Axes, Drawing, Look
 from bilinq.policies import Policy, Sabr
+from bilinq.style import Axes, Drawing, Look
 
 RATES = (1.0,) * 5 + (0.25,) * 5  # service rates of the classes: half of the jobs take four slots on average
 UNEQUAL = Synthetic(service_rate=RATES, holding_cost=COSTS)

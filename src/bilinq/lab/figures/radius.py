@@ -5,20 +5,22 @@ from functools import cache
 
 import numpy as np
 
+from bilinq import style
 from bilinq.arrays import Array
+from bilinq.display import number
 from bilinq.experiments import PlannedRun, Record, Synthetic
 from bilinq.experiments.settings import SEED_STEP
-from bilinq.lab import effects, style
+from bilinq.lab import effects
 from bilinq.lab.claims import Claim, above, below, judged
-from bilinq.lab.effects import learnt, number, price, price_gap
+from bilinq.lab.effects import learnt, price, price_gap
 from bilinq.lab.figure import Figure, Records, Table
 from bilinq.lab.presets import known, published, sabr, ugda
-from bilinq.lab.style import Axes, Drawing, Look
 from bilinq.learning import BilinearState, Outcome
 from bilinq.policies import Policy, Sabr
 from bilinq.policies.fair import FairState
 from bilinq.problem.instances import Instances
 from bilinq.simulation import simulate
+from bilinq.style import Axes, Drawing, Look
 
 SETTING = Synthetic()
 QUEUE = 15.0  # time-average queue at which policies are compared; that of the public code's radius at its V

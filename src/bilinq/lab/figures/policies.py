@@ -1,13 +1,15 @@
-"""Baselines that a referee asks for: c-mu beside W-SABR, other learners with the same dispatch, V without a horizon."""
+"""Other policies that a referee asks for: c-mu beside W-SABR, other learners with the same dispatch, V without a horizon."""
 
+from bilinq import style
+from bilinq.display import number
 from bilinq.experiments import PlannedRun, Synthetic
-from bilinq.lab import effects, style
+from bilinq.lab import effects
 from bilinq.lab.claims import Claim, below, judged
-from bilinq.lab.effects import Effect, number
+from bilinq.lab.effects import Effect
 from bilinq.lab.figure import Figure, Records, Table
 from bilinq.lab.presets import COSTS, POSTERIOR, order
-from bilinq.lab.style import Axes, Drawing
 from bilinq.policies import CMu, Greedy, MaxWeight, Policy, Sabr, UgdaOl
+from bilinq.style import Axes, Drawing
 
 LOADS = (0.25, 0.75)
 MOST = 50  # replications at most
@@ -27,10 +29,10 @@ LOOKS = {
 """Colour and marker of each policy."""
 
 
-class RivalsFigure(Figure):
+class PoliciesFigure(Figure):
     """Regret over holding cost of thirteen policies at two loads; no job is served twice."""
 
-    name = "rivals"
+    name = "policies"
     title = "What a referee asks for: other policies"
     where = "beyond the paper"
     see = "Lower left is better: compare regrets of policies that wait at a similar cost."
