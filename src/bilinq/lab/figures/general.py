@@ -158,6 +158,6 @@ def _draw_laws(axes: Axes, table: Table) -> None:
             (row,) = table.where(policy=name, measure=f"{measure} by law").rows
             axes.plot([row["low"], row["high"]], [place + shift] * 2, color=colour, lw=2.0, alpha=0.6)
             axes.plot(row["mean"], place + shift, "o", color=colour, ms=6, label=measure)
-    axes.set_yticks(range(len(LAWS)), list(LAWS))
+    axes.set_yticks(range(len(LAWS)), [name.replace(" ", "\n", 1) for name in LAWS])
     axes.set_xlim(left=0.0)
     style.label(axes, "(f) Other laws of work", x="queue, regret")

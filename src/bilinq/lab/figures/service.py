@@ -85,7 +85,7 @@ class ServiceFigure(Figure):
             f"with jobs of {LENGTHS[-1]} slots and V = {MIDDLE:g} it loses {at(PREEMPTED)} where services are interrupted "
             f"after each slot and {at(WHOLE)} where not, and jobs stay {at(PREEMPTED, 'time')} and {at(WHOLE, 'time')} "
             f"times their mean length. The oldest job on the least busy servers loses {at(FIRST)} and stays "
-            f"{at(FIRST, 'time')} times. "
+            f"{at(FIRST, 'time')} times. Bands have the differences between instances; the claims compare pairs. "
             f"{min(self.options.count, MOST)} instances."
         )
 
