@@ -47,7 +47,7 @@ class NoiseFigure(Figure):
 
     name = "noise"
     title = "Rewards that are not normal, or not bilinear"
-    where = "beyond the paper: Section 2.1"
+    where = "beyond the paper: Section 2.3"
     see = "Compare the lines of each law with the first one; in (b) look which curves pass one."
 
     def runs(self) -> dict[str, PlannedRun]:
@@ -116,19 +116,19 @@ class NoiseFigure(Figure):
         }
         return [
             Claim(
-                "bounded-rewards-learnt", "Section 2.1",
+                "bounded-rewards-learnt", "Section 2.3",
                 "Rewards need only be sub-Gaussian: those of zero or one are learnt like normal ones.",
                 test=f"Regret with rewards of zero or one less that with normal ones of about the same variance, {test}; "
                 f"the same within {SAME:g}, our choice.",
                 findings=judged(laws(BINARY, WIDE), between(-SAME, SAME)),
             ),
             Claim(
-                "heavy-tails-raise-regret", "Section 2.1", "Noise without a variance raises regret.",
+                "heavy-tails-raise-regret", "Section 2.3", "Noise without a variance raises regret.",
                 test=f"Regret with Student's t of {FREEDOM:g} degrees of freedom less that with normal noise of the same "
                 f"scale, {test}.", findings=judged(laws(HEAVY, NORMAL), above(0.0)), ours=True,
             ),
             Claim(
-                "clipped-rewards-lower-regret", "Section 2.1", "If heavy-tailed rewards are clipped, regret is lower.",
+                "clipped-rewards-lower-regret", "Section 2.3", "If heavy-tailed rewards are clipped, regret is lower.",
                 test=f"Regret with rewards clipped at {LIMIT:g} of either sign less that without clipping, {test}.",
                 findings=judged(laws(CLIPPED, HEAVY), below(0.0)), ours=True,
                 note="Means are in [0, 1]; the user must know such a range.",
@@ -142,13 +142,13 @@ class NoiseFigure(Figure):
                 note="The lemma assumes sub-Gaussian noise, so that it does not speak of heavy tails.",
             ),
             Claim(
-                "features-help-if-not-bilinear", "Section 2.1",
+                "features-help-if-not-bilinear", "Section 2.3",
                 "Features shorten learning although means are not bilinear in them.",
                 test=f"Regret of SABR less that of SABR without features, {test}; rewards are zero or one.",
                 findings=judged(features, below(0.0)), ours=True,
             ),
             Claim(
-                "bilinear-fit-is-enough", "Section 2.1", "In the long run a bilinear fit to logistic means loses nothing.",
+                "bilinear-fit-is-enough", "Section 2.3", "In the long run a bilinear fit to logistic means loses nothing.",
                 test="Mean reward of the best server of each class less that of the server with the best fitted reward, in "
                 f"% of the former, {self.options.count} instances; the fit is by least squares over all pairs. Less than "
                 "1 %, our choice.",

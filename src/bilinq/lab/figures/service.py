@@ -31,7 +31,7 @@ class ServiceFigure(Figure):
 
     name = "service"
     title = "Services that are not interrupted"
-    where = "beyond the paper: Section 2.1"
+    where = "beyond the paper: Section 2.3"
     see = "Compare the heights of orange and blue at the same time in the system: lower is better."
     horizon = JOBS, 40
 
@@ -103,7 +103,7 @@ class ServiceFigure(Figure):
                 gain[text] = effects.difference(middle.samples["lost"], first.samples["lost"], "reward per slot")
         return [
             Claim(
-                "whole-services-wait-less", "Section 2.1",
+                "whole-services-wait-less", "Section 2.3",
                 "At the same V, jobs whose service is not interrupted stay shorter.",
                 test=f"Mean time in the system over that with preemption after each slot, V = {MIDDLE:g}, the same jobs.",
                 findings=judged(stay, below(1.0)), ours=True,
@@ -111,14 +111,14 @@ class ServiceFigure(Figure):
                 "these alone.",
             ),
             Claim(
-                "preemption-earns-more", "Section 2.1",
+                "preemption-earns-more", "Section 2.3",
                 "At an equal time in the system, SABR earns more if it may interrupt services.",
                 test="Reward lost per slot of service without preemption less that with preemption after each slot, at the "
                 f"V at which jobs stay as long as with V = {MIDDLE:g} there, the same jobs.",
                 findings=judged(equal, above(0.0)), ours=True,
             ),
             Claim(
-                "V-hardly-matters-without-preemption", "Section 2.1",
+                "V-hardly-matters-without-preemption", "Section 2.3",
                 "If services are not interrupted, a larger V hardly changes the reward.",
                 test=f"Reward lost per slot of service at V = {MUCH:g} less that at V = {LITTLE:g}, the same jobs; hardly "
                 f"means by less than {ALIKE:g}, our choice.", findings=judged(more, between(-ALIKE, ALIKE)), ours=True,
