@@ -12,8 +12,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from bilinq import Contest, SchedulerRouter, contest
-from bilinq.lab import style
+from bilinq import Contest, SchedulerRouter, contest, style
 from bilinq.routing.arena import Arena, peer_contestants, usual_contestants
 from bilinq.routing.router import Router
 from bilinq.simulation.records import interval

@@ -17,12 +17,12 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Rectangle
 
 import bilinq
+from bilinq import style
 from bilinq.arrays import Array
-from bilinq.lab import style
-from bilinq.lab.style import AMBER, BLUE, FAINT, GREEN, GREY, INK, ORANGE, SKY
 from bilinq.routing.arrivals import poisson
 from bilinq.routing.routers import LeastBusy
 from bilinq.scheduler import Observation
+from bilinq.style import AMBER, BLUE, FAINT, GREEN, GREY, INK, ORANGE, SKY
 
 DOCS = Path(__file__).parent
 PAPER = "#ffffff"

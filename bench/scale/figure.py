@@ -11,7 +11,7 @@ from bench.scale import page as pages
 from bench.scale.page import Table
 from bench.scale.regions import EXCHANGE, SURGE, USUAL
 from bench.scale.tables import CHANGE, CHECKED, DELAYS, LOCAL
-from bilinq.lab import style
+from bilinq import style
 
 Row = dict[str, str]
 DASHED, DOTTED = (0, (4, 2)), (0, (1, 1.5))

@@ -1,7 +1,8 @@
-"""How results look in a notebook: HTML tables, Matplotlib axes, DataFrames, and a progress bar for what takes long."""
+"""How results look: numbers in text; in a notebook HTML tables, Matplotlib axes, DataFrames, and a progress bar."""
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ PATIENCE = 2.0  # seconds after which a progress bar appears
 MOST_LABELS = 30  # classes of an axis up to which each has its name
 LONG_LABELS = 50  # characters of all columns from which their names are turned
 TURNED: dict[str, Any] = {"rotation": 25, "ha": "right", "rotation_mode": "anchor"}
+MINUS = "\N{MINUS SIGN}"
 MOST_NUMBERS = 200  # cells of a heat map up to which each has its number
 
 
@@ -26,6 +28,19 @@ def html_table(title: str, facts: Mapping[str, str]) -> str:
     """Return facts as a small HTML table."""
     rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in facts.items())
     return f"<table><caption>{escape(title)}</caption>{rows}</table>"
+
+
+def number(value: float) -> str:
+    """Return three significant digits as text, with a minus sign (not a hyphen) and no exponent below a million."""
+    if not math.isfinite(value):
+        return "?"
+    if value == 0.0 or 1e-3 <= abs(value) < 1e6:
+        digits = 0 if value == 0.0 else max(0, 2 - math.floor(math.log10(abs(value))))
+        text = f"{value:,.{digits}f}"
+        text = text.rstrip("0").rstrip(".") if "." in text else text
+    else:
+        text = f"{value:.2e}"
+    return text.replace("-", MINUS)
 
 
 def short_list(names: Iterable[str], most: int = 6) -> str:

@@ -103,7 +103,8 @@ def with_table(program: Program, answer: Allocation) -> tuple[Program, Allocatio
         return program, answer
     plain = {name: value for name, value in program.items() if "features" not in name and name != "theta"}
     plain["reward"] = np.clip(program["job_features"] @ program["theta"] @ program["server_features"].T, -1, 1)
-    return plain, answer._replace(expected=answer.expected.toarray())
+    sparse: Any = answer.expected
+    return plain, answer._replace(expected=sparse.toarray())
 
 
 def solved(program: Program, rng: np.random.Generator) -> Iterator[tuple[Program, Allocation]]:

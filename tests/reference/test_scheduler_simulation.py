@@ -33,7 +33,7 @@ class Drawn:
     """Rounding with the numbers that the simulator would use, which also spends one on the choice of each job."""
 
     def __init__(self, rng: np.random.Generator) -> None:
-        self.tape = Tape([rng], normal=False)
+        self.tape = Tape([rng], lambda rng, count: rng.random(count))
 
     def __call__(self, y: Array, queue: Array, capacity: Array, rng: np.random.Generator, method: str) -> IntArray:
         picks = np.empty((1, *y.shape), np.int64)

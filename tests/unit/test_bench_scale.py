@@ -13,9 +13,9 @@ from bench.scale.regions import REGIONS, SURGE, fleet, homes
 from bench.scale.settings import _varied, elsewhere
 from bench.scale.settling import Optimum, Settling, alone, settle, solve
 
+from bilinq import style
 from bilinq.distributed import iterate, shortfall
 from bilinq.distributed.system import allowance
-from bilinq.lab import style
 
 SMALL = ((10, 3),)
 

@@ -10,8 +10,10 @@ import pytest
 from scipy.stats import norm as normal
 from scipy.stats import t as student
 
+from bilinq import style
+from bilinq.display import MINUS, number
 from bilinq.experiments import run
-from bilinq.lab import claims, effects, figure, style
+from bilinq.lab import claims, effects, figure
 from bilinq.lab.claims import (
     Claim,
     ClaimedRange,
@@ -25,7 +27,7 @@ from bilinq.lab.claims import (
     over_seeds,
     overall,
 )  # fmt: skip
-from bilinq.lab.effects import MINUS, Effect
+from bilinq.lab.effects import Effect
 from bilinq.lab.report import verdicts, whisker
 
 HOLDS, CONDITIONAL, UNDECIDED, CONTRADICTED = Verdict
@@ -162,7 +164,7 @@ def test_claim_documents_its_findings() -> None:
     ],
 )
 def test_numbers_are_written_for_people(value: float, text: str) -> None:
-    assert effects.number(value) == text
+    assert number(value) == text
 
 
 def test_effect_shows_the_digits_that_its_interval_supports() -> None:

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from bilinq import style
 from bilinq.experiments import Synthetic
 from bilinq.jsonable import plain
-from bilinq.lab import style
 from bilinq.lab.figure import ReportOptions, Table
 from bilinq.lab.figures import FIGURES
 from bilinq.lab.paper import redraw
 from bilinq.lab.presets import PRESETS
-from bilinq.lab.style import inline, svg
+from bilinq.style import inline, svg
 
 SMALL = ReportOptions(quick=True, replications=2)
 NAMES = [figure.name for figure in FIGURES]
@@ -38,7 +38,8 @@ def test_figure_is_made_and_made_again(name: str, tmp_path: Path) -> None:
     assert "<text" in first[f"figures/{name}.svg"].decode()
     assert json.loads(first["claims.json"])["claims"] == plain([claim.document() for claim in made.claims])
     assert all(claim.findings and claim.figure == name for claim in made.claims)
-    assert name in (tmp_path / "report.html").read_text()
+    report = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert name in report and "@article{kim2021scheduling" in report and "@software{bilinq" in report
     assert all(f"| `{claim.id}`" in FINDINGS for claim in made.claims)  # the table of docs/findings.md is complete
     redraw(SMALL, tmp_path, [name], workers=1)
     assert contents(tmp_path) == first

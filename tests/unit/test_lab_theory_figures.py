@@ -1,4 +1,4 @@
-"""Settings and measures of the figures `scaling`, `load`, `tradeoff`, `bounds` and `nodes`."""
+"""Settings and measures of the figures about theory: `scaling`, `load`, `heavy_traffic`, `noise`, `bounds` and `nodes`."""
 
 import math
 import warnings
@@ -6,20 +6,20 @@ import warnings
 import numpy as np
 import pytest
 
-from bilinq import theory
+from bilinq import style, theory
 from bilinq.arrays import Array
 from bilinq.distributed import System, growth_rate
 from bilinq.errors import UnstableLoad
 from bilinq.experiments import PlannedRun, Record, Synthetic
 from bilinq.experiments.run import run_chunk
-from bilinq.lab import style
 from bilinq.lab.claims import Finding, Verdict, below
 from bilinq.lab.figure import ReportOptions
-from bilinq.lab.figures import bounds, load, nodes, scaling
+from bilinq.lab.figures import bounds, heavy_traffic, load, nodes, noise, scaling
 from bilinq.lab.presets import POSTERIOR, PRESETS, PRINTED, order, serve_once
-from bilinq.lab.style import log_axis
-from bilinq.policies import Sabr
+from bilinq.policies import Greedy, Sabr
+from bilinq.problem import Problem
 from bilinq.simulation import simulate
+from bilinq.style import log_axis
 
 
 def record(queue: Array, regret: Array) -> Record:
@@ -39,9 +39,36 @@ def test_every_sweep_keeps_the_load() -> None:
 
 def test_slack_of_the_narrow_setting() -> None:
     for slack in (1.0, 0.125):
-        problem = bounds.narrow(slack).example
+        problem = heavy_traffic.narrow(slack).example
         assert problem.slack == pytest.approx(slack)
         assert theory.queue_bound(problem, 1.0) > 0  # at most one arrival per slot, or the bound would not apply
+
+
+def test_shortest_queue_by_hand_and_by_simulation() -> None:
+    """One server, rate 1/2: a chain of births and deaths. Two servers: greedy service never idles; a tenth is noticed.
+
+    With one server the queue rises with chance a / 2, falls with (1 - a) / 2, and from nothing rises with chance a: so
+    q[1] = 2 a q[0] / (1 - a), and q[k] falls by a / (1 - a) from there on.
+    """
+    a = 0.3
+    single = Problem(arrival_rate=[a], servers=[1], mean_reward=[[0.5]], service_rate=0.5)
+    ratio = a / (1 - a)
+    share = np.array([1.0, *(2 * ratio**k for k in range(1, 60))])
+    assert heavy_traffic.shortest_queue(single) == pytest.approx(share @ np.arange(60) / share.sum())
+    problem = heavy_traffic.narrow(0.5).example
+    runs = simulate(problem, Greedy(), slots=4000, replications=40, seed=3)
+    queue = runs.queue[:, 400:].sum(axis=2).mean(axis=1)
+    error = queue.std(ddof=1) / math.sqrt(queue.size)
+    expected = heavy_traffic.shortest_queue(problem)
+    assert abs(queue.mean() - expected) < 4 * error < abs(queue.mean() - 1.1 * expected)
+
+
+def test_a_bilinear_fit_loses_nothing_where_means_are_bilinear() -> None:
+    """A gentle logistic is nearly a straight line; a step between rewards is not."""
+    problem = Synthetic().problems(1, range(1))[0]
+    assert noise.lost(problem, 0.01) == pytest.approx(0.0, abs=1e-9)
+    losses = [noise.lost(one, 30.0) for one in Synthetic().problems(1, range(50))]
+    assert min(losses) >= 0.0 and max(losses) > 1.0
 
 
 def test_serve_once_never_pays_twice_for_a_job() -> None:

@@ -115,7 +115,8 @@ def _show(system: System, trials: Sequence[Trial], facts: dict[str, float], json
 
 
 def _draw(path: Path, systems: Sequence[System], nodes: Nodes, rounds: int) -> None:
-    from bilinq.lab import stability, style
+    from bilinq import style
+    from bilinq.lab import stability
 
     try:
         path.touch()

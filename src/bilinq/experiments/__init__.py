@@ -5,10 +5,20 @@ The lab plans its runs itself; `sweep` plans those of a TOML file.
 
 from bilinq.experiments.record import Band, Record
 from bilinq.experiments.run import PlannedRun, execute, load_run
-from bilinq.experiments.settings import Backlogged, Fixed, Setting, SizedJobs, Synthetic, UnequalNoise, Unstructured
+from bilinq.experiments.settings import (
+    Backlogged,
+    Fixed,
+    Logistic,
+    OtherRewards,
+    Setting,
+    SizedJobs,
+    Synthetic,
+    UnequalNoise,
+    Unstructured,
+)  # fmt: skip
 from bilinq.experiments.workers import start_workers
 
 __all__ = [
-    "Backlogged", "Band", "Fixed", "PlannedRun", "Record", "Setting", "SizedJobs", "Synthetic", "UnequalNoise",
-    "Unstructured", "execute", "load_run", "start_workers",
+    "Backlogged", "Band", "Fixed", "Logistic", "OtherRewards", "PlannedRun", "Record", "Setting", "SizedJobs", "Synthetic",
+    "UnequalNoise", "Unstructured", "execute", "load_run", "start_workers",
 ]  # fmt: skip

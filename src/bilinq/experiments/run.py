@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import time
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable
 from contextlib import closing
 from dataclasses import KW_ONLY, dataclass, field, fields, is_dataclass
@@ -35,27 +36,24 @@ if TYPE_CHECKING:
 CHUNK = 50  # replications in one call of `simulate`; part of what a replication is, so not a setting
 
 PACKAGE = Path(__file__).parents[1]
-UNRELATED = ("client", "commands", "demo", "display.py", "lab", "live")
-RELATED = Path("lab/trace.py")
-"""Parts of the package that cannot change the result of a run, and the one file in them that can."""
+UNRELATED = ("client", "commands", "demo", "display.py", "lab", "live", "style.py")
+RELATED = (Path("lab/trace.py"), Path("lab/replays.py"))
+"""Parts of the package that cannot change the result of a run, and the files in them that can."""
 
 Progress = Callable[[int, int], None]  # called as progress(slots done, slots in all), where each replication counts
 
 
 @dataclass(frozen=True)
-class PlannedRun:
-    """A policy in a setting; the policy is a dataclass of plain values, like all policies of bilinq.
+class Planned(ABC):
+    """Replications of an experiment, planned: a frozen dataclass of plain values that decide the result.
 
-    `keep` decides what the record contains. Error messages name the run by its `label`, which does not change the key.
+    Error messages name the run by its `label`, which does not change the key.
     """
 
-    setting: Setting
-    policy: Policy
     _: KW_ONLY
     slots: int
     replications: int
     seed: int
-    keep: Kept = "paths"
     label: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
@@ -63,10 +61,13 @@ class PlannedRun:
         count("replications", self.replications, most=MOST_REPLICATIONS)
         count("seed", self.seed, least=0)
 
-    def check_size(self, example: Problem) -> None:
-        """Raise `BadInput` if a chunk of this run, with problems like `example`, would fill the memory."""
-        size, rates = min(self.replications, CHUNK), example.arrival_rate
-        check_size(self.slots, size, len(rates), size * float(rates.sum()))
+    @abstractmethod
+    def chunk(self, number: int) -> Record:
+        """Return the record of the replications `members(number)`."""
+
+    def members(self, number: int) -> range:
+        """Return the replications of a chunk, 50 `number` to 50 `number` + 49, as far as the run has them."""
+        return range(number * CHUNK, min((number + 1) * CHUNK, self.replications))
 
     @cached_property
     def key(self) -> str:
@@ -83,6 +84,43 @@ class PlannedRun:
     def chunks(self) -> range:
         """The numbers of the chunks."""
         return range(-(-self.replications // CHUNK))
+
+
+@dataclass(frozen=True)
+class PlannedRun(Planned):
+    """A policy in a setting; the policy is a dataclass of plain values, like all policies of bilinq.
+
+    `keep` decides what the record contains.
+    """
+
+    setting: Setting
+    policy: Policy
+    _: KW_ONLY
+    keep: Kept = "paths"
+
+    def check_size(self, example: Problem) -> None:
+        """Raise `BadInput` if a chunk of this run, with problems like `example`, would fill the memory."""
+        size, rates = min(self.replications, CHUNK), example.arrival_rate
+        check_size(self.slots, size, len(rates), size * float(rates.sum()))
+
+    def chunk(self, number: int) -> Record:
+        began = time.perf_counter()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UnprovedRadius)  # each chunk would repeat it
+            found = simulate(
+                self.setting.problems(self.seed, self.members(number)),
+                self.policy,
+                slots=self.slots,
+                seed=self.seed * SEED_STEP + number,
+                arrivals=self.setting.arrivals(),
+                service=self.setting.service,
+                capacity=self.setting.capacity(),
+                rewards=self.setting.reward_law(),
+                progress=_silent,
+            )
+        if not found.complete:
+            raise KeyboardInterrupt  # `simulate` returned what it had; part of a chunk is no chunk
+        return measure(found, self.keep, time.perf_counter() - began)
 
 
 def canonical(value: Any) -> Any:
@@ -116,13 +154,13 @@ def code_digest() -> str:
     digest = hashlib.sha256(version("bilinq").encode())
     for source in sorted(PACKAGE.rglob("*.py")):
         place = source.relative_to(PACKAGE)
-        if place.parts[0] not in UNRELATED or place == RELATED:
+        if place.parts[0] not in UNRELATED or place in RELATED:
             digest.update(place.as_posix().encode() + source.read_bytes())
     return digest.hexdigest()
 
 
 def execute(
-    runs: Iterable[PlannedRun],
+    runs: Iterable[Planned],
     folder: Path,
     workers: Workers | None = None,
     progress: Progress | None = None,
@@ -146,33 +184,17 @@ def execute(
     return {run.key for run in todo}
 
 
-def load_run(run: PlannedRun, folder: Path) -> Record:
+def load_run(run: Planned, folder: Path) -> Record:
     """Return the record of a run that `execute` stored."""
     return load(_file(run, folder))
 
 
-def run_chunk(run: PlannedRun, number: int) -> Record:
+def run_chunk(run: Planned, number: int) -> Record:
     """Run replications 50 `number` to 50 `number` + 49, as far as the run has them."""
-    began = time.perf_counter()
-    mine = range(number * CHUNK, min((number + 1) * CHUNK, run.replications))
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UnprovedRadius)  # each chunk would repeat it
-            found = simulate(
-                run.setting.problems(run.seed, mine),
-                run.policy,
-                slots=run.slots,
-                seed=run.seed * SEED_STEP + number,
-                arrivals=run.setting.arrivals(),
-                service=run.setting.service,
-                capacity=run.setting.capacity(),
-                progress=_silent,
-            )
+        return run.chunk(number)
     except BadInput as error:
         raise BadInput(f"{run.label}: {error}" if run.label else str(error)) from None
-    if not found.complete:
-        raise KeyboardInterrupt  # `simulate` returned what it had; part of a chunk is no chunk
-    return measure(found, run.keep, time.perf_counter() - began)
 
 
 def _silent(done: int, total: int) -> None:
@@ -180,8 +202,8 @@ def _silent(done: int, total: int) -> None:
 
 
 def _records(
-    runs: list[PlannedRun], workers: Workers, progress: Progress | None
-) -> Generator[tuple[PlannedRun, Record], None, None]:
+    runs: list[Planned], workers: Workers, progress: Progress | None
+) -> Generator[tuple[Planned, Record], None, None]:
     """Yield each run's record as soon as its last chunk is done."""
     tasks = [(run, number) for run in runs for number in run.chunks]
     parts: dict[str, dict[int, Record]] = {run.key: {} for run in runs}
@@ -198,5 +220,5 @@ def _records(
                 progress(finished, total)
 
 
-def _file(run: PlannedRun, folder: Path) -> Path:
+def _file(run: Planned, folder: Path) -> Path:
     return folder / f"{run.key}.npz"

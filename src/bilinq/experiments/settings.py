@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.special import expit
 
 from bilinq.arrays import check_known, count, one_of, short
 from bilinq.errors import BadInput
@@ -25,6 +26,7 @@ from bilinq.simulation.arrivals import (
     Recorded,
     Sized,
 )  # fmt: skip
+from bilinq.simulation.rewards import BinaryRewards, NormalRewards, RewardLaw
 
 SEED_STEP = 1_000_003  # distance between the numbers that two seeds use: more than any run has replications
 
@@ -62,6 +64,10 @@ class Setting(ABC):
     def capacity(self) -> Capacity:
         """Return the law of how many servers are up; the default is all."""
         return AllUp()
+
+    def reward_law(self) -> RewardLaw:
+        """Return how observed rewards vary around their means; the default is normal noise."""
+        return NormalRewards()
 
     @property
     def example(self) -> Problem:
@@ -112,17 +118,40 @@ class Fixed(Setting):
 
 
 @dataclass(frozen=True)
-class SizedJobs(Setting):
+class Changed(Setting):
+    """`inner` with something changed; subclasses say what, and all else stays."""
+
+    inner: Setting
+
+    def problems(self, seed: int, replications: range) -> list[Problem]:
+        return [self.problem(problem) for problem in self.inner.problems(seed, replications)]
+
+    def problem(self, problem: Problem) -> Problem:
+        """Return what replaces a problem of `inner`; the default is the problem itself."""
+        return problem
+
+    def arrivals(self) -> Arrivals:
+        return self.inner.arrivals()
+
+    @property
+    def service(self) -> str:
+        return self.inner.service
+
+    def capacity(self) -> Capacity:
+        return self.inner.capacity()
+
+    def reward_law(self) -> RewardLaw:
+        return self.inner.reward_law()
+
+
+@dataclass(frozen=True)
+class SizedJobs(Changed):
     """`inner` with job lengths drawn on arrival instead of slot by slot, so that two policies meet the same work.
 
     The law of the lengths stays the same by default, since both are geometric; see `Sized` for other `sizes`.
     """
 
-    inner: Setting
     sizes: str = "geometric"
-
-    def problems(self, seed: int, replications: range) -> list[Problem]:
-        return self.inner.problems(seed, replications)
 
     def arrivals(self) -> Arrivals:
         return Sized(self.inner.arrivals(), self.sizes)
@@ -133,33 +162,25 @@ class SizedJobs(Setting):
 
 
 @dataclass(frozen=True)
-class Backlogged(Setting):
+class Backlogged(Changed):
     """`inner` with `jobs` waiting jobs of each class at the start."""
 
-    inner: Setting
     jobs: int
-
-    def problems(self, seed: int, replications: range) -> list[Problem]:
-        return self.inner.problems(seed, replications)
 
     def arrivals(self) -> Arrivals:
         return Backlog(self.inner.arrivals(), self.jobs)
 
 
 @dataclass(frozen=True)
-class Described(Setting):
+class Described(Changed):
     """`inner` as a file or a command line changes it: recorded arrivals, service in units, breakdowns.
 
     `recorded` are rows of (slot, job class, units). `fail` and `repair` are those of `Breakdowns`.
     """
 
-    inner: Setting
     recorded: tuple[tuple[int, ...], ...] | None = None
     units: bool = False
     breakdowns: tuple[float, float] | None = None
-
-    def problems(self, seed: int, replications: range) -> list[Problem]:
-        return self.inner.problems(seed, replications)
 
     def arrivals(self) -> Arrivals:
         if self.recorded is not None:
@@ -175,38 +196,49 @@ class Described(Setting):
 
 
 @dataclass(frozen=True)
-class UnequalNoise(Setting):
+class UnequalNoise(Changed):
     """`inner` with a noise scale for each server class."""
 
-    inner: Setting
     noise: tuple[float, ...]
 
-    def problems(self, seed: int, replications: range) -> list[Problem]:
-        drawn = self.inner.problems(seed, replications)
-        return [problem.replace(noise=np.tile(self.noise, (problem.job_classes, 1))) for problem in drawn]
+    def problem(self, problem: Problem) -> Problem:
+        return problem.replace(noise=np.tile(self.noise, (problem.job_classes, 1)))
 
 
 @dataclass(frozen=True)
-class Unstructured(Setting):
+class Logistic(Changed):
+    """`inner` with mean rewards 1 / (1 + exp(-slope (r - centre))) in place of the bilinear r; features stay."""
+
+    slope: float
+    centre: float = 0.75
+
+    def problem(self, problem: Problem) -> Problem:
+        return problem.replace(mean_reward=expit(self.slope * (problem.mean_reward - self.centre)))
+
+
+@dataclass(frozen=True)
+class OtherRewards(Changed):
+    """`inner` with another law of observed rewards; the noise of rewards that are zero or one is their own."""
+
+    law: RewardLaw
+
+    def problem(self, problem: Problem) -> Problem:
+        if not isinstance(self.law, BinaryRewards):
+            return problem
+        return problem.replace(noise=np.sqrt(problem.mean_reward * (1.0 - problem.mean_reward)))
+
+    def reward_law(self) -> RewardLaw:
+        return self.law
+
+
+@dataclass(frozen=True)
+class Unstructured(Changed):
     """`inner` without its features: job and server classes are one-hot, so no pair tells anything about another."""
 
-    inner: Setting
-
-    def problems(self, seed: int, replications: range) -> list[Problem]:
-        return [_without_features(problem) for problem in self.inner.problems(seed, replications)]
-
-    def arrivals(self) -> Arrivals:
-        return self.inner.arrivals()
-
-    @property
-    def service(self) -> str:
-        return self.inner.service
-
-
-def _without_features(problem: Problem) -> Problem:
-    names = ("theta", "mean_reward", "job_features", "server_features")
-    kept = {name: value for name, value in problem.arguments().items() if name not in names}
-    return Problem(mean_reward=problem.mean_reward, **kept)
+    def problem(self, problem: Problem) -> Problem:
+        names = ("theta", "mean_reward", "job_features", "server_features")
+        kept = {name: value for name, value in problem.arguments().items() if name not in names}
+        return Problem(mean_reward=problem.mean_reward, **kept)
 
 
 def make_arrivals(law: str) -> Arrivals:

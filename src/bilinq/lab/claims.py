@@ -15,8 +15,9 @@ from dataclasses import KW_ONLY, dataclass, replace
 from enum import Enum
 from typing import Any
 
+from bilinq.display import number
 from bilinq.lab import effects
-from bilinq.lab.effects import Effect, number
+from bilinq.lab.effects import Effect
 
 ALPHA = 0.05  # chance that any verdict of a report is wrong, at most
 ROUNDING = 1e-9

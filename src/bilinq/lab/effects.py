@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
+from bilinq.display import MINUS, number
+
 if TYPE_CHECKING:
     from bilinq.arrays import Array, IntArray
     from bilinq.experiments import Record
 
 Runs: TypeAlias = "Sequence[Record]"  # runs of a policy at several V in one setting
 
-MINUS = "\N{MINUS SIGN}"
 GROUPS = 25  # groups of replications that the jackknife leaves out, one at a time
 
 
@@ -148,19 +149,6 @@ def slope(x: Array, y: Array) -> float:
     if not (np.asarray(y) > 0).all():
         return math.nan
     return float(np.polyfit(np.log(x), np.log(y), 1)[0])
-
-
-def number(value: float) -> str:
-    """Return three significant digits as text, with a minus sign (not a hyphen) and no exponent below a million."""
-    if not math.isfinite(value):
-        return "?"
-    if value == 0.0 or 1e-3 <= abs(value) < 1e6:
-        digits = 0 if value == 0.0 else max(0, 2 - math.floor(math.log10(abs(value))))
-        text = f"{value:,.{digits}f}"
-        text = text.rstrip("0").rstrip(".") if "." in text else text
-    else:
-        text = f"{value:.2e}"
-    return text.replace("-", MINUS)
 
 
 def at_level(level: float, x: Array, y: Array) -> float:

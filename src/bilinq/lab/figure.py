@@ -14,7 +14,7 @@ import numpy as np
 
 from bilinq.arrays import Array, count, one_of
 from bilinq.experiments.record import Band, Record
-from bilinq.experiments.run import PlannedRun
+from bilinq.experiments.run import Planned, PlannedRun
 from bilinq.lab.presets import PRESETS, Preset
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ class Figure(ABC):
         full, quick = self.horizon
         return self.options.pick(full, quick=quick)
 
-    def runs(self) -> dict[str, PlannedRun]:
+    def runs(self) -> Mapping[str, Planned]:
         """Return the simulations that the figure needs, by name; make them with `self.options.run`. Default: none."""
         return {}
 

@@ -7,12 +7,13 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bilinq import style
 from bilinq.arrays import count
 from bilinq.errors import BadInput
 from bilinq.experiments import execute, load_run, start_workers
 from bilinq.experiments.run import Progress
 from bilinq.jsonable import to_json
-from bilinq.lab import report, style
+from bilinq.lab import report
 from bilinq.lab.claims import Claim, over_seeds
 from bilinq.lab.figure import Figure, ReportOptions, Table
 from bilinq.lab.figures import find

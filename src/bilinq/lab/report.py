@@ -13,13 +13,25 @@ from pathlib import Path
 from string import Template
 from typing import Any, Self
 
-from bilinq.lab import style
+from bilinq import style
 from bilinq.lab.claims import ALPHA, Claim, Finding, Verdict
 from bilinq.lab.figure import Figure, ReportOptions, Table
 from bilinq.lab.presets import PRESETS
 
 PAGE = Template(Path(__file__).with_name("report.html").read_text("utf-8"))
 QUICK = "<p class=quick>A quick report with few replications: intervals are wide, and many claims remain undecided.</p>"
+CITATIONS = """@article{kim2021scheduling,
+  title = {Learning to Schedule in Parallel-Server Queues with Stochastic Bilinear Rewards},
+  author = {Kim, Jung-hun and Vojnović, Milan},
+  journal = {arXiv preprint arXiv:2112.06362},
+  year = {2021}
+}
+
+@software{bilinq,
+  title = {bilinq: a scheduler that learns which kind of job pays best on which kind of server},
+  author = {{The authors of bilinq}},
+  version = {%s}
+}"""
 WIDTH, HEIGHT, EDGE = 120.0, 16.0, 6.0  # size of the small picture of an interval, and its margin
 
 
@@ -66,14 +78,17 @@ def page(drawn: Sequence[Drawn], about: About) -> str:
     """Return the whole page."""
     claims = [claim for one in drawn for claim in one.claims]
     links = {"claims": "Claims"} if claims else {}
-    links |= {f"figure-{one.figure.name}": one.figure.title for one in drawn} | {"about": "What was run"}
+    links |= {f"figure-{one.figure.name}": one.figure.title for one in drawn} | {
+        "cite": "How to cite",
+        "about": "What was run",
+    }
     sections = [_claims(claims)] if claims else []
     return PAGE.substitute(
         style=Path(__file__).with_name("report.css").read_text("utf-8"),
         quick=QUICK if about.settings["quick"] else "",
         tally=_tally(claims) if claims else "",
         links="".join(f'<a href="#{place}">{escape(text)}</a>' for place, text in links.items()),
-        sections="\n".join([*sections, *map(_figure, drawn), _about(about)]),
+        sections="\n".join([*sections, *map(_figure, drawn), _cite(), _about(about)]),
     )
 
 
@@ -200,6 +215,12 @@ def _figure(drawn: Drawn) -> str:
         f"{escape(figure.caption(drawn.table))} "
         f"<span class=files>{files}</span></figcaption></figure><table class=details>{claims}</table></section>"
     )
+
+
+def _cite() -> str:
+    text = "The paper, and bilinq itself; CITATION.cff has the same for programs."
+    entries = escape(CITATIONS % version("bilinq"))
+    return f'<section id="cite"><h2>How to cite</h2><p>{text}</p><pre>{entries}</pre></section>'
 
 
 def _about(about: About) -> str:

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bilinq import style
 from bilinq.distributed import System, boundary, growth_rate, iterate
 from bilinq.distributed.stability import measured_growth, settling_rounds
 from bilinq.distributed.system import Nodes, Rule
 from bilinq.errors import UnsafeGain
 from bilinq.extras import optional_imports
-from bilinq.lab import style
 
 with optional_imports():
     from matplotlib.axes import Axes

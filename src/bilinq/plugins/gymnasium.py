@@ -19,6 +19,7 @@ from bilinq.policies.policy import Policy
 from bilinq.problem import Problem
 from bilinq.problem.instances import stack
 from bilinq.simulation import AllUp, Arrivals, Bernoulli, Capacity
+from bilinq.simulation.rewards import NormalRewards
 from bilinq.simulation.simulate import BLOCK
 from bilinq.simulation.world import World
 
@@ -80,7 +81,8 @@ class SlotsEnv(gymnasium.Env[Observation, Array]):
         super().reset(seed=seed)
         chosen = int(self.np_random.integers(2**31)) if seed is None else seed
         arrival, capacity, service, reward, _ = ([rng] for rng in _streams(chosen))
-        self._world = World(self._instances, False, self.assignment == "distinct", True, False, service, reward)
+        distinct = self.assignment == "distinct"
+        self._world = World(self._instances, False, distinct, True, False, service, reward, NormalRewards())
         self._blocks = self._arrivals.blocks(self._instances, BLOCK, arrival)
         self._capacities = self._capacity.blocks(self._instances, BLOCK, capacity)
         self._done = 0

@@ -1,4 +1,4 @@
-"""The figure and the HTML page of a contest, in the style of the lab."""
+"""The figure and the HTML page of a contest, in the style of all figures."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ border-top: 1px solid var(--line) }} caption {{ text-align: left; color: var(--s
 
 
 def style_module() -> Any:
-    """Return the lab's style of figures, which needs Matplotlib."""
+    """Return the style of all figures, which needs Matplotlib."""
     with optional_imports():
-        from bilinq.lab import style
+        from bilinq import style
     return style
 
 

@@ -1,4 +1,4 @@
-"""The slotted simulator: `simulate`, arrival laws, capacities, and the record `Runs`."""
+"""The slotted simulator: `simulate`, laws of arrivals, capacities and rewards, and the record `Runs`."""
 
 from bilinq.simulation.arrivals import (
     AllUp,
@@ -15,9 +15,11 @@ from bilinq.simulation.arrivals import (
     Sized,
 )
 from bilinq.simulation.records import Interval, Jobs, Runs
+from bilinq.simulation.rewards import BinaryRewards, HeavyTailedRewards, NormalRewards, RewardLaw
 from bilinq.simulation.simulate import simulate
 
 __all__ = [
-    "AllUp", "Arrivals", "Backlog", "Bernoulli", "Block", "Breakdowns", "Capacity", "Interval", "Jobs", "MarkovModulated",
-    "Poisson", "Recorded", "Runs", "Schedule", "Sized", "simulate",
+    "AllUp", "Arrivals", "Backlog", "Bernoulli", "BinaryRewards", "Block", "Breakdowns", "Capacity", "HeavyTailedRewards",
+    "Interval", "Jobs", "MarkovModulated", "NormalRewards", "Poisson", "Recorded", "RewardLaw", "Runs", "Schedule", "Sized",
+    "simulate",
 ]  # fmt: skip

@@ -18,6 +18,7 @@ from bilinq.problem.instances import Instances, stack
 from bilinq.simulation.arrivals import SERVICES, AllUp, Arrivals, Bernoulli, Block, Capacity
 from bilinq.simulation.best_reward import best_reward
 from bilinq.simulation.records import Jobs, Runs
+from bilinq.simulation.rewards import NormalRewards, RewardLaw
 
 BLOCK = 256  # slots of arrivals and capacities drawn at a time
 MOST_SLOTS, MOST_REPLICATIONS = 10**9, 10**6
@@ -35,6 +36,7 @@ def simulate(
     arrivals: Arrivals | None = None,
     service: str = "geometric",
     capacity: Capacity | None = None,
+    rewards: RewardLaw | None = None,
     record_allocation: bool = False,
     record_jobs: bool = True,
     progress: Progress | None = None,
@@ -62,6 +64,8 @@ def simulate(
         need "geometric".
     capacity : Capacity, optional
         Default: all servers are up.
+    rewards : RewardLaw, optional
+        How observed rewards vary around their means. Default: `NormalRewards()`, with the problem's noise.
     record_allocation, record_jobs : bool
         Whether to keep expected allocations (summed over jobs of a class) and the jobs' times.
     progress : callable, optional
@@ -90,7 +94,11 @@ def simulate(
     if not isinstance(policy, Policy):
         raise BadInput(f"policy must be a Policy; got {short(policy)}")
     one_of("assignment", policy.assignment, METHODS)
-    run = _Run(instances, policy, slots, seed, arrivals or Bernoulli(), service, capacity or AllUp(),
+    law = rewards or NormalRewards()
+    if not isinstance(law, RewardLaw):
+        raise BadInput(f"rewards must be a RewardLaw; got {short(rewards)}")
+    law.check(instances)
+    run = _Run(instances, policy, slots, seed, arrivals or Bernoulli(), service, capacity or AllUp(), law,
                record_allocation, record_jobs)  # fmt: skip
     began = time.perf_counter()
     with in_notebook(progress, "slots") as report:
@@ -133,7 +141,7 @@ class _Run:
 
     def __init__(
         self, instances: Instances, policy: Policy, slots: int, seed: int, arrivals: Arrivals, service: str,
-        capacity: Capacity, record_allocation: bool, record_jobs: bool,
+        capacity: Capacity, rewards: RewardLaw, record_allocation: bool, record_jobs: bool,
     ) -> None:  # fmt: skip
         from bilinq.simulation.world import World
 
@@ -143,7 +151,7 @@ class _Run:
         self.instances, self.policy, self.slots = instances, policy, slots
         self.by_job = policy.rows == "job"
         self.world = World(instances, self.by_job, policy.assignment == "distinct", service == "geometric",
-                           record_jobs, service_rngs, reward_rngs)  # fmt: skip
+                           record_jobs, service_rngs, reward_rngs, rewards)  # fmt: skip
         self.arrivals, self.service, self.capacity = arrivals, service, capacity
         self.up = np.zeros(instances.servers.shape)
         self.blocks = arrivals.blocks(instances, BLOCK, arrival_rngs)
@@ -156,7 +164,7 @@ class _Run:
         self.allocation = np.empty((R, slots, I, J), np.float32) if record_allocation else None
         self.settings: dict[str, Any] = {
             "policy": repr(policy), "slots": slots, "replications": R, "seed": seed, "arrivals": repr(arrivals),
-            "service": service, "capacity": repr(capacity), "python": platform.python_version(),
+            "service": service, "capacity": repr(capacity), "rewards": repr(rewards), "python": platform.python_version(),
             "versions": dict(_versions()),
         }  # fmt: skip
 

@@ -1,5 +1,6 @@
 """The simulated system: queues, jobs and random numbers of a batch of replications, slot by slot."""
 
+from collections.abc import Callable
 from typing import TypeVar
 
 import numpy as np
@@ -12,6 +13,7 @@ from bilinq.problem.instances import Instances
 from bilinq.problem.pairs import Pairs
 from bilinq.simulation import kernels
 from bilinq.simulation.arrivals import Block, Rngs
+from bilinq.simulation.rewards import NormalRewards, RewardLaw
 
 T = TypeVar("T", bound=np.generic)
 NO_MASK: BoolArray = np.empty((0, 0, 0), np.bool_)  # for kernels, if every pair is eligible
@@ -20,9 +22,9 @@ NO_MASK: BoolArray = np.empty((0, 0, 0), np.bool_)  # for kernels, if every pair
 class Tape:
     """Random numbers of each replication in one array: drawn in blocks, used in order; the block size does not matter."""
 
-    def __init__(self, rngs: Rngs, normal: bool) -> None:
-        self._draws = [rng.standard_normal if normal else rng.random for rng in rngs]
-        self.numbers = np.array([draw(1024) for draw in self._draws])
+    def __init__(self, rngs: Rngs, draw: Callable[[np.random.Generator, int], Array]) -> None:
+        self._rngs, self._draw = rngs, draw
+        self.numbers = np.array([draw(rng, 1024) for rng in rngs])
         self.cursor: IntArray = np.zeros(len(rngs), np.int64)
 
     def provide(self, count: int, at: int) -> None:
@@ -30,11 +32,11 @@ class Tape:
         length = self.numbers.shape[1]
         if at + count <= length:
             return
-        fresh = np.empty((len(self._draws), max(length, 2 * count)))
-        for r, draw in enumerate(self._draws):
+        fresh = np.empty((len(self._rngs), max(length, 2 * count)))
+        for r, rng in enumerate(self._rngs):
             left = length - self.cursor[r]
             fresh[r, :left] = self.numbers[r, self.cursor[r] :]
-            fresh[r, left:] = draw(fresh.shape[1] - left)
+            fresh[r, left:] = self._draw(rng, fresh.shape[1] - left)
         self.numbers = fresh
         self.cursor[:] = 0
 
@@ -44,7 +46,7 @@ class World:
 
     def __init__(
         self, instances: Instances, by_job: bool, distinct: bool, geometric: bool, keep_log: bool, service: Rngs,
-        reward: Rngs,
+        reward: Rngs, law: RewardLaw,
     ) -> None:  # fmt: skip
         count, self.classes = instances.arrival_rate.shape
         self.by_job, self.distinct, self.geometric = by_job, distinct, geometric
@@ -63,7 +65,8 @@ class World:
         self.n_log: IntArray = np.zeros(count, np.int64)
         self.observed: Array = np.zeros(count)
         self.services: IntArray = np.zeros(count, np.int64)
-        self._uniform, self._normal = Tape(service, normal=False), Tape(reward, normal=True)
+        self._law = None if isinstance(law, NormalRewards) else law  # kernels draw normal rewards themselves
+        self._uniform, self._reward = Tape(service, lambda rng, count: rng.random(count)), Tape(reward, law.numbers)
         self._furthest = [0, 0]
         self._make_room(8, 32)
 
@@ -107,21 +110,36 @@ class World:
         left_over = self.units() if self.distinct else None
         services = waiting if left_over is None else left_over
         picks, total, squares = self._draw(y, services, capacity), np.empty(y.shape), np.empty(y.shape)
-        uniform, normal = self._uniform, self._normal
+        uniform, numbers = self._uniform, self._reward
         most = int(kernels.count_picks(picks, self.services))
         uniform.provide(2 * most, self._furthest[0])
-        normal.provide(most, self._furthest[1])
+        numbers.provide(most, self._furthest[1])
+        first = numbers.cursor.copy()
         self._furthest[:] = kernels.serve(
             slot, picks, self.by_job, self.distinct, self.geometric, self.mean, self.noise, self.rate, self.job,
-            self.member, self.queue, uniform.numbers, uniform.cursor, normal.numbers, normal.cursor, total, squares,
+            self.member, self.queue, uniform.numbers, uniform.cursor, numbers.numbers, numbers.cursor, total, squares,
             self.observed, self.done,
         )  # fmt: skip
+        if self._law is not None:
+            self._draw_rewards(self._law, picks, first, total, squares)
         left: BoolArray = np.zeros(y.shape[:2], np.bool_)
         longest = kernels.leave(slot, self.done, self.job, self.member, self.spare, self.n_spare, self.queue, left,
                                 self.by_job, self.log, self.n_log)  # fmt: skip
         if self.log.shape[2] and longest + self.done.shape[1] > self.log.shape[2]:
             self.log = _wider(self.log, 2 * self.log.shape[2] + self.done.shape[1])
         return Outcome(slot, picks, total, squares, left, waiting, capacity)
+
+    def _draw_rewards(self, law: RewardLaw, picks: IntArray, first: IntArray, total: Array, squares: Array) -> None:
+        """Replace the rewards of this slot by those of another law than the normal one, from the same numbers."""
+        r, row, j = np.nonzero(picks)
+        pair = np.repeat(np.arange(r.size), picks[r, row, j])  # services in the order in which the kernel serves them
+        own, ends = r[pair], np.cumsum(self.services)
+        number = self._reward.numbers[own, first[own] + np.arange(own.size) - (ends - self.services)[own]]
+        i = self.job[kernels.CLASS][r, row] if self.by_job else row
+        reward = law.rewards(self.mean[r, i, j][pair], self.noise[r, i, j][pair], number)
+        total[r, row, j] = np.bincount(pair, reward, r.size)
+        squares[r, row, j] = np.bincount(pair, reward**2, r.size)
+        self.observed[:] = np.bincount(own, reward, len(self.observed))
 
     def _draw(self, y: Array, services: Array, capacity: Array) -> IntArray:
         """Return how many servers of each class serve each row, of which distinct draws give it at most `services`."""

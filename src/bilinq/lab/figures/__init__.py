@@ -15,11 +15,14 @@ with optional_imports():
     from bilinq.lab.figures.features import FeaturesFigure
     from bilinq.lab.figures.general import GeneralFigure
     from bilinq.lab.figures.gpu import GpuFigure
+    from bilinq.lab.figures.heavy_traffic import HeavyTrafficFigure
     from bilinq.lab.figures.load import LoadFigure
     from bilinq.lab.figures.nodes import NodesFigure
+    from bilinq.lab.figures.noise import NoiseFigure
+    from bilinq.lab.figures.policies import PoliciesFigure
     from bilinq.lab.figures.radius import RadiusFigure
-    from bilinq.lab.figures.rivals import RivalsFigure
     from bilinq.lab.figures.scaling import ScalingFigure
+    from bilinq.lab.figures.service import ServiceFigure
     from bilinq.lab.figures.trace_comparison import TraceComparisonFigure
     from bilinq.lab.figures.trace_sweep import TraceSweepFigure
     from bilinq.lab.figures.trace_weights import TraceWeightsFigure
@@ -28,9 +31,10 @@ with optional_imports():
     from bilinq.lab.figures.workload import WorkloadFigure
 
 FIGURES: tuple[type[Figure], ...] = (
-    ComparisonFigure, WeightsFigure, ScalingFigure, LoadFigure, TradeoffFigure, BoundsFigure, RadiusFigure,
-    ExplorationFigure, BaselineFigure, RivalsFigure, AssignmentFigure, GeneralFigure, NodesFigure, TraceComparisonFigure,
-    TraceSweepFigure, TraceWeightsFigure, WorkloadFigure, FeaturesFigure, GpuFigure,
+    ComparisonFigure, WeightsFigure, ScalingFigure, LoadFigure, HeavyTrafficFigure, TradeoffFigure, BoundsFigure,
+    RadiusFigure, ExplorationFigure, NoiseFigure, BaselineFigure, PoliciesFigure, AssignmentFigure, GeneralFigure,
+    ServiceFigure,
+    NodesFigure, TraceComparisonFigure, TraceSweepFigure, TraceWeightsFigure, WorkloadFigure, FeaturesFigure, GpuFigure,
 )  # fmt: skip
 """All figures, in the order of the report."""
 

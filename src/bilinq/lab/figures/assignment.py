@@ -5,13 +5,15 @@ from typing import Literal
 
 from matplotlib.ticker import NullLocator
 
+from bilinq import style
+from bilinq.display import number
 from bilinq.experiments import PlannedRun, Record, Synthetic
-from bilinq.lab import effects, style
+from bilinq.lab import effects
 from bilinq.lab.claims import Claim, above, between, judged
-from bilinq.lab.effects import Effect, number
+from bilinq.lab.effects import Effect
 from bilinq.lab.figure import Figure, Records, Table
 from bilinq.lab.presets import published
-from bilinq.lab.style import Drawing, Look
+from bilinq.style import Drawing, Look
 
 SETTING = Synthetic()
 STEPS = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)  # multiples of the public code's V

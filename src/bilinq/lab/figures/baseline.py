@@ -3,14 +3,16 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from bilinq import style
+from bilinq.display import number
 from bilinq.experiments import PlannedRun, Record, Setting, SizedJobs, Synthetic, Unstructured
-from bilinq.lab import effects, style
+from bilinq.lab import effects
 from bilinq.lab.claims import Claim, below, judged
-from bilinq.lab.effects import number, price, price_gap
+from bilinq.lab.effects import price, price_gap
 from bilinq.lab.figure import Figure, Records, Table
 from bilinq.lab.presets import known, published, sabr, ugda
-from bilinq.lab.style import Axes, Drawing
 from bilinq.policies import Policy
+from bilinq.style import Axes, Drawing
 
 BLIND, JOB, RELEASED, PAIR = "no learning", "UGDA-OL, per job", "UGDA-OL, as released", "UGDA-OL, per class pair"
 CODE, THOMPSON, ONE_HOT = "SABR, public code radius", "SABR, Thompson sampling", "Thompson sampling, no features"

@@ -1,26 +1,26 @@
-"""The bounds of the theorems compared with what is measured: over V, over time, and over the spare capacity."""
+"""The bounds of the theorems compared with what is measured, over V and over time."""
 
 from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bilinq import theory
-from bilinq.arrays import Array, IntArray
+from bilinq import style, theory
+from bilinq.arrays import IntArray
+from bilinq.display import number
 from bilinq.experiments import PlannedRun, Record, Synthetic
-from bilinq.lab import effects, style
+from bilinq.lab import effects
 from bilinq.lab.claims import Claim, above, below, judged
-from bilinq.lab.effects import Effect, number
+from bilinq.lab.effects import Effect
 from bilinq.lab.figure import Figure, Records, Table, curves
 from bilinq.lab.presets import COSTS, PRESETS, least_bound, order, published
-from bilinq.lab.style import Axes, Drawing, Look, log_axis
+from bilinq.style import Axes, Drawing, Look, log_axis
 
 SETTING = Synthetic(holding_cost=COSTS)
 SLOTS = 500
 RULE = "V = sqrt(I T)"
 STEPS = (1 / 4, 2.0)  # multiples of sqrt(I T) that are run in addition to the rules for V
 LONG = 4000
-SLACKS = (1.0, 0.5, 0.25, 0.125)
 FLAT, NEAR = 1.1, 10.0
 """Growth of the running maximum that counts as none; ratio of bound to measurement that counts as the same size."""
 
@@ -32,8 +32,6 @@ LOOKS = {
     "Thompson sampling": Look(style.BLUE, marker="o"),
     MATCHED: Look(style.PINK, marker="o"),
     "bound": Look(style.ORANGE, dashed=True),
-    "large V": Look(style.BLUE, marker="o"),
-    "small V": Look(style.SKY, marker="o"),
     "queue": Look(style.INK, marker="o"),
     "holding cost": Look(style.INK, marker="s"),
     "regret": Look(style.INK, marker="^"),
@@ -42,7 +40,7 @@ TITLES = {"queue": "(a) Highest mean queue", "holding cost": "(b) Holding cost",
 
 
 class BoundsFigure(Figure):
-    """Bounds and measurements over V, over time, and over the spare capacity."""
+    """Bounds and measurements over V and over time."""
 
     name = "bounds"
     title = "Bounds and measurements"
@@ -56,10 +54,6 @@ class BoundsFigure(Figure):
             runs[f"{MATCHED}, {name}"] = self.options.run(SETTING, PRESETS["calibrated"].sabr(V, COSTS), SLOTS)
         V = published(SETTING.example, LONG)
         runs |= {f"{line}, long": self.options.run(SETTING, p.sabr(V), self._long()) for line, p in SABR.items()}
-        for name, V in slack_grid().items():
-            policy = PRESETS["calibrated"].sabr(V)
-            for slack in self._slacks():
-                runs[f"{name}, slack {slack}"] = self.options.run(narrow(slack), policy, SLOTS)
         return runs
 
     def table(self, records: Records) -> Table:
@@ -72,12 +66,6 @@ class BoundsFigure(Figure):
                     rows.append({"measure": measure, "line": line, "V": V} | found.row())
                 found = tightness(records[f"Thompson sampling, {name}"], measure, V)
                 rows.append({"measure": "ratio", "line": measure, "V": V} | found.row())
-        for name, V in slack_grid().items():
-            for slack in self._slacks():
-                found = measured(records[f"{name}, slack {slack}"], "queue")
-                limit = theory.queue_bound(narrow(slack).example, V)
-                rows.append({"measure": "slack", "line": name, "V": V, "inverse": 1 / slack} | found.row())
-                rows.append({"measure": "slack bound", "line": name, "inverse": 1 / slack} | effects.exact(limit).row())
         paths = curves({line: records[f"{line}, long"] for line in SABR}, ("queue",))
         return Table([*rows, *({**row, "measure": "path"} for row in paths.rows)])
 
@@ -86,9 +74,10 @@ class BoundsFigure(Figure):
         for axes, (measure, title) in zip(panels, TITLES.items(), strict=False):
             _draw_over_V(axes, table.where(measure=measure), title)
         _draw_over_time(panels[3], table)
-        _draw_over_slack(panels[4], table)
-        _draw_ratios(panels[5], table.where(measure="ratio"))
-        style.legend(figure, [*panels[:3], *panels[4:]], columns=5)
+        for spare in panels[4:]:
+            spare.remove()
+        _draw_ratios(figure.add_subplot(2, 3, (5, 6)), table.where(measure="ratio"))
+        style.legend(figure, panels[:3], columns=5)
         return figure
 
     def caption(self, table: Table) -> str:
@@ -98,7 +87,7 @@ class BoundsFigure(Figure):
             f"(a) to (c) T = {SLOTS}, half of the classes at cost 7/4 and half at 1/4: the highest mean queue over time, "
             "the highest running average of the holding cost, and regret where it is positive. Regret grows with V, its "
             f"bound falls. (d) The mean queue in a long run at V = {number(V)}; its bound is {number(bound('queue', V))}. "
-            "(e) The highest mean queue of two servers with jobs of two units, at two V. (f) At V = sqrt(I T) the bound is "
+            "(e) At V = sqrt(I T) the bound is "
             f"{ratio['queue']} times the queue, {ratio['holding cost']} times the holding cost and {ratio['regret']} times "
             "the regret that SABR with Thompson sampling has."
         )
@@ -131,31 +120,15 @@ class BoundsFigure(Figure):
                 note="With the printed radius the queue still grows, as confidence bounds shrink, towards that of "
                 "known rewards, which is close to that of Thompson sampling.",
             ),
-            _slack_claim(records), _weights_claim(records), _near_claim(records),
+            _weights_claim(records), _near_claim(records),
         ]  # fmt: skip
 
     def _grid(self) -> dict[str, float]:
         values = grid()
         return self.options.pick(values, quick=dict(list(values.items())[::2]))
 
-    def _slacks(self) -> tuple[float, ...]:
-        return self.options.pick(SLACKS, quick=SLACKS[::3])
-
     def _long(self) -> int:
         return self.options.pick(LONG, quick=250)
-
-
-def _slack_claim(records: Records) -> Claim:
-    slopes = {
-        f"V = {number(V)}": slack_slope({x: records[key] for x in SLACKS if (key := f"{name}, slack {x}") in records})
-        for name, V in slack_grid().items()
-    }
-    return Claim(
-        "queue-inverse-in-slack", "Theorem 3.4", "The queue grows at most like the inverse of the spare capacity.",
-        test=f"Slope of log highest mean queue over log 1 / slack, slack from {SLACKS[0]:g} down to {SLACKS[-1]:g}, "
-        f"two servers, jobs of two units, T = {SLOTS}, Thompson sampling.", findings=judged(slopes, below(1.0)),
-        note="Near capacity an empty system takes long to fill, so longer runs would give a higher slope at small V.",
-    )  # fmt: skip
 
 
 def _weights_claim(records: Records) -> Claim:
@@ -203,18 +176,6 @@ def _draw_over_time(axes: Axes, table: Table) -> None:
     style.label(axes, "(d) Mean queue over time")
 
 
-def _draw_over_slack(axes: Axes, table: Table) -> None:
-    measured, bound = table.where(measure="slack"), table.where(measure="slack bound")
-    for name, V in slack_grid().items():
-        style.curve(axes, measured.where(line=name), LOOKS[name], x="inverse")
-        style.curve(axes, bound.where(line=name), LOOKS["bound"], x="inverse")
-        end = measured.where(line=name).last()
-        _name_curve(axes, f"V = {number(V)}", SLACKS[-1] ** -1, end, (-1, -15), LOOKS[name])
-    log_axis(axes, "x", measured.numbers("inverse"))
-    log_axis(axes, "y", np.concatenate([measured.numbers("mean"), bound.numbers("mean")]), room=1.5)
-    style.label(axes, "(e) Queue over 1 / slack", x="1 / slack")
-
-
 def _draw_ratios(axes: Axes, table: Table) -> None:
     shown = Table([row for row in table.rows if row["mean"] > 0])
     for line in TITLES:
@@ -224,7 +185,7 @@ def _draw_ratios(axes: Axes, table: Table) -> None:
             _name_curve(axes, line.split()[-1], row["V"], row["mean"], (0, 6), LOOKS[line])
     log_axis(axes, "x", table.numbers("V"))
     log_axis(axes, "y", np.append(shown.numbers("mean"), 1.0), room=2.0)
-    style.label(axes, "(f) Bound over measured", x="V")
+    style.label(axes, "(e) Bound over measured", x="V")
 
 
 def _name_curve(axes: Axes, text: str, x: float, y: float, shift: tuple[int, int], look: Look) -> None:
@@ -239,17 +200,6 @@ def grid() -> dict[str, float]:
     steps = {f"x{step:g}": step * order(example, SLOTS) for step in STEPS}
     rules = {RULE: order(example, SLOTS), "published": published(example, SLOTS), "least": least_bound(example, SLOTS)}
     return dict(sorted((steps | rules).items(), key=lambda entry: entry[1]))
-
-
-def slack_grid() -> dict[str, float]:
-    """Return the two values of V at which the slack is varied: one dominates the queue, the other hardly matters."""
-    V = order(SETTING.example, SLOTS)
-    return {"large V": V, "small V": V / 16}
-
-
-def narrow(slack: float) -> Synthetic:
-    """Return two servers with this spare capacity; jobs of two units, so that at most one arrives per slot."""
-    return Synthetic(servers=2, traffic=2.0 - slack, service_rate=0.5)
 
 
 def _top(path: NDArray[np.float32], keep: IntArray) -> float:
@@ -300,16 +250,6 @@ def worst(records: dict[float, Record], measure: str) -> Effect:
         return max(STATISTICS[measure](record, keep) / limits[V] for V, record in records.items())
 
     return effects.estimate(statistic, next(iter(records.values())).replications, "of the bound")
-
-
-def slack_slope(records: dict[float, Record]) -> Effect:
-    """Return the slope of the highest mean queue over 1 / slack on log axes, from records by slack."""
-    inverse: Array = 1.0 / np.array(list(records))
-
-    def statistic(keep: IntArray) -> float:
-        return effects.slope(inverse, np.array([STATISTICS["queue"](record, keep) for record in records.values()]))
-
-    return effects.estimate(statistic, next(iter(records.values())).replications, "slope")
 
 
 def still_growing(record: Record) -> Effect:

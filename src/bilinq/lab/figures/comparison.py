@@ -2,14 +2,16 @@
 
 import numpy as np
 
+from bilinq import style
+from bilinq.display import number
 from bilinq.experiments import PlannedRun, Record, Synthetic
-from bilinq.lab import effects, style
+from bilinq.lab import effects
 from bilinq.lab.claims import Claim, below, judged
-from bilinq.lab.effects import Effect, number
+from bilinq.lab.effects import Effect
 from bilinq.lab.figure import Figure, Records, Table, curves
 from bilinq.lab.presets import PRESETS, known, order
-from bilinq.lab.style import Drawing
 from bilinq.policies import Policy
+from bilinq.style import Drawing
 
 SETTING = Synthetic()
 STEPS = (0.4, 0.7, 1.4)  # multiples of V at which SABR is run too, to compare at an equal queue

@@ -2,14 +2,16 @@
 
 from typing import Literal
 
+from bilinq import style
+from bilinq.display import number
 from bilinq.experiments import PlannedRun, Setting, Synthetic, UnequalNoise
-from bilinq.lab import effects, style
+from bilinq.lab import effects
 from bilinq.lab.claims import Claim, above, below, judged
-from bilinq.lab.effects import Effect, number
+from bilinq.lab.effects import Effect
 from bilinq.lab.figure import Figure, Records, Table
 from bilinq.lab.presets import order
-from bilinq.lab.style import Drawing, Look, log_axis
 from bilinq.policies import Sabr
+from bilinq.style import Drawing, Look, log_axis
 
 SCALES = (0.05, 0.25, 0.5, 1.0, 4.0)
 LITTLE, HALF, FULL = SCALES[0], 0.5, 1.0

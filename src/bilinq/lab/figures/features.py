@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from bilinq.lab import effects, style
+from bilinq import style
+from bilinq.display import number
+from bilinq.lab import effects
 from bilinq.lab.claims import Claim, above, judged
-from bilinq.lab.effects import number
 from bilinq.lab.figure import Figure, Records, Table
-from bilinq.lab.style import Axes, Drawing
 from bilinq.lab.trace import Trace
+from bilinq.style import Axes, Drawing
 from bilinq.traces import Digest
 
 MOST = 0.5  # share of the variance that a bilinear model must explain to count as an approximation

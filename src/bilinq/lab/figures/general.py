@@ -4,16 +4,17 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from bilinq import theory
+from bilinq import style, theory
+from bilinq.display import number
 from bilinq.experiments import Backlogged, PlannedRun, Record, Setting, SizedJobs, Synthetic
-from bilinq.lab import effects, style
+from bilinq.lab import effects
 from bilinq.lab.claims import Claim, Finding, below, between, judged
-from bilinq.lab.effects import Effect, number
+from bilinq.lab.effects import Effect
 from bilinq.lab.figure import Figure, Records, Table, curves
 from bilinq.lab.figures.load import drift
 from bilinq.lab.presets import COSTS, PRESETS, order, published, serve_once, ugda
-from bilinq.lab.style import Axes, Drawing, Look
 from bilinq.policies import Policy, Sabr
+from bilinq.style import Axes, Drawing, Look
 
 RATES = (1.0,) * 5 + (0.25,) * 5  # service rates of the classes: half of the jobs take four slots on average
 UNEQUAL = Synthetic(service_rate=RATES, holding_cost=COSTS)
@@ -34,7 +35,7 @@ LOOKS = {"SABR": Look(style.BLUE), "W-SABR": Look(style.ORANGE), "UGDA-OL": Look
 
 
 class GeneralFigure(Figure):
-    """Queue over time with unequal service rates, queue past T, and queue and regret under other laws of work."""
+    """Regret, queue and holding cost with unequal service rates, queue past T, and other laws of work."""
 
     name = "general"
     title = "Remarks of the paper that nobody has shown"
@@ -55,8 +56,9 @@ class GeneralFigure(Figure):
 
     def table(self, records: Records) -> Table:
         rows: list[Mapping[str, object]] = []
-        for policy, measure in (*((name, "regret") for name in LOOKS), ("past T", "queue")):
-            rows += curves({policy: records[policy]}, (measure,)).rows
+        rows += curves({name: records[name] for name in LOOKS}, ("regret", "queue", "holding_cost")).rows
+        rows += curves({"past T": records["past T"]}, ("queue",)).rows
+        rows += curves({"backlog": records["backlog"]}, ("queue",)).rows
         for name in LAWS:
             for measure in ("queue", "regret"):
                 found = effects.mean(records[name].samples[measure])
@@ -64,16 +66,22 @@ class GeneralFigure(Figure):
         return Table(rows)
 
     def draw(self, table: Table) -> Drawing:
-        figure, (rates, past, laws) = style.panels(1, 3, height=3.7)
-        for policy, look in LOOKS.items():
-            style.curve(rates, table.where(policy=policy, measure="regret"), look, policy)
-        style.label(rates, "(a) Regret, unequal rates")
+        figure, (regret, queue, cost, backlog, past, laws) = style.panels(2, 3, height=2.9)
+        for axes, measure in ((regret, "regret"), (queue, "queue"), (cost, "holding_cost")):
+            for policy, look in LOOKS.items():
+                style.curve(axes, table.where(policy=policy, measure=measure), look, policy)
+        titles = "(a) Regret, unequal rates", "(b) Queue, unequal rates", "(c) Holding cost"
+        for axes, title in zip((regret, queue, cost), titles, strict=True):
+            style.label(axes, title)
+        style.curve(backlog, table.where(policy="backlog"), LOOKS["SABR"])
+        backlog.set_ylim(bottom=0.0)
+        style.label(backlog, "(d) Queue, load 0.95, backlog")
         style.curve(past, table.where(policy="past T"), Look(style.GREEN), "printed radius")
         past.axvline(self.slots, color=style.GREY, lw=1.2, ls=style.DASHED)
         past.set_ylim(bottom=0.0)
-        style.label(past, f"(b) Queue past T = {self.slots}")
+        style.label(past, f"(e) Queue past T = {self.slots}")
         _draw_laws(laws, table)
-        style.legend(figure, [rates, past, laws], columns=6)
+        style.legend(figure, [regret, past, laws], columns=6)
         return figure
 
     def caption(self, table: Table) -> str:
@@ -81,10 +89,11 @@ class GeneralFigure(Figure):
         queue = {name: number(table.where(policy=name, measure="queue by law").last()) for name in LAWS}
         past = table.where(policy="past T").last()
         return (
-            "(a) Half of the classes are served at rate 1, "
+            "(a) to (d) Half of the classes are served at rate 1, "
             f"half at 1/4: after {self.slots} slots regret is {end['SABR']} for SABR, {end['W-SABR']} for W-SABR and "
-            f"{end['UGDA-OL']} for UGDA-OL per class pair. (b) The printed policy, tuned for T = {self.slots} and run "
-            f"{TIMES} times as long, has a queue of {number(past)} at the end. (c) Jobs of four units: the queue is "
+            f"{end['UGDA-OL']} for UGDA-OL per class pair. (c) Half of the classes cost 7/4 per job and slot, half 1/4. (d) "
+            f"{10 * WAITING} jobs wait at the start. (e) The printed policy, tuned for T = {self.slots} and run "
+            f"{TIMES} times as long, has a queue of {number(past)} at the end. (f) Jobs of four units: the queue is "
             f"{queue['geometric']} with geometric lengths, {queue['equal lengths']} with equal ones, "
             f"{queue['heavy-tailed lengths']} with heavy tails and "
             f"{queue['bursts of arrivals']} with bursts. {min(self.options.count, MOST)} instances."
@@ -149,6 +158,6 @@ def _draw_laws(axes: Axes, table: Table) -> None:
             (row,) = table.where(policy=name, measure=f"{measure} by law").rows
             axes.plot([row["low"], row["high"]], [place + shift] * 2, color=colour, lw=2.0, alpha=0.6)
             axes.plot(row["mean"], place + shift, "o", color=colour, ms=6, label=measure)
-    axes.set_yticks(range(len(LAWS)), list(LAWS))
+    axes.set_yticks(range(len(LAWS)), [name.replace(" ", "\n", 1) for name in LAWS])
     axes.set_xlim(left=0.0)
-    style.label(axes, "(c) Other laws of work", x="queue, regret")
+    style.label(axes, "(f) Other laws of work", x="queue, regret")

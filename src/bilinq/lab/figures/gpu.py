@@ -5,14 +5,16 @@ from typing import Literal
 
 import numpy as np
 
+from bilinq import style
+from bilinq.display import number
 from bilinq.experiments import Fixed, PlannedRun, Record, Setting, SizedJobs
-from bilinq.lab import effects, style
+from bilinq.lab import effects
 from bilinq.lab.claims import Claim, Finding, above, below
-from bilinq.lab.effects import Effect, number
+from bilinq.lab.effects import Effect
 from bilinq.lab.figure import Figure, Records, Table
 from bilinq.lab.presets import POSTERIOR
-from bilinq.lab.style import Axes, Drawing, Look
 from bilinq.policies import FirstCome, Greedy, KnownRewards, Policy, Random, Sabr
+from bilinq.style import Axes, Drawing, Look
 from bilinq.traces import gpu_table
 
 LOADS = (0.5, 0.7, 0.9)

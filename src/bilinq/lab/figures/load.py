@@ -4,14 +4,16 @@ from collections.abc import Callable
 
 import numpy as np
 
+from bilinq import style
+from bilinq.display import number
 from bilinq.experiments import Backlogged, PlannedRun, Record, Setting, Synthetic
-from bilinq.lab import effects, style
+from bilinq.lab import effects
 from bilinq.lab.claims import Claim, below, judged
-from bilinq.lab.effects import Effect, number
+from bilinq.lab.effects import Effect
 from bilinq.lab.figure import Figure, Records, Table
 from bilinq.lab.presets import PRESETS, order, serve_once
-from bilinq.lab.style import Drawing, Look, log_axis
 from bilinq.policies import Greedy, KnownRewards, MaxWeight, Policy, Random, UgdaOl
+from bilinq.style import Drawing, Look, log_axis
 
 SERVERS = 4
 LOADS = (0.1, 0.25, 0.5, 0.75, 0.95)

@@ -4,18 +4,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
+from bilinq import style
 from bilinq.arrays import Array, IntArray
+from bilinq.display import number
 from bilinq.distributed import Power, System, growth_rate
 from bilinq.distributed.system import Rule, Time
 from bilinq.experiments import PlannedRun, Synthetic
 from bilinq.experiments.settings import SEED_STEP
-from bilinq.lab import effects, style
+from bilinq.lab import effects
 from bilinq.lab.claims import Claim, above, below, between, judged
-from bilinq.lab.effects import Effect, number
+from bilinq.lab.effects import Effect
 from bilinq.lab.figure import Figure, Records, Table
 from bilinq.lab.presets import published, serve_once
-from bilinq.lab.style import Axes, Drawing, Look, log_axis
 from bilinq.policies import Allocator, Exact, FixedPoint, Rounds
+from bilinq.style import Axes, Drawing, Look, log_axis
 
 LOST, LONGER, ALIKE = 10.0, 1.1, 0.05
 """Our limits: extra regret and queue ratio at which nodes still replace the exact program, and for similar queues."""

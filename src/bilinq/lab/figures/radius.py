@@ -5,20 +5,22 @@ from functools import cache
 
 import numpy as np
 
+from bilinq import style
 from bilinq.arrays import Array
-from bilinq.experiments import PlannedRun, Record, Synthetic
+from bilinq.display import number
+from bilinq.experiments import PlannedRun, Record, Setting, Synthetic
 from bilinq.experiments.settings import SEED_STEP
-from bilinq.lab import effects, style
+from bilinq.lab import effects
 from bilinq.lab.claims import Claim, above, below, judged
-from bilinq.lab.effects import learnt, number, price, price_gap
+from bilinq.lab.effects import learnt, price, price_gap
 from bilinq.lab.figure import Figure, Records, Table
 from bilinq.lab.presets import known, published, sabr, ugda
-from bilinq.lab.style import Axes, Drawing, Look
 from bilinq.learning import BilinearState, Outcome
 from bilinq.policies import Policy, Sabr
 from bilinq.policies.fair import FairState
 from bilinq.problem.instances import Instances
 from bilinq.simulation import simulate
+from bilinq.style import Axes, Drawing, Look
 
 SETTING = Synthetic()
 QUEUE = 15.0  # time-average queue at which policies are compared; that of the public code's radius at its V
@@ -147,8 +149,9 @@ class RadiusFigure(Figure):
     def _long(self) -> int:
         return self.options.pick(LONG, quick=125)
 
-    def _watched(self, name: str) -> "_RecordedSabr":
-        return _watched(name, self.slots, min(self.options.count, WATCHED), self.options.seed)
+    def _watched(self, name: str) -> "RecordedSabr":
+        policy = POLICIES[name](published(SETTING.example, self.slots))
+        return watched(SETTING, policy, self.slots, min(self.options.count, WATCHED), self.options.seed)
 
     def _recorded(self, name: str) -> list[dict[str, object]]:
         """Return radius and share of clipped indices over time in the first replications of the run."""
@@ -161,17 +164,16 @@ class RadiusFigure(Figure):
 
 
 @cache
-def _watched(name: str, slots: int, count: int, seed: int) -> "_RecordedSabr":
+def watched(setting: Setting, policy: Policy, slots: int, count: int, seed: int) -> "RecordedSabr":
     """Return a policy that has recorded its learner in the first replications of a run."""
-    policy = POLICIES[name](published(SETTING.example, slots))
     assert isinstance(policy, Sabr)
-    problems = SETTING.problems(seed, range(count))
-    recorded = _RecordedSabr(policy, np.array([problem.theta for problem in problems]))
-    simulate(problems, recorded, slots=slots, seed=seed * SEED_STEP, record_jobs=False)
+    problems = setting.problems(seed, range(count))
+    recorded = RecordedSabr(policy, np.array([problem.theta for problem in problems]))
+    simulate(problems, recorded, slots=slots, seed=seed * SEED_STEP, rewards=setting.reward_law(), record_jobs=False)
     return recorded
 
 
-class _RecordedSabr(Policy):
+class RecordedSabr(Policy):
     """SABR that records in each slot the radius, the share of indices at 1, and the distance of its estimate.
 
     `theta` (R, d1, d2) is the truth. The distance from it, in the norm of Lambda, is in parts of the radius: the truth is

@@ -6,15 +6,17 @@ from typing import Self
 
 import numpy as np
 
+from bilinq import style
 from bilinq.arrays import IntArray
+from bilinq.display import MINUS, number
 from bilinq.experiments import PlannedRun, Synthetic
-from bilinq.lab import effects, style
+from bilinq.lab import effects
 from bilinq.lab.claims import Claim, ClaimedRange, Finding, above, below, between, judged
-from bilinq.lab.effects import MINUS, Effect, number
+from bilinq.lab.effects import Effect
 from bilinq.lab.figure import Figure, Records, Table
 from bilinq.lab.presets import PRESETS, order, published, serve_once, ugda
-from bilinq.lab.style import Axes, Drawing, Look, log_axis
 from bilinq.policies import Policy
+from bilinq.style import Axes, Drawing, Look, log_axis
 
 LINES: dict[str, tuple[Callable[[float], Policy], Look]] = {
     "Thompson sampling": (PRESETS["calibrated"].sabr, Look(style.BLUE, marker="o")),

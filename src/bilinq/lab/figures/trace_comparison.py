@@ -1,14 +1,15 @@
 """SABR against UGDA-OL on the cluster trace: cumulative reward and queue over time, a figure of the paper's appendix."""
 
+from bilinq import style
+from bilinq.display import number
 from bilinq.experiments import PlannedRun, Record
-from bilinq.lab import effects, style
+from bilinq.lab import effects
 from bilinq.lab.claims import Claim, above, between, judged
-from bilinq.lab.effects import number
 from bilinq.lab.figure import Figure, Records, Table, curves
 from bilinq.lab.presets import PRESETS, known
-from bilinq.lab.style import Drawing
 from bilinq.lab.trace import Trace
 from bilinq.policies import Policy
+from bilinq.style import Drawing
 
 TRACE = Trace()  # the paper's choices: raw features, zero reward for pairs that were not seen
 MODEL = "features normalised, unseen pairs predicted, rewards at most 1"

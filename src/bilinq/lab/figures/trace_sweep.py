@@ -1,15 +1,17 @@
 """What V does on the cluster trace: reward and queue of SABR from small to large V, beside rules that learn nothing."""
 
+from bilinq import style
 from bilinq.arrays import Array
+from bilinq.display import number
 from bilinq.experiments import PlannedRun, Record
-from bilinq.lab import effects, style
+from bilinq.lab import effects
 from bilinq.lab.claims import Claim, above, below, judged
-from bilinq.lab.effects import Effect, number
+from bilinq.lab.effects import Effect
 from bilinq.lab.figure import Figure, Records, Table
 from bilinq.lab.presets import POSTERIOR, PRESETS
-from bilinq.lab.style import Drawing, Look, log_axis
 from bilinq.lab.trace import Trace
 from bilinq.policies import FirstCome, Greedy, Policy, Random, Sabr
+from bilinq.style import Drawing, Look, log_axis
 
 TRACE = Trace()
 VALUES = (0.1, 1.0, 5.0, 25.0)  # V beside that of the public code

@@ -4,15 +4,17 @@ from dataclasses import replace
 
 import numpy as np
 
+from bilinq import style
+from bilinq.display import number
 from bilinq.experiments import PlannedRun, Record
-from bilinq.lab import effects, style
+from bilinq.lab import effects
 from bilinq.lab.claims import Claim, above, judged
-from bilinq.lab.effects import Effect, number
+from bilinq.lab.effects import Effect
 from bilinq.lab.figure import Figure, Records, Table, curves
 from bilinq.lab.presets import PRESETS, known
-from bilinq.lab.style import Drawing, Look
 from bilinq.lab.trace import Trace
 from bilinq.policies import Policy
+from bilinq.style import Drawing, Look
 
 TRACE = Trace()
 COSTS = tuple(TRACE.example.holding_cost.tolist())  # the paper's: 7/4 for two classes, 1/4 for two, 1 for one

@@ -5,15 +5,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bilinq import style
 from bilinq.arrays import Array, IntArray
+from bilinq.display import number
 from bilinq.experiments import PlannedRun, Record, Synthetic
-from bilinq.lab import effects, style
+from bilinq.lab import effects
 from bilinq.lab.claims import Claim, below, judged
-from bilinq.lab.effects import Effect, number
+from bilinq.lab.effects import Effect
 from bilinq.lab.figure import Figure, Records, Table
 from bilinq.lab.presets import PRESETS, known, least_bound, order, published, serve_once
-from bilinq.lab.style import Axes, Drawing, Look, log_axis
 from bilinq.policies import KnownRewards, Policy
+from bilinq.style import Axes, Drawing, Look, log_axis
 
 TINY, SMALL = 1 / 32, 1 / 8
 STEPS = (TINY, SMALL, 1 / 4, 2.0)  # multiples of sqrt(I T) that are run in addition to the rules for V

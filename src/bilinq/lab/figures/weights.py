@@ -2,15 +2,17 @@
 
 import numpy as np
 
+from bilinq import style
 from bilinq.arrays import Array
+from bilinq.display import number
 from bilinq.experiments import PlannedRun, Record, Synthetic
-from bilinq.lab import effects, style
+from bilinq.lab import effects
 from bilinq.lab.claims import Claim, Finding, above, below, between, judged
-from bilinq.lab.effects import Effect, number
+from bilinq.lab.effects import Effect
 from bilinq.lab.figure import Figure, Records, Table, class_curves, curves
 from bilinq.lab.presets import COSTS, PRESETS, known
-from bilinq.lab.style import Axes, Drawing, Look
 from bilinq.policies import Policy
+from bilinq.style import Axes, Drawing, Look
 
 EXPENSIVE, CHEAP = slice(0, 5), slice(5, 10)
 SETTING = Synthetic(holding_cost=COSTS)

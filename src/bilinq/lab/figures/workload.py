@@ -3,12 +3,13 @@
 import numpy as np
 from matplotlib.ticker import StrMethodFormatter
 
-from bilinq.lab import effects, style
+from bilinq import style
+from bilinq.display import number
+from bilinq.lab import effects
 from bilinq.lab.claims import Claim, Finding, above, between, judged
-from bilinq.lab.effects import number
 from bilinq.lab.figure import Figure, Records, Table
-from bilinq.lab.style import Drawing
 from bilinq.lab.trace import Trace
+from bilinq.style import Drawing
 from bilinq.traces import Digest
 
 STATED_UNTIL, STATED_COLLECTIONS, STATED_MACHINES, STATED_SLOTS = 5000, 71, 9526, 1100

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
+from bilinq.display import number
 from bilinq.extras import optional_imports
-from bilinq.lab.effects import number
 
 with optional_imports():
     import matplotlib as mpl
