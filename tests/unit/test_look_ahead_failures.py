@@ -202,6 +202,7 @@ def test_servers_that_failed_once_and_are_gone_are_forgotten() -> None:
     """A thousand pods fail once each and never come back: of those that failed long ago nothing is kept."""
     one, sizes = scheduler(), []
     settle(one)
+    one.assign({}, elapsed=1.0)  # these services took a slot
     for k in range(1000):
         one.place("chat", "p", k, server=f"pod {k}")
         one.report(k, failed=True, done=True)
