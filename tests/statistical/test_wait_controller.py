@@ -118,6 +118,15 @@ def test_target_below_what_the_load_allows_is_said_not_to_be_met() -> None:
     assert np.mean(told) > 0.9
 
 
+def test_percentile_below_what_the_load_allows_is_said_not_to_be_met() -> None:
+    """The same for 90 % of the jobs: more than 10 % wait longer, whatever V is."""
+    found = follow(jobs_at(0.97, 3, jobs=3000, servers=2), 0.02, percentile=0.9)
+    assert (found.late > 0.02).mean() > 0.5
+    late = found.late_log
+    assert np.mean([status.met is False for status in late]) > 0.9
+    assert np.mean([status.note.startswith("the load does not allow it") for status in late]) > 0.8
+
+
 def test_percentile_of_the_waits_is_the_target() -> None:
     """A target for 90 % of the jobs: 5 to 15 % of those of the second half wait longer, and not half of them."""
     late = run(0.8, 4, 2.0, 0.9).late

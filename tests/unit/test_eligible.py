@@ -148,6 +148,24 @@ def test_services_complete_at_the_rate_of_their_pair() -> None:
     assert slow.jobs is not None and not slow.jobs.left.size and slow.queue.max() > 80
 
 
+def test_rates_that_a_problem_accepts_can_be_simulated() -> None:
+    """At the largest ratio rounding decides which of the rates are accepted; a policy then solves programs with them."""
+    table: dict[str, Any] = {"arrival_rate": [0.01], "servers": [1, 1], "mean_reward": [[0.0, 0.5]]}
+    rng, refused = np.random.default_rng(1), 0
+    for high in rng.uniform(0.1, 1.0, 20).tolist():
+        with pytest.raises(BadInput, match=r"service_rate must not differ by more than 1e.09 times .* got .* in row 0"):
+            Problem(**table, service_rate=[[high, 0.99e-9 * high]])
+        try:
+            problem = Problem(**table, service_rate=[[high, 1e-9 * high]])
+        except BadInput:
+            refused += 1
+        else:
+            assert simulate(problem, Sabr(), slots=5, seed=1).slots == 5
+    assert refused < 20
+    free = Problem(**table, service_rate=[[1.0, 1e-12]], eligible=[[1, 0]])
+    assert simulate(free, Sabr(), slots=5, seed=1).slots == 5
+
+
 def first_decision(policy: Policy, problem: Problem, queue: Any, capacity: Any = None) -> Array:
     state = policy.start(stack([problem]), 100, [np.random.default_rng(0)])
     servers = np.array(problem.servers if capacity is None else capacity, float)

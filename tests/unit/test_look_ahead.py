@@ -485,3 +485,90 @@ def test_a_class_may_be_dropped_while_a_duration_is_to_be_measured() -> None:
     scheduler.drop_server_class("x")
     scheduler.submit("b", job="next")
     assert [task.job for task in scheduler.assign({"y": 1})] == ["next"]
+
+
+# Bad input, and clocks that stand still
+
+
+@pytest.mark.parametrize("server", ["gpu-7", b"gpu-7", ""])
+def test_text_is_no_list_of_idle_servers(server: Any) -> None:
+    """It was taken as a server for each character."""
+    one = scheduler()
+    one.submit("chat")
+    with pytest.raises(BadInput, match=r"idle\['p'\] must be a number or a list of servers, such as \[.*\]; got "):
+        one.assign({"p": server})
+    assert [task.server for task in one.assign({"p": ["gpu-7"]})] == ["gpu-7"]
+
+
+@pytest.mark.parametrize("options", [{}, {"ahead": True}])
+@pytest.mark.parametrize("waited", [np.inf, np.nan, -1.0, "2"])
+def test_bad_age_is_refused_before_the_job_is_added(waited: Any, options: dict[str, Any]) -> None:
+    one = scheduler()
+    with pytest.raises(BadInput, match="waited must be"):
+        one.submit("chat", job="z", waited=waited, **options)
+    assert one.queue == {"chat": 0, "code": 0}
+    assert one.submit("chat", job="z", waited=2.0, **options) == "z"
+
+
+@pytest.mark.parametrize(
+    ("duration", "rule"), [(0.0, "positive"), (-1.0, "positive"), (np.nan, "finite"), (np.inf, "finite")]
+)
+def test_bad_duration_of_a_service_is_refused_and_the_job_stays_out(duration: float, rule: str) -> None:
+    one = scheduler()
+    one.submit("chat")
+    [task] = one.assign({"p": 1})
+    with pytest.raises(BadInput, match=f"duration must be {rule}; got duration = "):
+        one.report(task.job, 0.5, duration=duration)
+    one.assign({})
+    assert mean(one, "chat", "p") == mean(scheduler(), "chat", "p"), "nothing was learnt"
+    assert one.report(task.job, 0.5, duration=2.0)
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_clock_that_moves_after_a_start_does_not_make_the_job_younger(failed: bool) -> None:
+    """The slot of the arrival is the one of the start; then the clock moves by `assign`, and the job waits again."""
+    one = scheduler(work_conserving=True)
+    one.submit("chat", 2, job="back")
+    assert [task.job for task in one.assign({"p": 1}, elapsed=0.0)] == ["back"]
+    one.assign({}, elapsed=5.0)
+    one.report("back", None if failed else 0.5, failed=failed, duration=None if failed else 1.0)
+    one = Scheduler.restore(one.snapshot())
+    one.assign({}, elapsed=1.0)  # the service ended here
+    one.assign({}, elapsed=2.0)
+    for weight, first in ((2.9, "back"), (3.1, "heavy")):
+        again = Scheduler.restore(one.snapshot())
+        again.submit("chat", job="heavy", weight=weight)
+        assert [task.job for task in again.assign({"q": 1}, elapsed=0.0)] == [first]
+
+
+# Settings
+
+
+def test_target_and_percentile_do_not_end_each_other() -> None:
+    one = scheduler(target_wait=7.0)
+    one.update_settings(percentile=0.95)
+    assert one.waits is not None and (one.waits.target, one.waits.percentile) == (7.0, 0.95)
+    one.update_settings(target_wait=3.0)
+    assert one.waits is not None and (one.waits.target, one.waits.percentile) == (3.0, 0.95)
+    one.update_settings(V=20.0)
+    assert one.waits is not None and one.waits.percentile is None and one.V == 20.0
+    one.update_settings(target_wait=3.0)
+    assert one.waits is not None and (one.waits.target, one.waits.percentile) == (3.0, None)
+
+
+# Durations
+
+
+def test_a_service_that_hung_changes_what_is_usual_little() -> None:
+    """After 200 services of one slot, one of 100,000 moves the mean, and the default target, by a half; it was by 500."""
+    one = scheduler()
+    for k in range(201):
+        one.place("chat", "p", k)
+        one.report(k, 0.5, duration=1e5 if k == 200 else 1.0)
+        one.assign({"p": 1})
+    assert one.waits is not None and one.waits.target == pytest.approx(1.5, rel=0.01)
+    for k in range(1000):  # and a duration that has really changed is learnt
+        one.place("chat", "p", k)
+        one.report(k, 0.5, duration=1e5)
+        one.assign({"p": 1})
+    assert one.waits is not None and one.waits.target == pytest.approx(1e5, rel=0.05)

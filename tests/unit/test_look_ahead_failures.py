@@ -169,3 +169,56 @@ def test_one_bad_server_does_not_pause_its_class_and_trust_ends_its_pause() -> N
         never.submit("chat", servers=["p"])
         [task] = never.assign({"p": ["p1"]})
         never.report(task.job, failed=True, done=True)
+
+
+def one_more_failure(one: Scheduler) -> bool:
+    """Let p2 fail as often as it takes to pause the class if another server had failed before; return whether it is."""
+    for k in range(4):
+        one.place("chat", "p", f"more {k}", server="p2")
+        one.report(f"more {k}", failed=True, done=True)
+    return ("p", None) in one.paused
+
+
+def with_a_failure() -> Scheduler:
+    one = scheduler(longest_pause=50.0)
+    settle(one)
+    one.place("chat", "p", "first", server="p1")
+    one.report("first", failed=True, done=True)
+    return one
+
+
+def test_failing_servers_of_a_class_survive_a_restart_and_end_with_trust_and_a_new_class() -> None:
+    """Two servers that fail pause their class; a single one does not, after `mark_new` or `trust` of the other."""
+    one = with_a_failure()
+    restored = Scheduler.restore(one.snapshot())
+    assert one_more_failure(one) and one_more_failure(restored)
+    for new in (True, False):
+        one = with_a_failure()
+        one.mark_new("p") if new else one.trust("p", "p1")
+        assert not one_more_failure(one)
+
+
+def test_servers_that_failed_once_and_are_gone_are_forgotten() -> None:
+    """A thousand pods fail once each and never come back: of those that failed long ago nothing is kept."""
+    one, sizes = scheduler(), []
+    settle(one)
+    one.assign({}, elapsed=1.0)  # these services took a slot
+    for k in range(1000):
+        one.place("chat", "p", k, server=f"pod {k}")
+        one.report(k, failed=True, done=True)
+        one.assign({}, elapsed=20.0)
+        sizes.append(len(one.snapshot(jobs=False)))
+    assert sizes[-1] < 1.2 * sizes[200], "1,024 mean durations are the last 51 pods"
+
+
+def test_a_server_that_still_fails_is_not_forgotten() -> None:
+    """Its pause grows to 1,024 mean durations, and stays there."""
+    one = scheduler()
+    settle(one)
+    fail_until_paused(one, "p1")
+    for _ in range(14):
+        one.submit("chat", servers=["p"])
+        one.assign({}, elapsed=one.paused["p", "p1"])
+        [trial] = one.assign({"p": ["p1"]}, elapsed=0.0)
+        one.report(trial.job, failed=True, done=True)
+    assert one.paused["p", "p1"] == pytest.approx(1024.0 * one._engine.mean_duration())

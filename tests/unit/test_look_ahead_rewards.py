@@ -1,10 +1,14 @@
 """Late rewards and observations of the default scheduler."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from default_scheduler import fail_until_paused, mean, scheduler, settle
 
-from bilinq import BadInput, Scheduler
+from bilinq import BadInput, JobClass, Scheduler, ServerClass
+from bilinq.scheduler.look_ahead import LookAhead
+from bilinq.scheduler.scheduler import Observation
 
 # Late rewards
 
@@ -148,3 +152,45 @@ def test_bad_observations_are_named() -> None:
     ):
         with pytest.raises(BadInput, match=message):
             one.observe([row])
+
+
+def test_late_rewards_belong_to_the_features_that_the_class_had() -> None:
+    """The features of a class change between a service and its reward, or the correction of it; also over a restart."""
+    old, new = JobClass("a", features=[1.0]), JobClass("a", features=[-3.0])
+    other = JobClass("b", features=[0.0])
+
+    def learnt(changes: str, restart: bool = False) -> Any:
+        one = Scheduler([old, other], [ServerClass("p")])
+        for k in range(40):
+            one.place("ab"[k % 2], "p", k)
+            one.report(k, {"late": None, "corrected": -0.5}.get(changes, 0.5) if k == 0 else 0.5 * (1 - k % 2))
+            one.assign({})
+        one = Scheduler.restore(one.snapshot()) if restart else one
+        if changes == "dropped":
+            one.drop_job_class("a")
+        one.set_job_class(new)
+        one = Scheduler.restore(one.snapshot()) if restart else one
+        if changes in ("late", "corrected"):
+            one.late_reward(0, 0.5)
+        one = Scheduler.restore(one.snapshot()) if restart else one
+        one.assign({})
+        assert isinstance(one._engine, LookAhead)
+        return one._engine.learnt.value.long
+
+    timely = learnt("")
+    for changes in ("late", "corrected"):
+        for restart in (False, True):
+            found = learnt(changes, restart)
+            for name in ("moment", "square", "rewards", "number"):
+                np.testing.assert_allclose(getattr(found, name), getattr(timely, name), rtol=1e-9, atol=1e-9)
+
+
+def test_late_services_with_features_of_another_length_are_refused() -> None:
+    one = scheduler()
+    served(one, 0.5, [1.0, 2.0])
+    with pytest.raises(BadInput, match="features of a job must have length 2, as those of earlier jobs; got 3"):
+        one.replay([Observation("chat", "p", 0.5, features=[1.0, 2.0, 3.0])])
+    with pytest.raises(BadInput, match="features of a job must have length 2, as those of earlier jobs; got 1"):
+        one.observe([("chat", "p", 0.5, 1.0, [1.0])])
+    with pytest.raises(BadInput, match="features must be finite"):
+        one.replay([Observation("chat", "p", 0.5, features=[1.0, np.nan])])

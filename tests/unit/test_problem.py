@@ -93,6 +93,10 @@ def test_read_only_and_detached_from_the_caller() -> None:
         ({"servers": [1, 1.5, 0]}, r"servers must be whole numbers below .* got servers\[1\] = 1.5"),
         ({"servers": [0, 0, 0]}, "servers must contain at least one server"),
         ({"service_rate": 0.0}, "service_rate must be positive; got service_rate = 0"),
+        (
+            {"service_rate": [[1, 1, 0.5], [1, 1, 1e-10]]},
+            "service_rate must not differ by more than 1e.09 times between servers",
+        ),
         ({"service_rate": [1.0, 1.1]}, r"service_rate must be at most 1; got service_rate\[1\] = 1.1"),
         ({"noise": [0.1, 0.1, 0.1]}, r"noise must be one number or have shape \(2, 3\); got \(3,\)"),
         ({"noise": -0.1}, "noise must be non-negative"),

@@ -193,6 +193,69 @@ def compare(
     return False
 
 
+@inlined_kernel
+def forecast(m: Memory, shared: Array, kappa: float, x: Array, c: int, j: int, z: Array) -> tuple[float, float]:
+    """Fill z; return the mean of an observation of weight one by a memory, and the variance of its error, Eq. (59)."""
+    mean, g = center(m, shared, kappa, x, c, j, z)
+    variance, inverse = 1.0 + g, m.inverse[j]
+    for k in range(z.size):
+        s, row = 0.0, inverse[k]
+        for h in range(z.size):
+            s += row[h] * z[h]
+        variance += s * z[k]
+    return mean, variance
+
+
+@in_place_kernel
+def replace_value(m: Memory, x: Array, c: int, j: int, z: Array, before: float, after: float) -> None:
+    """Replace the value of an observation of weight one in the sums and coefficients; z is that of the memory."""
+    change, inverse, theta, moment = after - before, m.inverse[j], m.theta[j], m.moment[j]
+    for k in range(z.size):
+        s, row = 0.0, inverse[k]
+        for h in range(z.size):
+            s += row[h] * z[h]
+        theta[k] += change * s
+        moment[k] += change * x[k]
+    m.square[j] += after * after - before * before
+    m.rewards[c, j] += change
+
+
+@inlined_kernel
+def possible(m: Memory, j: int) -> bool:
+    """Tell whether sums of values fit the sums of their squares (Cauchy and Schwarz)."""
+    square, found = m.square[j], m.square[j] >= 0.0
+    for c in range(len(m.total)):
+        found = found and m.rewards[c, j] ** 2 <= m.total[c, j] * square
+    for k in range(m.moment.shape[1]):
+        found = found and m.moment[j, k] ** 2 <= m.gram[j, k, k] * square
+    return bool(found)
+
+
+@kernel
+def correct(model: Model, x: Array, c: int, j: int, before: float, after: float) -> None:
+    """Replace the value `before` of an observation with regressors x by `after`, in both memories, Eq. (62).
+
+    The recent memory gets the whole change, whatever the observation still counts for there. If its sums are then
+    impossible, it is given up.
+    """
+    z, z_2 = np.empty(x.size), np.empty(x.size)
+    mean, variance = forecast(model.long, model.shared, model.kappa, x, c, j, z)
+    replace_value(model.long, x, c, j, z, before, after)
+    model.version[j] += 1
+    if model.ahead[j] <= LOST:
+        return
+    mean_2, variance_2 = forecast(model.recent, model.shared, model.kappa, x, c, j, z_2)
+    ahead = model.ahead[j]
+    for y, sign in ((before, -1.0), (after, 1.0)):
+        gain = log_density(y - mean_2, variance_2, model.noise) - log_density(y - mean, variance, model.noise)
+        ahead += sign * min(max(gain, -MOST_SURPRISING), MOST_SURPRISING)
+    model.ahead[j] = min(max(ahead, LOST), model.changed)
+    replace_value(model.recent, x, c, j, z_2, before, after)
+    if not possible(model.recent, j):
+        transfer(model.recent, model.long, j, RECENT / max(model.long.number[j], RECENT))
+        model.ahead[j] = LOST
+
+
 @kernel
 def observe(
     model: Model, features: Array, kind: IntArray, column: IntArray, value: Array, weight: Array, first: int, most: int,

@@ -265,14 +265,9 @@ class PairModel:
 
     def correct(self, features: Array, kind: int, column: int, before: float, after: float) -> None:
         """Replace the value `before` of an observation by `after`; its epoch must be the present one."""
-        m, x, change = self.long, self.regressors(features), after - before
-        m.square[column] += after * after - before * before
-        m.moment[column] += change * x
-        m.rewards[kind, column] += change
-        z = x - m.sums[kind, column] / (m.total[kind, column] + self.kappa)
-        m.theta[column] += change * (m.inverse[column] @ z)
-        self.ahead[column] = LOST  # the recent memory may or may not have the observation
-        self.version[column] += 1
+        from bilinq.learning.pair_kernels import correct
+
+        correct(self.arrays(), self.regressors(features), kind, column, before, after)
 
     def forget(self, column: int, part: float = 0.0) -> None:
         """Let what was learnt of a server class count only for `part` of it: the class starts from the shared part."""

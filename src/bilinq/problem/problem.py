@@ -108,6 +108,7 @@ class Problem:
         job = rules.names("job_names", job_names, "job", lam.size)
         server = rules.names("server_names", server_names, "server", n.size)
         allowed = rules.mask(eligible, n, job)
+        mu = rules.apart(mu, allowed)
         arrays = (lam, n, u, v, weights, rewards, mu, allowed, sigma, cost)
         for field, value in zip(fields(self), (*map(_locked, arrays), job, server, unbounded), strict=True):
             object.__setattr__(self, field.name, value)

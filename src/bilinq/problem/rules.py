@@ -7,8 +7,10 @@ from numpy.typing import ArrayLike
 
 from bilinq.arrays import Array, BoolArray, count, finite, non_negative, positive, require, short
 from bilinq.errors import BadInput
+from bilinq.problem.pairs import Pairs
 
 REWARD_TOLERANCE = 1e-9
+RATES_APART = 1e9  # ratio of the rates of a job class above which no program with both can be solved
 LEAST_RATE = 1e-12  # mean service times, and what is computed from them, stay far from overflow
 MOST_SERVERS = 2.0**53  # above it floats do not represent every whole number
 MOST_CLASSES, MOST_PAIRS, LONGEST = 10**6, 10**8, 10**4  # classes of a kind, pairs of them, and length of features
@@ -47,6 +49,19 @@ def service(service_rate: ArrayLike, n_jobs: int, n_servers: int) -> Array:
         rule = f"one number or have shape ({n_jobs},) or ({n_jobs}, {n_servers})"
         raise BadInput(f"service_rate must be {rule}; got {array.shape}")
     return np.broadcast_to(array, (n_jobs,))
+
+
+def apart(service_rate: Array, eligible: BoolArray | None) -> Array:
+    """Return service rates if the durations of a job class, where it is eligible, are not too far apart for a program."""
+    duration = Pairs.of(service_rate, eligible, service_rate.ndim == 2).duration
+    if duration is not None:
+        known = np.ones(duration.shape, np.bool_) if eligible is None else eligible
+        low, high = duration.min(axis=1, where=known, initial=np.inf), duration.max(axis=1, where=known, initial=0.0)
+        for k in np.flatnonzero(high / low > RATES_APART).tolist():
+            some = service_rate[k][known[k]]
+            rule = f"service_rate must not differ by more than {RATES_APART:g} times between servers of a job class"
+            raise BadInput(f"{rule}; got {some.min():g} to {some.max():g} in row {k}")
+    return service_rate
 
 
 def mask(eligible: ArrayLike | None, servers: Array, job: Sequence[str]) -> BoolArray | None:

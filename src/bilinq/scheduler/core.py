@@ -113,6 +113,10 @@ class Core:
         after = self.check_classes(job_classes, server_classes)
         after.warn_unserved()
         out = dict(zip(self._roster.servers, self._out.tolist(), strict=True))
+        new = {one.name: one.features for one in after.job_classes}
+        changed = {one.name: one.features for one in self.job_classes if new.get(one.name) != one.features}
+        if changed:
+            self._archive.keep_features(changed)  # late rewards belong to the features of then
         waiting = [] if self._engine.by_job else [(job, self._jobs.get(job)) for job in self._engine.order()]
         self._engine.set_roster(after, waiting)
         self._out = np.array([out.get(name, 0.0) for name in after.servers])
@@ -148,7 +152,7 @@ class Core:
         self, *, target_wait: float | None = None, V: float | None = None, work_conserving: bool | None = None,
         exploration: Exploration | None = None, gamma: float | None = None, percentile: float | None = None,
     ) -> None:  # fmt: skip
-        """Change some settings, where there are any. `target_wait` and `V` replace each other; `gamma` is a policy's."""
+        """Change some settings, where there are any. `V` replaces `target_wait` and `percentile`; `gamma` is a policy's."""
         changes = {
             "target_wait": target_wait, "V": V, "work_conserving": work_conserving, "exploration": exploration,
             "gamma": gamma, "percentile": percentile,
@@ -348,7 +352,7 @@ class Core:
         self._exact = flag("exact", kept.get("exact", False))  # older ones do not have it
         self._expired = list(map(job_name, kept["expired"]))
         for name, *values in kept["served"]:
-            served = saved_service(values)
+            served = saved_service(values, len(self.job_classes[0].features))
             self._engine.check_features(served.features)
             self._archive.add(job_name(name), served)
 

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 class Service(NamedTuple):
     """A service that has ended: whose, where, its reward on the scale of [-1, 1] and its duration, None if not known.
 
-    `started` is when it began, for a duration that is to be measured; None if it is not.
+    `started` is when it began, for a duration that is to be measured; None if it is not. `shared` are the features that the
+    job's class had, if they have changed since.
     """
 
     job: Job | None
@@ -32,6 +33,7 @@ class Service(NamedTuple):
     duration: float | None
     started: float | None
     weight: float = 1.0
+    shared: tuple[float, ...] | None = None
 
 
 class Pool(NamedTuple):

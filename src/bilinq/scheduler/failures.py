@@ -8,17 +8,21 @@ from typing import Any
 
 from bilinq.arrays import short
 from bilinq.errors import BadInput
-from bilinq.scheduler.snapshot import label, number, whole
+from bilinq.scheduler.snapshot import label, listed, number, whole
 
 UNLIKELY = 1e-3  # chance, at the failure rate of the others, of a row of failures that begins a pause, Eq. (69)
 USUAL_RATE = 0.05  # failure rate that is assumed at least
 LONGEST = 1024.0  # the longest pause, in mean durations
+MOST = 10_000  # servers whose failures are kept
 WINDOW = 200.0  # services over which the failure rate is averaged
 
 
 @dataclass
 class Record:
-    """Failures in a row of a server or a server class, when its pause ends, how long it is, and whether it is on trial."""
+    """Failures in a row of a server or a server class, when its pause ends, how long it is, and whether it is on trial.
+
+    Without a pause, `until` is the time of the last failure.
+    """
 
     row: int = 0
     until: float = -1.0
@@ -36,7 +40,7 @@ class Pauses:
         self.longest = longest
         self._records: dict[tuple[str, Hashable], Record] = {}
         self._rates: dict[str, tuple[float, float]] = {}  # failures and services of each class, of about the last 200
-        self._failing: dict[str, set[Hashable]] = {}
+        self._failing: dict[str, dict[Hashable, None]] = {}  # servers that failed since the last success of their class
 
     def note(self, server_class: str, server: Hashable, failed: bool, now: float, duration: float) -> None:
         """Note how a service ended; a success ends what failures before it began."""
@@ -48,16 +52,17 @@ class Pauses:
             self._records.pop((server_class, None), None)
             self._failing.pop(server_class, None)
             return
-        record = self._count((server_class, server))
+        record = self._count((server_class, server), now)
         if not self._runs(record, now) and (record.trial or self._unlikely(record, self._rates, record.row)):
             self._pause(record, now, duration)
         if server is not None:
-            self._failing.setdefault(server_class, set()).add(server)
+            self._failing.setdefault(server_class, {})[server] = None
             self._note_class(server_class, now, duration)
+        self._expire(now, duration)
 
     def _note_class(self, server_class: str, now: float, duration: float) -> None:
         """Pause a class if two of its servers or more have failed since its last success, unlike those of other classes."""
-        record = self._count((server_class, None))
+        record = self._count((server_class, None), now)
         others = {name: rate for name, rate in self._rates.items() if name != server_class}
         several = len(self._failing.get(server_class, ())) > 1
         if not self._runs(record, now) and (record.trial or (several and self._unlikely(record, others))):
@@ -70,10 +75,22 @@ class Pauses:
         rate = min(max(failures - own, USUAL_RATE * others) / others, 1.0)
         return bool(rate**record.row < UNLIKELY)
 
-    def _count(self, key: tuple[str, Hashable]) -> Record:
-        record = self._records.setdefault(key, Record())
+    def _count(self, key: tuple[str, Hashable], now: float) -> Record:
+        """Count a failure; the records are in the order of the last ones."""
+        record = self._records[key] = self._records.pop(key, Record())
         record.row += 1
+        record.until = max(record.until, now)
         return record
+
+    def _expire(self, now: float, duration: float) -> None:
+        """Forget the servers that failed longest ago, and have had no job for long since: they may be gone."""
+        kept = max(LONGEST * duration, self.longest or 0.0)
+        while len(self._records) > 1:
+            key = next(iter(self._records))
+            if now - self._records[key].until <= kept and len(self._records) <= MOST:
+                break
+            del self._records[key]
+            self._failing.get(key[0], {}).pop(key[1], None)
 
     def _runs(self, record: Record, now: float) -> bool:
         """Tell whether a pause runs: what fails during it began before."""
@@ -129,10 +146,12 @@ class Pauses:
         """Forget the failures of a server, and those of its class as a whole."""
         for key in {(server_class, server), (server_class, None)}:
             self._records.pop(key, None)
+        self._failing.get(server_class, {}).pop(server, None)
 
     def forget(self, server_class: str) -> None:
         """Forget the failures of a server class."""
         self._records = {key: one for key, one in self._records.items() if key[0] != server_class}
+        self._failing.pop(server_class, None)
 
     def state(self) -> list[object]:
         """Return everything as plain values; servers with other names than text or numbers are left out."""
@@ -141,16 +160,23 @@ class Pauses:
             for (name, server), one in self._records.items()
             if server is None or isinstance(server, str | int)
         ]
-        return [self._rates, kept]
+        failing = {
+            name: [one for one in servers if isinstance(one, str | int)] for name, servers in self._failing.items()
+        }
+        return [self._rates, kept, failing]
 
     def load(self, state: Sequence[Any]) -> None:
         """Take what `state` returned, after checks."""
-        rates, kept = state
+        rates, kept, *more = state  # older ones do not have the third
         self._rates = {
             name: (number("failures", failures, 0.0, 2.0 * WINDOW), number("services", services, 0.0, 2.0 * WINDOW))
             for name, (failures, services) in rates.items()
         }
         self._records = {(_text(name), label("server", server)): _record(*rest) for name, server, *rest in kept}
+        self._failing = {
+            _text(name): dict.fromkeys(label("server", one) for one in listed("servers", servers))
+            for name, servers in (more[0] if more else {}).items()
+        }
 
 
 def _record(row: Any, until: Any, pause: Any, trial: Any) -> Record:

@@ -173,7 +173,8 @@ class Ledger:
 class Served:
     """A job that has left: its class and features, the server class of its last service, and its reward or None.
 
-    `epoch` is that of the server class when the reward was learnt; in another one it no longer counts.
+    `epoch` is that of the server class when the reward was learnt; in another one it no longer counts. `shared` are the
+    features that the class had, if they have changed since.
     """
 
     job_class: str
@@ -181,6 +182,7 @@ class Served:
     features: Array | None
     reward: float | None
     epoch: int = 0
+    shared: tuple[float, ...] | None = None
 
 
 class Archive:
@@ -207,6 +209,12 @@ class Archive:
             rule = f"job must be one of the last {self.size} that were served and have left"
             raise BadInput(f"{rule}; got {short(job)}")
         return served
+
+    def keep_features(self, features: Mapping[str, tuple[float, ...]]) -> None:
+        """Note the features that some job classes had until now."""
+        for one in self._served.values():
+            if one.shared is None and one.job_class in features:
+                one.shared = features[one.job_class]
 
     @property
     def awaited(self) -> int:

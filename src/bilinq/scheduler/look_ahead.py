@@ -18,7 +18,7 @@ from bilinq.scheduler.engine import Engine, Pool, Service
 from bilinq.scheduler.explain import Choices, Decision
 from bilinq.scheduler.learnt import Learnt, Services
 from bilinq.scheduler.ledger import Entry, Job, job_features
-from bilinq.scheduler.snapshot import LATEST, encode, label, number, whole
+from bilinq.scheduler.snapshot import LATEST, class_features, encode, label, number, whole
 from bilinq.scheduler.waits import Waits
 
 SCALE = 0.2  # standard errors by which values are drawn, or added; chosen over many tables, see docs/contest.md
@@ -219,7 +219,8 @@ class LookAhead(Engine):
         kind = np.array([rows[one.job_class] for one in pending])
         self.learnt.learn(
             Services(
-                features=self._features(kind, [one.features for one in pending]), kind=kind,
+                features=self._features(kind, [one.features for one in pending], [one.shared for one in pending]),
+                kind=kind,
                 column=np.array([columns[one.server_class] for one in pending]),
                 reward=np.array([one.reward for one in pending], np.float64),
                 weight=np.array([one.weight for one in pending], np.float64), duration=np.array(took, np.float64),
@@ -235,16 +236,24 @@ class LookAhead(Engine):
         self._learn(None)
         row, column = self.roster.row(service.job_class), self.roster.column(service.server_class)
         if self.learnt.value.epoch[column] == epoch:  # else what it corrects no longer counts
-            [features] = self._features(np.array([row]), [service.features])
+            [features] = self._features(np.array([row]), [service.features], [service.shared])
             self.learnt.value.correct(features, row, column, before, service.reward)
 
     def forget(self, server_class: str) -> None:
         self._learn(None)
         self.learnt.forget(self.roster.column(server_class))
 
-    def _features(self, kind: IntArray, own: Sequence[Array | None]) -> Array:
-        """Return the features that the models know of jobs (n, d): those of their classes, then their own; NaN if none."""
+    def _features(
+        self, kind: IntArray, own: Sequence[Array | None], then: Sequence[tuple[float, ...] | None] = ()
+    ) -> Array:
+        """Return the features that the models know of jobs (n, d): those of their classes, then their own; NaN if none.
+
+        `then` are those that their classes had, where they have changed since.
+        """
         shared: Array = self.board.shared[kind]
+        for k, old in enumerate(then):
+            if old is not None:
+                shared[k] = old
         if not self.learnt.own:
             return shared
         made = np.full((len(own), shared.shape[1] + self.learnt.own), nan)
@@ -288,8 +297,10 @@ class LookAhead(Engine):
         for name in given:
             if name not in LookAheadSettings.__dataclass_fields__:
                 raise BadInput(f"{name} is not a setting of {self!r} that can change while it runs")
-        if given.keys() & {"target_wait", "V", "percentile"}:
-            given = {"target_wait": None, "V": None, "percentile": None} | given
+        if "V" in given:
+            given = {"target_wait": None, "percentile": None} | given
+        elif given.keys() & {"target_wait", "percentile"}:
+            given = {"V": None} | given
         self._settings = replace(self._settings, **given)
         waits = self.learnt.waits
         waits.target, waits.fixed = self._settings.target_wait, self._settings.V
@@ -341,7 +352,7 @@ class LookAhead(Engine):
 
     def _service(
         self, now: float, job: Any, kind: str, server: str, features: Any, reward: Any, duration: Any, started: Any,
-        weight: Any,
+        weight: Any, shared: Any = None,
     ) -> Service:  # fmt: skip
         """Return a service that ended before a snapshot was made, after checks."""
         self.roster.row(kind), self.roster.column(server)
@@ -350,5 +361,5 @@ class LookAhead(Engine):
             None if reward is None else number("reward", reward, -1.0, 1.0),
             None if duration is None else scalar("duration", duration, positive),
             None if started is None else number("started", started, -LATEST, now),
-            number("weight", weight, 1e-30, 1e30),
+            number("weight", weight, 1e-30, 1e30), class_features("shared", shared, self.board.shared.shape[1]),
         )  # fmt: skip

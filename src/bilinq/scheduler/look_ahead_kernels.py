@@ -303,12 +303,15 @@ def note_durations(
 ) -> tuple[float, float]:  # fmt: skip
     """Follow durations (n,), those of each server class, and their predictions, which were off by `error` (n,).
 
+    A duration counts at most as `FARTHEST` times what is usual so far: a single service that hung changes little.
     Return the mean duration and how many services it is the mean of.
     """
     for k in range(duration.size):
         if np.isnan(duration[k]):
             continue
         took, j = duration[k], column[k]
+        if timed > 0.0:
+            took = min(took, FARTHEST * max(mean_time, class_time[j]))
         smear[0] = (1.0 - 1.0 / DURATIONS) * smear[0] + took
         smear[1] = (1.0 - 1.0 / DURATIONS) * smear[1] + np.exp(log_duration[k] - error[k])
         timed = min(timed + 1.0, DURATIONS)

@@ -13,7 +13,7 @@ from bilinq.errors import BadInput
 from bilinq.learning.features import common_parts
 from bilinq.scheduler.classes import JobClass, Roster, ServerClass, check_classes
 from bilinq.scheduler.ledger import Entry, Served, job_features, waiting_entry
-from bilinq.scheduler.snapshot import LATEST, from_record, label, number, whole
+from bilinq.scheduler.snapshot import LATEST, class_features, from_record, label, number, whole
 
 if TYPE_CHECKING:
     from bilinq.policies.policy import Policy
@@ -73,15 +73,22 @@ def saved_entry(values: Sequence[Any], roster: Roster, now: float, serial: int) 
     return entry
 
 
-def saved_service(values: Sequence[Any]) -> Served:
-    """Return a job that has left, from its record."""
-    given = from_record(Served, values)
+def saved_service(values: Sequence[Any], length: int) -> Served:
+    """Return a job that has left, from its record; classes have features of this length."""
+    given = from_record(
+        Served, [*values, *[None] * (len(values) == len(fields(Served)) - 1)]
+    )  # older ones: no `shared`
     for name in ("job_class", "server_class"):
         if not isinstance(getattr(given, name), str):
             raise BadInput(f"{name} of a job that has left must be text; got {getattr(given, name)!r}")
     reward = None if given.reward is None else number("reward", given.reward, -1.0, 1.0)
     return Served(
-        given.job_class, given.server_class, job_features(given.features), reward, whole("epoch", given.epoch)
+        given.job_class,
+        given.server_class,
+        job_features(given.features),
+        reward,
+        whole("epoch", given.epoch),
+        class_features("shared", given.shared, length),
     )
 
 

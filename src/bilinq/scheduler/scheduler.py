@@ -144,14 +144,15 @@ class Scheduler(Core):
             The pool that it belongs to; see `assign_pools`.
         """
         self._roster.row(job_class)
+        age = scalar("waited", waited, non_negative) if waited != 0.0 else 0.0
         name = self._next if job is None else job
         entry = waiting_entry(job_class, units, self._serial + 1, self._now, features=features, servers=servers,
                               weight=weight, deadline=deadline, duration=duration, avoid=avoid, pool=pool,
                               cost=self._scaled(cost))  # fmt: skip
         self._engine.check(entry)
         self._jobs.add(name, entry)
-        if waited > 0.0 or ahead:
-            entry.since -= scalar("waited", waited, non_negative)
+        if age > 0.0 or ahead:
+            entry.since -= age
         elif not self._exact:
             self._fresh[name] = entry
         self._engine.add(name, entry, first=ahead)
@@ -192,7 +193,7 @@ class Scheduler(Core):
         Parameters
         ----------
         idle : mapping from server class to a number, or to a list of servers
-            Servers that can take a job now; classes that are left out have none.
+            Servers that can take a job now; classes that are left out have none. A single server is a list, too: ["gpu-7"].
         elapsed : float
             Slots since the last call, where calls are not at equal intervals; zero for a second call at the same time,
             unless there is a `policy`.
@@ -320,7 +321,9 @@ class Scheduler(Core):
             raise BadInput(
                 f"job must be of classes that are still there; got {short(job)}, served by {served.server_class!r}"
             )
-        service = Service(None, served.job_class, served.server_class, served.features, value, None, None)
+        service = Service(
+            None, served.job_class, served.server_class, served.features, value, None, None, shared=served.shared
+        )
         if served.reward is None:
             self._engine.observe(service)
             served.epoch = self._engine.epoch(served.server_class)
@@ -450,6 +453,10 @@ class Scheduler(Core):
         found: list[Sequence[Hashable]] = [()] * len(self.server_classes)
         for name, some in idle.items():
             column = self._roster.column(name)
+            if isinstance(some, str | bytes):
+                raise BadInput(
+                    f"idle[{name!r}] must be a number or a list of servers, such as [{some!r}]; got {short(some)}"
+                )
             servers = some if isinstance(some, Sequence) else [None] * count(f"idle[{name!r}]", some, 0)
             found[column] = self._pauses.open(name, servers, self._now)
         return found

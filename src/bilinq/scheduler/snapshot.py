@@ -209,6 +209,18 @@ def whole(name: str, value: Any, low: int = 0, high: int = LARGEST_COUNT) -> int
     return value
 
 
+def class_features(name: str, value: Any, length: int) -> tuple[float, ...] | None:
+    """Return the stored features of a job class, of this length, or None."""
+    if value is None:
+        return None
+    found = tuple(
+        number(name, one, -1e100, 1e100) for one in (value if isinstance(value, tuple) else listed(name, value))
+    )
+    if len(found) != length:
+        raise BadInput(f"{name} must have {length} numbers; got {len(found)}")
+    return found
+
+
 def flag(name: str, value: Any) -> bool:
     """Return a stored true or false."""
     if not isinstance(value, bool):

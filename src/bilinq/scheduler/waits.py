@@ -130,7 +130,7 @@ class WaitController:
             if self.percentile is None
             else self.sums[3] / max(self.sums[0], 1e-300) / (1.0 - self.percentile)
         )
-        met, note = abs(ratio - 1.0) <= MET, "as wanted"
+        met, note = bool(abs(ratio - 1.0) <= MET), "as wanted"
         if not met:
             low, high = log(LOWEST * duration) + 1e-9, log(HIGHEST * duration) - 1e-9
             note = "on the way to the target"
