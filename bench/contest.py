@@ -22,7 +22,7 @@ TABLES = {"paretobandit": "ParetoBandit", "mmlu": "MMLU"}
 WAITS = {0.5: 5.0, 0.8: 5.0, 0.95: 20.0}
 """The wait at each load; at 0.95 even a common queue makes jobs wait longer than 5."""
 JOBS, SEEDS, TUNING_SEEDS, WORKERS = 4000, 10, 5, 2
-ALL_QUESTIONS = 14_042  # jobs of a run with each question of MMLU once
+ALL_QUESTIONS, MORE_SEEDS = 14_042, 40  # jobs of a run with each question of MMLU once, and how many such runs
 POINTS = 100.0  # rewards of a percentage point
 UNPRICED = "no price, "  # how the names of contestants without a queue price begin
 
@@ -67,7 +67,7 @@ def every_question(data: Path, out: Path) -> dict[tuple[str, float], Contest]:
             routers = {
                 name: one for name, one in contestants().items() if name.startswith(("bilinq", "queue", "least"))
             }
-            contest(arena, routers, WAITS[load], seeds=SEEDS, tuning_seeds=TUNING_SEEDS, jobs=WORKERS,
+            contest(arena, routers, WAITS[load], seeds=MORE_SEEDS, tuning_seeds=TUNING_SEEDS, jobs=WORKERS,
                     out=out / "runs").save(file)  # fmt: skip
         found["mmlu", load] = Contest.load(file)
     return found
