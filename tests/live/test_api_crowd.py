@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any, Self, cast
 
 import pytest
@@ -15,6 +16,7 @@ from fake_service import make_fake
 from test_api_exchange import RUNNERS, answer, close
 from test_api_stream import Endless
 
+from bilinq.live import run as live_run
 from bilinq.live.http import connection
 from bilinq.live.http import crowd as crowd_module
 from bilinq.live.http.app import Forward
@@ -22,6 +24,7 @@ from bilinq.live.http.bodies import Bodies
 from bilinq.live.http.crowd import Crowd, Limits
 from bilinq.live.http.routing import App, Receive, Scope, Send
 from bilinq.live.http.server import Server, listen
+from bilinq.live.settings import ServiceSettings
 
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
 ESTABLISHED = b"\x01"  # the first byte of what Linux says of a connection that neither side has ended
@@ -92,6 +95,22 @@ def test_one_address_cannot_take_the_connections_of_others(address: str) -> None
     assert one.admit(Guest(None), "198.51.100.1") and one.admit(Guest(None), "2001:db8:1::1")
     for proxy in ("127.0.0.1", "::1", "::ffff:127.0.0.1", ""):
         assert all(one.admit(Guest(None), proxy) for _ in range(5))
+
+
+def test_limits_in_the_settings_reach_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Started(Exception):
+        pass
+
+    def server(app: App, ready: Any, limits: Limits) -> Server:
+        assert limits == Limits(32, 7)
+        raise Started
+
+    settings = ServiceSettings(
+        database=f"sqlite:///{tmp_path}/live.db", port=0, max_connections=32, max_connections_per_address=7
+    )
+    monkeypatch.setattr(live_run, "Server", server)
+    with pytest.raises(Started):
+        asyncio.run(live_run.run(settings, print))
 
 
 def test_connections_of_followers_do_not_count_against_the_limit_of_their_address(
