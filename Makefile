@@ -48,7 +48,7 @@ soak: develop  ## Kill the live service 250 times under load, freeze it 1,000 ti
 	$(BIN)/python tests/live/crash.py --kills 50 --database postgresql
 	$(BIN)/python tests/live/crash.py --kills 0 --away 30 --database postgresql
 	$(BIN)/python tests/live/crash.py --kills 0 --hang 60 --database postgresql
-	$(BIN)/python tests/live/freeze.py --freezes 1000
+	$(BIN)/python tests/live/freeze.py --freezes 1000 --pairs 2
 
 soak-gateway: develop  ## Kill the gateway 100 times under load, with failing back ends, and audit what it kept: some minutes
 	$(BIN)/python tests/gateway/soak.py --kills 100

@@ -44,7 +44,7 @@ SHAPES: tuple[Any, ...] = (
 def hostile(rng: random.Random) -> Any:
     """Return a value that is of the wrong type, huge, empty, deep, or no JSON."""
     if rng.random() < 0.05:
-        depth = rng.choice([50, 99, 101, 2000, 50_000])
+        depth = rng.choice([50, 99, 101, 300, 600, 900, 2000, 50_000])
         return Literal("[" * depth + "1" + "]" * depth)
     return copy.deepcopy(rng.choice(rng.choice((NUMBERS, TEXTS, SHAPES, BEYOND))))
 

@@ -155,3 +155,7 @@ def test_the_settings_that_init_writes_are_valid_and_complete() -> None:
 def test_examples_of_the_docstrings_run() -> None:
     for module in (features, worth):
         assert doctest.testmod(module).failed == 0
+
+
+def test_the_error_of_a_back_end_need_not_be_text() -> None:
+    assert backend._error(b'{"error": "\xff"}') == {"message": '{"error": "\ufffd"}'}

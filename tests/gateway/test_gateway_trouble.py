@@ -49,12 +49,24 @@ def test_errors_have_openai_s_shape(two: Stand) -> None:
         answer = httpx.post(url, content=content, headers={"Content-Type": kind}, trust_env=False)
         assert answer.status_code == status, content[:50]
         assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
+    headers = {"Content-Type": "application/json"}
+    said = httpx.post(f"{two.address}/v1/feedback", content=b'{"id": "\xff"}', headers=headers, trust_env=False)
+    assert said.status_code == 400
     assert two.get("/v1/chat/completions").json()["error"]["code"] == "unknown_url"
     assert two.get("/v1/models", Host="evil.example").status_code == 403
     for path, body in (("/v1/embeddings", {}), ("/v1/completions", {"prompt": {}}), ("/v1/embeddings", {"input": []})):
         assert two.post(path, body).status_code == 400
     assert two.post("/v1/chat/completions", {"messages": SEA}, **{"x-bilinq-deadline": "soon"}).status_code == 400
     assert two.asked == {"small": 0, "coder": 0}
+
+
+def test_bodies_that_can_just_be_read_are_too_deep(two: Stand) -> None:
+    """At some of these depths a body can be read, and not be written again for a back end."""
+    url, headers = f"{two.address}/v1/chat/completions", {"Content-Type": "application/json"}
+    with httpx.Client(trust_env=False, headers=headers) as client:
+        for depth in (101, *range(940, 1000)):
+            body = b'{"messages": [{"role": "user", "content": "a"}], "tools": ' + b"[" * depth + b"]" * depth + b"}"
+            assert client.post(url, content=body).status_code == 400, depth
 
 
 def test_keys_and_scopes_of_tenants(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:

@@ -93,7 +93,7 @@ class Audit:
         async def run() -> T:
             store = open_store(self.settings.database, lead=False)
             try:
-                return await store.read(operation)
+                return await store.read(operation, patient=True)
             finally:
                 await store.stop()
 

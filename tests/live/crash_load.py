@@ -146,7 +146,7 @@ class Load:
                     continue
                 if answer.status_code == 201:
                     self.said.jobs[job.payload] = answer.json()["jobs"][0]["id"]
-                elif answer.status_code != 503:
+                elif answer.status_code not in (429, 503):  # busy, as after a freeze, or away: nothing was stored
                     self.said.errors.append(f"{name}: {answer.status_code} {answer.text}")
 
     def _cancels(self, client: Client, chance: random.Random, name: str) -> None:

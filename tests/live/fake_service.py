@@ -28,6 +28,7 @@ class FakeService:
         self.ready = self.healthy = True
         self.following = False
         self.leader: str | None = None
+        self.secret: str | None = None
         self.known: dict[str, tuple[str, Identity]] = {}
         self.all_jobs: dict[str, m.Job] = {}
         self.all_servers: dict[str, m.ServerInfo] = {}

@@ -8,17 +8,23 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator
-from typing import Any, Self
+from pathlib import Path
+from typing import Any, Self, cast
 
 import pytest
 from fake_service import make_fake
 from test_api_exchange import RUNNERS, answer, close
 from test_api_stream import Endless
 
+from bilinq.live import run as live_run
 from bilinq.live.http import connection
+from bilinq.live.http import crowd as crowd_module
+from bilinq.live.http.app import Forward
+from bilinq.live.http.bodies import Bodies
 from bilinq.live.http.crowd import Crowd, Limits
 from bilinq.live.http.routing import App, Receive, Scope, Send
 from bilinq.live.http.server import Server, listen
+from bilinq.live.settings import ServiceSettings
 
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
 ESTABLISHED = b"\x01"  # the first byte of what Linux says of a connection that neither side has ended
@@ -89,6 +95,62 @@ def test_one_address_cannot_take_the_connections_of_others(address: str) -> None
     assert one.admit(Guest(None), "198.51.100.1") and one.admit(Guest(None), "2001:db8:1::1")
     for proxy in ("127.0.0.1", "::1", "::ffff:127.0.0.1", ""):
         assert all(one.admit(Guest(None), proxy) for _ in range(5))
+
+
+def test_limits_in_the_settings_reach_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Started(Exception):
+        pass
+
+    def server(app: App, ready: Any, limits: Limits) -> Server:
+        assert limits == Limits(32, 7)
+        raise Started
+
+    settings = ServiceSettings(
+        database=f"sqlite:///{tmp_path}/live.db", port=0, max_connections=32, max_connections_per_address=7
+    )
+    monkeypatch.setattr(live_run, "Server", server)
+    with pytest.raises(Started):
+        asyncio.run(live_run.run(settings, print))
+
+
+def test_connections_of_followers_do_not_count_against_the_limit_of_their_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each poll that a follower forwards has a connection of its own; a client cannot pretend to be a follower."""
+
+    async def waits(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        arrived.append(scope["path"])
+        await asyncio.sleep(60.0)
+
+    async def scenario() -> None:
+        _, service = make_fake()
+        service.secret = "known to replicas"
+        app = Forward(waits, cast(Any, service), cast(Any, None), Bodies(1000), ())
+        async with serving(app, Limits(of_address=2)) as port:
+
+            async def poll(mark: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(f"GET /v1/me HTTP/1.1\r\nHost: a\r\nX-Bilinq-Forwarded: {mark}\r\n\r\n".encode())
+                for _ in range(100):
+                    before = len(arrived)
+                    await asyncio.sleep(0.005)
+                    if len(arrived) > before:
+                        break
+                return reader, writer
+
+            opened = [await poll("known to replicas") for _ in range(5)]
+            assert len(arrived) == 5
+            opened += [await poll("1"), await poll("wrong")]
+            assert len(arrived) == 7
+            opened.append(await poll("1"))
+            assert b"503" in await asyncio.wait_for(opened[-1][0].readline(), 5.0) and len(arrived) == 7
+            for _, writer in opened:
+                writer.close()
+
+    arrived: list[str] = []
+    monkeypatch.setattr(crowd_module, "group_of", lambda address: "192.0.2.1")
+    asyncio.run(scenario())
 
 
 def test_too_much_that_nobody_reads_is_dropped_oldest_first() -> None:

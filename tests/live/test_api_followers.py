@@ -12,6 +12,11 @@ import pytest
 from asgi import request
 from fake_service import make_fake
 from process import Process, make_key, wait_for
+from slotless import run, serving
+
+from bilinq.live.service.replica import Replica
+from bilinq.live.settings import ServiceSettings
+from bilinq.live.store import open_store
 
 pytest_plugins = ["databases"]
 
@@ -97,12 +102,14 @@ def test_a_request_is_forwarded_unchanged(monkeypatch: pytest.MonkeyPatch) -> No
         return httpx.Response(201, json={"a": 1}, headers={"x-request-id": "theirs", "retry-after": "3"})
 
     follower = Follower(monkeypatch, answer)
+    follower.service.secret = "known to replicas"
     one = request("POST", "/v1/jobs%2Fx?limit=2", {"jobs": []}, "some key")
     found = asyncio.run(one.run(follower.app))
     (asked,) = follower.asked
     assert str(asked.url) == "http://leader:8000/v1/jobs%2Fx?limit=2"
     assert (asked.headers["authorization"], asked.content) == ("Bearer some key", b'{"jobs": []}')
     assert asked.headers["x-request-id"] == found.headers["x-request-id"] != "theirs"
+    assert asked.headers["x-bilinq-forwarded"] == "known to replicas" and "x-bilinq-forwarded" not in found.headers
     assert (found.status, found.json, found.headers["retry-after"]) == (201, {"a": 1}, "3")
 
 
@@ -118,6 +125,22 @@ def test_a_follower_logs_what_the_leader_let_in(
         for _ in range(5):
             asyncio.run(request("GET", "/v1/jobs").run(follower.app))
     assert len(caplog.records) == lines
+
+
+def test_all_processes_of_a_database_know_one_secret(database_url: str) -> None:
+    async def scenario() -> None:
+        found = []
+        for _ in range(2):
+            async with serving(database_url) as service:
+                follower = Replica(ServiceSettings(), open_store(database_url, lead=False))
+                async with asyncio.timeout(10.0), follower.finding_leader():
+                    while follower.secret is None:
+                        await asyncio.sleep(0.01)
+                await follower.store.stop()
+                found += [service.secret, follower.secret]
+        assert len(set(found)) == 1 and len(found[0] or "") > 40
+
+    run(scenario())
 
 
 def test_without_a_leader_the_status_is_503(monkeypatch: pytest.MonkeyPatch) -> None:

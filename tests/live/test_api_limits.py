@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bilinq.errors import BadInput, Busy
-from bilinq.live.http.endpoint import RateLimit, check_nesting, decoder
+from bilinq.live.http.bodies import check_nesting
+from bilinq.live.http.endpoint import RateLimit, decoder
 from bilinq.live.http.routing import BadJson
 from bilinq.live.wire.messages import NewServer, Submit
 

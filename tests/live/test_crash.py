@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from crash import crash_test, outage_of
+from crash import crash_test, hang_of, outage_of
 from crash_audit import Found, Settings, faults, queue_faults, settings_faults
 from crash_load import Said
 from crash_operators import OFTEN, Operated
@@ -32,9 +32,12 @@ def test_kills_under_load_lose_nothing_and_count_nothing_twice(tmp_path: Path, d
     assert min(result.numbers[name] for name in operated) >= 1, result.numbers
 
 
-def test_a_database_that_goes_away_under_load_comes_back_with_all_that_was_acknowledged(tmp_path: Path) -> None:
+@pytest.mark.parametrize("outage", [outage_of, hang_of])
+def test_a_database_that_goes_away_or_hangs_under_load_comes_back_with_all_that_was_acknowledged(
+    outage: Callable[..., Any], tmp_path: Path
+) -> None:
     with own_postgres(tmp_path / "pg") as server:  # not that of the session, which other tests use
-        result = crash_test(tmp_path, server.fresh(), kills=0, seed=12, outage=outage_of(server, 2.0))
+        result = crash_test(tmp_path, server.fresh(), kills=0, seed=12, outage=outage(server, 2.0))
     assert result.faults == []
     assert result.numbers["jobs acknowledged"] >= 22 and result.numbers["finishes acknowledged"] >= 20, result.numbers
 

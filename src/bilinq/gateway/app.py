@@ -21,7 +21,7 @@ from bilinq.gateway.record import Record
 from bilinq.gateway.request import parse
 from bilinq.gateway.worth import check_score
 from bilinq.live import tracing
-from bilinq.live.http import Gone, Receive, Scope, Send, while_connected
+from bilinq.live.http import BadJson, Gone, Receive, Scope, Send, check_nesting, while_connected
 from bilinq.live.keys import Identity, hash_key
 from bilinq.live.logs import REQUEST
 
@@ -231,7 +231,12 @@ class App:
             if size > most:
                 raise ApiError(413, f"a request must have at most {most} bytes")
             more = message.get("more_body", False)
-        return b"".join(parts)
+        raw = b"".join(parts)
+        try:
+            check_nesting(raw)  # what can just be read may be too deep to be written again
+        except BadJson as error:
+            raise bad(str(error)) from None
+        return raw
 
     async def _feedback(self, who: Identity, raw: bytes, out: Outlet) -> None:
         require(who, "submit")
@@ -239,7 +244,7 @@ class App:
             said = msgspec.json.decode(raw, type=Feedback)
             record, quality = self._find(who, said.id), said.quality()
             self._gateway.feedback(record, quality, msgspec.to_builtins(said))
-        except (msgspec.DecodeError, BadInput) as error:
+        except (ValueError, BadInput) as error:  # also text that is not UTF-8
             raise bad(str(error)) from None
         await reply(out, {"id": record.id, "quality": quality, "reward": record.reward})
 

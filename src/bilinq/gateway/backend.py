@@ -125,7 +125,7 @@ def _error(said: bytes) -> dict[str, Any]:
     """Return the error that a back end reports, in OpenAI's shape or another."""
     try:
         error = msgspec.json.decode(said)["error"]
-    except (msgspec.DecodeError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return {"message": said.decode("utf-8", "replace")[:500] or "the back end refused the request"}
     return error if isinstance(error, dict) else {"message": str(error)[:500]}
 

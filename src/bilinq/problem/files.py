@@ -35,6 +35,8 @@ def load(path: str | PathLike[str]) -> Problem:
         return Problem(**values)
     except BadInput as error:
         raise BadInput(f"{file}: {error}") from None
+    except RecursionError:  # the parser goes deeper than what looks at the values
+        raise BadInput(f"{file}: lists must not be nested as deep as they are") from None
 
 
 def save(problem: Problem, path: str | PathLike[str]) -> None:

@@ -202,6 +202,7 @@ async def _reward_later(actor: Actor, lease: Lease) -> None:
     actor.crowd.rewards[lease.lease].add(reward)
     for _ in range(2):
         await actor.call("reward", lease.job.id, reward)
+    await actor.call("job", lease.job.id)
 
 
 async def agent(actor: Actor) -> None:
@@ -232,6 +233,7 @@ async def operator(actor: Actor) -> None:
                 server = random.choice(servers.answer).id
                 await actor.call(random.choice(("drain", "quarantine")), server)
                 await actor.rest(5.0)
+                await actor.call("servers")
                 while (await actor.call("release", server)).error is not None:
                     await actor.rest(1.0)
         elif random.random() < 0.5:

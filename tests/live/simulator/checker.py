@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from crash_audit import Found, final, lives
@@ -11,6 +12,7 @@ from crash_audit import Found, final, lives
 from bilinq.live.service.outbox import from_text
 from bilinq.live.store.job_tables import JobRow, ObservationRow
 from bilinq.live.wire.messages import Lease, NewJob
+from simulator.acknowledged import Clocks, Stored, early_ends, lost_changes, lost_rewards, served_while_held
 from simulator.actors import POLL
 from simulator.history import Call, History
 
@@ -23,11 +25,30 @@ ALLOWED = {
 Rewards = dict[str, set[float | None]]
 
 
-def violations(history: History, found: Found, rewards: Rewards, max_attempts: int) -> list[str]:
-    """Return everything that must not be, in a history that has ended and the database that is left."""
+@dataclass
+class Evidence:
+    """What is left when a history has ended, beside what actors were told.
+
+    `found` and `stored` are what is in the database, `first` what was there before anybody changed it, and `clocks` those of
+    the machines. `rewards` are all that somebody has tried to give, by lease.
+    """
+
+    found: Found
+    stored: Stored
+    first: Stored
+    clocks: Clocks
+    rewards: Rewards
+    max_attempts: int
+
+
+def violations(history: History, left: Evidence) -> list[str]:
+    """Return everything that must not be, in a history that has ended and what is left."""
+    found, rewards = left.found, left.rewards
     parts = (
         history.world.errors, _errors(history), _jobs(history, found), _ends(history, found, rewards), _at_once(history),
-        _own_writes(history), _waits(history), lives(found, max_attempts, drained=True), _rewards(found, rewards),
+        early_ends(history, found, left.clocks), _own_writes(history), _waits(history),
+        lives(found, left.max_attempts, drained=True), _rewards(found, rewards), lost_rewards(history, found),
+        lost_changes(history, left.stored, left.first), served_while_held(history, found, left.clocks),
     )  # fmt: skip
     return [violation for part in parts for violation in part]
 

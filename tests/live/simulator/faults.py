@@ -11,6 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from simulator.actors import HOST
+from simulator.cluster import Database
 from simulator.host import Host, SharedDatabase
 from simulator.network import Weather
 
@@ -25,8 +26,8 @@ TAKE_OVER = 5.0  # seconds after which another process leads if the leader is fr
 STOPPED = 30.0  # seconds that a service may take to stop in order
 NETWORK = ("delay", "loss", "reset", "duplicate", "half-open", "partition")
 DISK = ("slow disk", "hung disk", "full disk", "broken disk", "gone disk")
-OF_DISK, OF_SESSION = (*DISK, "power cut"), ("lost session",)
-OF_SERVICE = (*OF_DISK, *OF_SESSION, "stall", "freeze writing", "kill", "stop")
+OF_DISK, OF_DATABASE = (*DISK, "power cut"), ("lost session", "slow database", "hung database", "gone database")
+OF_SERVICE = (*OF_DISK, *OF_DATABASE, "stall", "freeze writing", "kill", "stop")
 OF_BOTH = ("freeze", "clock jump")
 FREEZES = ("freeze", "freeze writing")
 KINDS = (*NETWORK, *OF_SERVICE, *OF_BOTH, "kill client")
@@ -55,7 +56,7 @@ class Fault:
 def draw_faults(seed: int, duration: float, clients: list[str], shared: bool) -> list[Fault]:
     """Return a plan: some kinds only, so that not all faults hide behind the worst one, more or less often."""
     random = Random(f"{seed} faults")
-    possible = [kind for kind in KINDS if kind not in (OF_DISK if shared else OF_SESSION)]
+    possible = [kind for kind in KINDS if kind not in (OF_DISK if shared else OF_DATABASE)]
     kinds = [kind for kind in possible if random.random() < 0.4] or ["kill"]
     gap, longest = random.choice((5.0, 20.0, 60.0)), random.choice((1.0, 15.0, LONGEST))
     plan = []
@@ -77,6 +78,7 @@ class Faults:
         self.sim, self.world = simulation, simulation.world
         self.end = self.world.now + duration
         self.touched = 0.0  # when a fault has last hit the service
+        self.ill = 0.0  # until when the database serves late or not at all
         self.count: Counter[str] = Counter()
         for fault in plan:
             self.world.at(self.world.now + fault.at, partial(self._begin, fault))
@@ -131,14 +133,33 @@ class Faults:
 
     def _check_take_over(self, host: Host, touched: float) -> None:
         """Report a service that could have taken over from a frozen one, without another fault, and has not."""
-        if touched == self.touched and host.process is not None and not host.leads:
+        if touched == self.touched and self.ill < touched and host.process is not None and not host.leads:
             host.process.report(f"it does not lead {TAKE_OVER:g} s after the leader was frozen")
 
     def _lost_session(self, fault: Fault) -> None:
-        """End the session of the leader, as a restart of the database does."""
+        """End the session of the leader, as an administrator of the database can."""
+        holder = self._database.holder
+        if holder is not None:
+            holder.end()
+
+    @property
+    def _database(self) -> Database:
         storage = self.sim.hosts[0].storage
-        if isinstance(storage, SharedDatabase) and storage.database.holder is not None:
-            storage.database.holder.end()
+        assert isinstance(storage, SharedDatabase)
+        return storage.database
+
+    def _slow_database(self, fault: Fault) -> None:
+        self.ill = max(self.ill, self.world.now + fault.seconds)
+        self._slow_disk(fault)
+
+    def _hung_database(self, fault: Fault) -> None:
+        self.ill = max(self.ill, self.world.now + fault.seconds)
+        self._database.hang(self.world.now + fault.seconds)
+
+    def _gone_database(self, fault: Fault) -> None:
+        """End all sessions and accept none for a while, as a restart of the database does."""
+        self.ill = max(self.ill, self.world.now + fault.seconds)
+        self._database.leave(self.world.now + fault.seconds)
 
     def _stall(self, fault: Fault) -> None:
         """Let one thread of the service stand still: its event loop, the one that writes, or another."""
@@ -150,8 +171,8 @@ class Faults:
     def _clock_jump(self, fault: Fault) -> None:
         jump = (fault.strength - 0.5) * 2.0 * FARTHEST * fault.other
         if fault.target == HOST:
-            self._host(fault).jump += jump  # also for the next processes there
-        if process := self._process(fault):
+            self._host(fault).set_clock(jump)
+        elif process := self._process(fault):
             process.jump += jump
 
     def _kill(self, fault: Fault) -> None:

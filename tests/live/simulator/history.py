@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Coroutine
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
@@ -17,7 +18,11 @@ from simulator.world import World
 
 @dataclass
 class Call:
-    """A call of an actor: what was asked when, and what came back; `end` is None for a call that never returned."""
+    """A call of an actor: what was asked when, and what came back; `end` is None for a call that never returned.
+
+    `last` is when a service last handled one of its requests, which may be later: a request may be late or repeated. It is
+    None if none arrived.
+    """
 
     actor: str
     what: str
@@ -27,11 +32,16 @@ class Call:
     answer: Any = None
     error: str | None = None
     detail: str = ""
+    last: float | None = None
 
     @property
     def done(self) -> bool:
         """Whether the call was acknowledged."""
         return self.end is not None and self.error is None
+
+
+current: ContextVar[Call | None] = ContextVar("current", default=None)
+"""The call that the present task makes or handles."""
 
 
 @dataclass
@@ -51,6 +61,7 @@ class History:
     async def call(self, actor: str, what: str, about: tuple[Any, ...], work: Coroutine[Any, Any, Any]) -> Call:
         """Await a call and record it; return it also if the service refused it."""
         call = Call(actor, what, about, self.world.now)
+        current.set(call)
         self.calls.append(call)
         self.note(actor, f"{what} {_words(about)}")
         try:

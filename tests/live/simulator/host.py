@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from math import inf
 from typing import Any
 
-from learnt import learnt
+from learnt import observed
 
 from bilinq.errors import Unavailable
 from bilinq.live.http.app import make_app
@@ -20,10 +21,11 @@ from simulator.cluster import Database, SharedStore
 from simulator.disk import Disk
 from simulator.history import History
 from simulator.network import Network
-from simulator.world import Process, World
+from simulator.world import EPOCH, Process, World
 
 DATABASE = "live.db"
 RESTART = 1.0  # seconds until a service that could not start is started again
+CLOCK = 1e-5  # seconds to which a wall clock is precise
 Files = dict[str, bytes]
 
 
@@ -70,7 +72,10 @@ class SharedDatabase(Storage):
 
 
 class Host:
-    """A machine and its process of the service. `leads` tells whether that serves requests itself."""
+    """A machine and its process of the service. `leads` tells whether that serves requests itself.
+
+    `jumps` are the times at which its wall clock was set, with what it differs by since then.
+    """
 
     def __init__(
         self, world: World, network: Network, history: History, storage: Storage, settings: dict[str, Any], name: str
@@ -79,7 +84,7 @@ class Host:
         self.settings, self.name = settings, name
         self.process: Process | None = None
         self.service: Service | None = None
-        self.started, self.jump = 0.0, 0.0
+        self.started, self.jumps = 0.0, [(0.0, 0.0)]
 
     @property
     def leads(self) -> bool:
@@ -98,9 +103,21 @@ class Host:
         """Whether jobs wait or run, as far as is known."""
         return self.service is None or not self.leads or bool(self.service.replica.memory.jobs)
 
+    def set_clock(self, jump: float) -> None:
+        """Let the wall clock jump, also for the next processes."""
+        self.jumps.append((self.world.now, self.jumps[-1][1] + jump))
+        if self.process is not None:
+            self.process.jump = self.jumps[-1][1]
+
+    def times(self, wall: float) -> list[float]:
+        """Return the times at which the wall clock showed something: several if it was set back, none if never."""
+        ends = [at for at, _ in self.jumps[1:]] + [inf]
+        shown = [(wall - EPOCH - jump, at, end) for (at, jump), end in zip(self.jumps, ends, strict=True)]
+        return [time for time, at, end in shown if at - CLOCK <= time <= end + CLOCK]
+
     def learnt(self) -> Any:
         """Return what the service has learnt, None if it is not ready."""
-        return learnt(self.service.replica.memory.scheduler) if self.service is not None and self.leads else None
+        return observed(self.service.replica.memory.scheduler) if self.service is not None and self.leads else None
 
     async def make_key(self) -> str:
         """Return a new key for everything; call it in the process."""
@@ -111,7 +128,7 @@ class Host:
         """Start the service on the files that are left."""
         settings = ServiceSettings(database=self.storage.start(left), **self.settings)
         self.process, self.started = Process(self.world, self.name), self.world.now
-        self.process.jump = self.jump
+        self.process.jump = self.jumps[-1][1]
         self.history.note(self.name, "starts")
         self.process.spawn(self._serve(self.process, settings))
 

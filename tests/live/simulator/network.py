@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 
+from simulator.history import Call, current
 from simulator.world import Process, World
 
 FAST = 2e-3  # most seconds that a message takes without a fault
@@ -141,6 +142,7 @@ class Exchange:
         self.network, self.client, self.message = network, client, message
         self.server: Process | None = None
         self.silent = False
+        self.call: Call | None = current.get()
         self.answer: asyncio.Future[Answer] = client.loop.create_future()
         self._gone: list[asyncio.Event] = []
 
@@ -196,7 +198,12 @@ class Exchange:
         async def send(message: Any) -> None:
             sent.append(message)
 
-        await app(scope, receive, send)
+        current.set(self.call)  # also for what a follower forwards
+        try:
+            await app(scope, receive, send)
+        finally:
+            if self.call is not None:
+                self.call.last = self.network.world.now
         if sent:
             body = b"".join(part["body"] for part in sent[1:])
             answer = Answer(sent[0]["status"], sent[0]["headers"], body)

@@ -16,16 +16,16 @@ from typing import Any
 from unittest import mock
 
 from crash_audit import read
-from learnt import agree, from_log
+from learnt import agree, from_log, observed
 from msgspec import structs
 
 from bilinq.live.http.app import Forward
 from bilinq.live.settings import ServiceSettings
-from bilinq.live.store.class_tables import stored_settings
 from bilinq.live.store.sqlite import SqliteConnection
 from bilinq.live.wire.messages import JobClassInfo, ServerClassInfo
+from simulator.acknowledged import Stored, stored
 from simulator.actors import HOST, JOBS, OTHER, SERVERS, Crowd, agent, operator, submitter, worker
-from simulator.checker import violations
+from simulator.checker import Evidence, violations
 from simulator.disk import Disk, connector
 from simulator.faults import Fault, Faults, draw_faults
 from simulator.history import Errors, History
@@ -127,6 +127,10 @@ class Simulation:
         """The machine whose service is ready, None if none is."""
         return next((host for host in self.hosts if host.leads), None)
 
+    def times(self, wall: float) -> list[float]:
+        """Return the times at which the clock of a machine showed something."""
+        return [time for host in self.hosts for time in host.times(wall)]
+
     def _key(self) -> str:
         assert self.leader is not None and self.leader.process is not None
         made = self.leader.process.spawn(self.leader.make_key())
@@ -164,14 +168,16 @@ class Simulation:
         settings = ServiceSettings(**self.settings)
         try:
             with contextlib.closing(SqliteConnection(database, writes=False)) as connection:
-                found = read(connection)
-                replayed = from_log(connection, structs.replace(settings, **stored_settings(connection)))
+                found, here = read(connection), stored(connection)
+                replayed = from_log(connection, structs.replace(settings, **here.settings), observed)
         except sqlite3.DatabaseError as error:
             return [*self.world.errors, f"the database cannot be read: {error}"]
-        wrong = violations(self.history, found, self.crowd.rewards, settings.max_attempts)
+        first = Stored({}, {one.name: one.features for one in settings.server_class}, structs.asdict(settings))
+        left = Evidence(found, here, first, self.times, self.crowd.rewards, settings.max_attempts)
+        wrong = violations(self.history, left)
         if self.learnt is None:
             wrong.append(f"the service is not ready {BOUND:g} s after the last fault")
-        elif settings.policy == "look-ahead" and not agree(self.learnt, replayed):  # others also keep random draws
+        elif not agree(self.learnt, replayed):
             wrong.append("the service has learnt something else than a replay of its log gives")
         return wrong
 

@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 from functools import cache, cached_property
+from hmac import compare_digest
 from importlib import resources
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,6 +15,7 @@ from bilinq.errors import Unavailable
 from bilinq.live import tracing
 from bilinq.live.http import routing as asgi
 from bilinq.live.http.admin_handlers import ADMIN_ROUTES, METRICS, WATCH_ROUTES
+from bilinq.live.http.bodies import Bodies, Room
 from bilinq.live.http.endpoint import Endpoint, Gates, RateLimit
 from bilinq.live.http.job_handlers import JOB_ROUTES, WORK_ROUTES
 from bilinq.live.http.middleware import FORWARDED, Headers, Problems, RequestLog, Traced
@@ -72,15 +74,14 @@ def make_app(service: "Service", watch: "Watcher", settings: ServiceSettings) ->
     From the outside in: headers for every response, errors as problem documents, the dashboard's files, requests to a
     follower forwarded to the leader, paths, and an `Endpoint` for each path.
     """
-    rate, gates, routes = RateLimit(settings.rate), Gates(), [_opened(one, settings) for one in ROUTES]
+    rate, gates, bodies = RateLimit(settings.rate), Gates(), Bodies(settings.max_body)
+    routes = [_opened(one, settings) for one in ROUTES]
     endpoints = {
-        path: Endpoint(
-            [route for route in routes if route.path == path], service, watch, rate, settings.max_body, gates
-        )
+        path: Endpoint([route for route in routes if route.path == path], service, watch, rate, bodies, gates)
         for path in dict.fromkeys(route.path for route in routes)
     }
     local = frozenset(route.path for route in routes if route.local)
-    app: App = Problems(Pages(Forward(Paths(endpoints), service, watch, settings.max_body, local)))
+    app: App = Problems(Pages(Forward(Paths(endpoints), service, watch, bodies, local)))
     app = RequestLog(app) if settings.log_requests else app
     return Headers(Traced(app) if tracing.on() else app, service.meters.answers)
 
@@ -169,8 +170,9 @@ def is_known(tag: bytes, headers: Iterable[tuple[bytes, bytes]]) -> bool:
     return any(tag in (part.strip().removeprefix(b"W/") for part in value.split(b",")) for value in given)
 
 
-MARK = (b"x-bilinq-forwarded", b"1")
-"""Marks a forwarded request; it is not forwarded again, so that it cannot go in circles."""
+MARK = b"x-bilinq-forwarded"
+"""A header of forwarded requests; they are not forwarded again, so that none goes in circles. Its value is a secret of the
+processes of the service: connections of other processes do not count against the limit of their address."""
 _TIMES = httpx.Timeout(90.0, connect=2.0)
 _OF_A_CONNECTION = {b"connection", b"keep-alive", b"te", b"transfer-encoding", b"upgrade", b"x-request-id"}
 _NOT_SENT = _OF_A_CONNECTION | {b"content-length", b"expect", b"host"}
@@ -180,8 +182,8 @@ _NOT_RETURNED = _OF_A_CONNECTION | {b"date"}
 class Forward:
     """The application if this process leads or the path is in `local`; otherwise the response of the leader."""
 
-    def __init__(self, app: App, service: "Service", watch: "Watcher", max_body: int, local: Collection[str]) -> None:
-        self.app, self.service, self.watch, self.max_body, self.local = app, service, watch, max_body, local
+    def __init__(self, app: App, service: "Service", watch: "Watcher", bodies: Bodies, local: Collection[str]) -> None:
+        self.app, self.service, self.watch, self.bodies, self.local = app, service, watch, bodies, local
 
     @cached_property
     def client(self) -> httpx.AsyncClient:
@@ -189,15 +191,19 @@ class Forward:
         return httpx.AsyncClient(timeout=_TIMES, limits=httpx.Limits(max_connections=None), trust_env=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        mark = next((value for name, value in scope["headers"] if name == MARK), None)
         if not self.service.following or scope["path"] in self.local:
+            if mark is not None and self.service.secret and compare_digest(mark, self.service.secret.encode()):
+                scope.get("trust", _nothing)()
             await self.app(scope, receive, send)
             return
         scope["route"] = FORWARDED
         leader = self.service.leader
-        if leader is None or MARK in scope["headers"]:
+        if leader is None or mark is not None:
             raise Unavailable("no process leads at the moment; another takes over within seconds")
-        body = await asgi.read_body(receive, None, self.max_body)
-        response = await while_connected(receive, self._ask(leader, scope, body))
+        with Room(self.bodies) as room:
+            body = await room.read(receive, dict(scope["headers"]).get(b"content-length"))
+            response = await while_connected(receive, self._ask(leader, scope, body))
         headers = [(name.lower(), value) for name, value in response.headers.raw if name.lower() not in _NOT_RETURNED]
         await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
         if response.is_closed:
@@ -208,7 +214,8 @@ class Forward:
 
     async def _ask(self, leader: str, scope: Scope, body: bytes) -> httpx.Response:
         headers = [(name, value) for name, value in scope["headers"] if name not in _NOT_SENT]
-        headers = [*tracing.handed_on(headers), MARK, (b"x-request-id", scope["request"].encode())]
+        mark = (MARK, (self.service.secret or "1").encode())
+        headers = [*tracing.handed_on(headers), mark, (b"x-request-id", scope["request"].encode())]
         query = scope["query_string"]
         target = bytes(scope["raw_path"] + (b"?" + query if query else b""))
         request = self.client.build_request(
@@ -225,6 +232,10 @@ class Forward:
             return response
         except httpx.HTTPError as error:
             raise Unavailable(f"the leader does not respond: {type(error).__name__}") from None
+
+
+def _nothing() -> None:
+    """Do nothing: who has sent the request is not known."""
 
 
 async def _pass_on(response: httpx.Response, send: Send) -> None:

@@ -137,6 +137,7 @@ class Connection(HttpToolsProtocol):
         super().on_headers_complete()
         cycle = self.cycle
         self.scope["gone"] = lambda: cycle.disconnected or self._half_closed  # type: ignore[typeddict-unknown-key]
+        self.scope["trust"] = lambda: self._crowd.trust(self)  # type: ignore[typeddict-unknown-key]
         self.scope["drop"] = lambda: self._drop(cycle)  # type: ignore[typeddict-unknown-key]
         cycle.receive = self._receiving(cycle)  # type: ignore[method-assign, assignment]
         self.headers = []  # headers after the body are not the request's

@@ -96,6 +96,13 @@ class Crowd(ServerState):
         self._sizes[group] += 1
         return True
 
+    def trust(self, one: Connection) -> None:
+        """Count a connection like those of this machine from now on: it stands for many clients."""
+        if one in self._groups:
+            self._leave(self._groups[one])
+            self._groups[one] = THIS_MACHINE
+            self._sizes[THIS_MACHINE] += 1
+
     def _refuse(self, why: str, address: str) -> bool:
         self._refusing.warning(f"a connection is refused: {why}", address=address)
         return False
@@ -105,9 +112,12 @@ class Crowd(ServerState):
         self._unread.pop(one, None)
         group = self._groups.pop(one, None)
         if group is not None:
-            self._sizes[group] -= 1
-            if not self._sizes[group]:
-                del self._sizes[group]
+            self._leave(group)
+
+    def _leave(self, group: str) -> None:
+        self._sizes[group] -= 1
+        if not self._sizes[group]:
+            del self._sizes[group]
 
     def _make_room(self, members: Collection[Connection]) -> bool:
         """Close those of some connections that have waited longest for their clients; return whether there were any."""

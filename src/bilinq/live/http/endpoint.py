@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
 import msgspec
-import numpy as np
 
 from bilinq.errors import BadInput, Busy, NoKey
 from bilinq.live.http import routing as asgi
+from bilinq.live.http.bodies import Bodies, Room, check_nesting
 from bilinq.live.http.gate import Gate
 from bilinq.live.http.routing import EVENTS, JSON, BadJson, Receive, Request, Route, Scope, Send
 from bilinq.live.keys import Identity
@@ -67,27 +67,6 @@ class RateLimit:
             wait = (1.0 - tokens) / per_second
             raise Busy(f"{who} may send {per_second:g} requests per second; it sent more", wait)
         self.buckets[bucket] = (tokens - 1.0, now)
-
-
-NESTING = 100  # deepest nesting of lists and objects in a body
-_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
-_ONE_KIND = bytes.maketrans(b"{}", b"[]")
-_MIDDLE = np.int8((ord("[") + ord("]")) // 2)  # minus a bracket: 1 for one that opens, -1 for one that closes
-
-
-def check_nesting(body: bytes, most: int = NESTING) -> None:
-    """Raise if lists and objects in the JSON text `body` are nested more than `most` deep.
-
-    A value that the parser can just read may be too deep to be encoded again by a later call. A body comes from anybody, so
-    each step reads it once, whatever is in it: no search starts again at every quote.
-    """
-    if body.count(b"[") + body.count(b"{") <= most:
-        return
-    unescaped = body.replace(rb"\\", b"").replace(rb"\"", b"")
-    outside = b"".join(unescaped.split(b'"')[::2])  # what is between two texts, or after the last one
-    brackets = np.frombuffer(outside.translate(_ONE_KIND, _NOT_BRACKETS), np.int8)
-    if np.cumsum(_MIDDLE - brackets, dtype=np.int32).max(initial=0) > most:
-        raise BadJson(f"body must not nest lists and objects more than {most} deep")
 
 
 def decoder(kind: Any) -> Callable[[bytes], Any] | None:
@@ -195,10 +174,10 @@ class Endpoint:
         service: "Service",
         watch: "Watcher",
         rate: RateLimit,
-        max_body: int,
+        bodies: Bodies,
         gates: Gates,
     ) -> None:
-        self.service, self.watch, self.rate, self.max_body, self.gates = service, watch, rate, max_body, gates
+        self.service, self.watch, self.rate, self.bodies, self.gates = service, watch, rate, bodies, gates
         self.methods = {route.method: (route, decoder(route.body)) for route in routes}
         if "GET" in self.methods:
             self.methods["HEAD"] = self.methods["GET"]
@@ -211,18 +190,19 @@ class Endpoint:
         headers = dict(scope["headers"])
         who = NOBODY if route.scopes is None else await self._identify(route, headers.get(b"authorization"), scope)
         query = parse_query(scope["query_string"], route.query)
-        body = b"" if decode is None else await self._body(headers, receive)
         gate = self.gates.of(route)
-        entered = None if gate is None else await gate.enter(len(body), scope.get("gone", _stays))
-        try:
-            request = Request(
-                service=self.service, watch=self.watch, scope=scope, who=who, path=scope["path_params"], query=query,
-                body=None if decode is None else decode(body), receive=receive,
-            )  # fmt: skip
-            result = await route.handler(request)
-        finally:
-            if gate is not None and entered is not None:
-                gate.leave(entered)
+        with Room(self.bodies) as room:
+            body = b"" if decode is None else await self._body(headers, receive, room)
+            entered = None if gate is None else await gate.enter(len(body), scope.get("gone", _stays))
+            try:
+                request = Request(
+                    service=self.service, watch=self.watch, scope=scope, who=who, path=scope["path_params"], query=query,
+                    body=None if decode is None else decode(body), receive=receive,
+                )  # fmt: skip
+                result = await route.handler(request)
+            finally:
+                if gate is not None and entered is not None:
+                    gate.leave(entered)
         if isinstance(result, Stream):
             await result.respond(route.status, receive, send, body=scope["method"] != "HEAD")
         elif result is None:
@@ -244,8 +224,8 @@ class Endpoint:
             self.rate.take_of(who.namespace, self.service.rate_of(who.namespace))
         return who
 
-    async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
+    async def _body(self, headers: dict[bytes, bytes], receive: Receive, room: Room) -> bytes:
         kind = headers.get(b"content-type")
         if kind is None or (kind != b"application/json" and kind.split(b";")[0].strip().lower() != b"application/json"):
             raise asgi.WrongType("body must be sent with Content-Type: application/json")
-        return await asgi.read_body(receive, headers.get(b"content-length"), self.max_body)
+        return await room.read(receive, headers.get(b"content-length"))

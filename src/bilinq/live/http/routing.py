@@ -53,25 +53,6 @@ class Gone(Exception):
     """The client has disconnected; there is nobody to respond to."""
 
 
-async def read_body(receive: Receive, length: bytes | None, most: int) -> bytes:
-    """Return the body of at most `most` bytes; refuse a larger one as soon as its size is known."""
-    if length is not None and length.isdigit() and int(length[:20]) > most:
-        raise TooLarge(f"body must have at most {most} bytes; got {int(length[:20])}")
-    parts: list[bytes] = []
-    size, more = 0, True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise Gone
-        part = message.get("body", b"")
-        size += len(part)
-        if size > most:
-            raise TooLarge(f"body must have at most {most} bytes; got more")
-        parts.append(part)
-        more = message.get("more_body", False)
-    return b"".join(parts)
-
-
 async def respond(send: Send, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes | None = None) -> None:
     """Send a whole response; a body of None is a response without body and length."""
     if body is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable
@@ -39,6 +40,8 @@ ANY_POLICY = {"shadow": NO_SHADOW}
 """Settings that the API can change under every policy, with their defaults."""
 ADJUSTABLE = ("target_wait", "V", "work_conserving", "exploration", *ANY_POLICY)
 """Settings that the API can change, where the policy has them."""
+SECRET = "secret of replicas"
+"""The name of a text in the database that processes send to the leader to show that they are of the same service."""
 LARGEST_FIT = 6.4e7  # steps of a fit of scales, so that a slot with two of them takes at most about 0.1 s
 
 
@@ -149,12 +152,14 @@ def warm(settings: ServiceSettings) -> None:
 
 
 def configure(tx: Transaction, settings: ServiceSettings, address: str | None) -> Ids:
-    """Store the leader's address, and the settings that changed since the last start; return ids for new rows.
+    """Store the leader's address, a secret if there is none, and the settings that changed; return ids for new rows.
 
     Values that the API has set stay until the settings change.
     """
     ids = Ids(largest_ids(tx))
     put_meta(tx, "leader", address or "")
+    if get_meta(tx, SECRET) is None:
+        put_meta(tx, SECRET, secrets.token_urlsafe(32))
     classes: dict[str, tuple[JobClassInfo | ServerClassInfo, ...]]
     classes = {"job": settings.job_class, "server": settings.server_class}
     given: dict[str, Any] = {kind: {one.name: structs.asdict(one) for one in some} for kind, some in classes.items()}

@@ -22,7 +22,7 @@ from bilinq.live.service.retries import retries
 from bilinq.live.service.tenants import server_rights
 from bilinq.live.settings import LOOK_AHEAD
 from bilinq.live.store import class_tables, job_tables
-from bilinq.live.store.admin_tables import all_keys
+from bilinq.live.store.admin_tables import all_keys, get_meta
 from bilinq.live.store.class_tables import all_namespaces
 from bilinq.scheduler.scheduler import Scheduler
 from bilinq.scheduler.snapshot import policy_of, unseal
@@ -80,6 +80,7 @@ class Recovery:
         """Load everything, and serve requests from then on."""
         replica, now, wall = self._replica, time.monotonic(), time.time()
         ids = await replica.store.write(lambda tx: config.configure(tx, self._given, replica.address))
+        replica.secret = await replica.store.read(lambda tx: get_meta(tx, config.SECRET))
         loaded = await replica.store.read(lambda tx: load_memory(tx, self._given, ids, now, wall), patient=True)
         replica.use(*loaded)
 

@@ -15,6 +15,7 @@ from msgspec import structs
 
 from bilinq.errors import BadInput, Refused, Unavailable
 from bilinq.live.metrics import Meters
+from bilinq.live.service.configuration import SECRET
 from bilinq.live.service.outbox import Changes, Outbox, Payloads
 from bilinq.live.store.admin_tables import get_meta
 
@@ -36,9 +37,10 @@ class Replica:
 
     `settings` are as they are now, with what the API has changed. `ready` tells whether requests are served, `stopping`
     whether the process is about to end, and `following` whether another one leads, at the address `leader` as far as a
-    follower knows it; `address` is where others reach this one. `loaded` is when memory was loaded, by the wall clock, and
-    `last_slot` when the scheduler was last asked, by the monotonic clock. `failed` is set while memory cannot be trusted
-    and must be loaded again, `slot_due` when a slot should run before its time.
+    follower knows it; `address` is where others reach this one, and `secret` is known to all processes of the database.
+    `loaded` is when memory was loaded, by the wall clock, and `last_slot` when the scheduler was last asked, by the
+    monotonic clock. `failed` is set while memory cannot be trusted and must be loaded again, `slot_due` when a slot should
+    run before its time.
     """
 
     def __init__(self, settings: ServiceSettings, store: Store) -> None:
@@ -47,6 +49,7 @@ class Replica:
         self.ready, self.stopping, self.following = False, False, False
         self.leader: str | None = None
         self.address: str | None = None
+        self.secret: str | None = None
         self.loaded, self.last_slot = 0.0, time.monotonic()
         self.failed, self.slot_due = asyncio.Event(), asyncio.Event()
         self.tasks: dict[asyncio.Task[None], None] = {}  # in the order in which they began
@@ -167,5 +170,6 @@ class Replica:
     async def _poll_leader(self) -> None:
         while True:
             with contextlib.suppress(Unavailable):
-                self.leader = await self.store.read(lambda tx: get_meta(tx, "leader")) or None
+                leader, self.secret = await self.store.read(lambda tx: (get_meta(tx, "leader"), get_meta(tx, SECRET)))
+                self.leader = leader or None
             await asyncio.sleep(POLL_LEADER)

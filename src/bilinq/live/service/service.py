@@ -63,6 +63,11 @@ class Service(Decisions, BulkChanges, Workers, SettingsHistory, NamespaceSetting
         """Address of the leader where this process follows; None where this one leads or no leader is known."""
         return self.replica.leader if self.replica.following else None
 
+    @property
+    def secret(self) -> str | None:
+        """What processes of this service send to the leader with requests that they forward; None if it is not known."""
+        return self.replica.secret
+
     async def start(self, address: str | None = None) -> None:
         """Lead, or follow the process that leads; other processes reach this one at `address`."""
         await self._leadership.start(address)
