@@ -86,10 +86,11 @@ class Measured:
 
 
 class World(NamedTuple):
-    """Requests at a load: what each back end would answer, as rewards, how fast, and at what price (N, J)."""
+    """Requests at a load: what each back end would answer, as rewards, how fast, and at what price (N, J); and the texts."""
 
     work: Workload
     price: Array
+    text: tuple[str, ...] = ()
 
 
 @lru_cache(maxsize=2)
@@ -104,7 +105,8 @@ def world(data: Path, name: str, load: float, jobs: int, seed: int) -> World:
         servers=dict.fromkeys(table.servers, PLACES), features=table.vectors, job_class=table.job_class,
         job_classes=sorted(set(prompts(data, name).job_class.tolist())), reward_range=(0.0, 1.0),
     )  # fmt: skip
-    return World(work.at_load(load), listed(table, output) if table.price is None else table.price)
+    price = listed(table, output) if table.price is None else table.price
+    return World(work.at_load(load), price, table.text or ())
 
 
 def listed(table: RoutingTable, output: Array) -> Array:

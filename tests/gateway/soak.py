@@ -1,8 +1,8 @@
 """Kill the gateway and trouble its back ends under load, and audit what it kept.
 
-`python tests/gateway/soak.py --kills 50 --database postgresql` starts a database, runs fakes and a gateway with a budgeted tenant as processes, and clients as
-threads. The audit: no request was answered twice, none was charged twice, every answer that a client has is in the log,
-spend is the sum of the log, and what was learnt equals a replay of the log, bit for bit.
+`python tests/gateway/soak.py --kills 50 --database postgresql` starts a database, runs fakes and a gateway with a budgeted
+tenant as processes, and clients as threads. The audit: no request was answered twice, none was charged twice, every answer
+that a client has is in the log, spend is the sum of the log, and what was learnt equals a replay of the log, bit for bit.
 """
 
 import argparse
@@ -180,9 +180,7 @@ def database_of(kind: str, folder: Path) -> Iterator[str]:
         server.cleanup()
 
 
-def soak(
-    kills: int, seconds: float = 1.0, seed: int = 0, port: int = 9500, database: str = "sqlite"
-) -> dict[str, int]:
+def soak(kills: int, seconds: float = 1.0, seed: int = 0, port: int = 9500, database: str = "sqlite") -> dict[str, int]:
     """Run a soak and its audit; return what was counted."""
     with tempfile.TemporaryDirectory() as folder, database_of(database, Path(folder)) as address:
         one = Soak(Path(folder), port, address)
