@@ -271,7 +271,7 @@ def test_a_price_of_waiting_takes_the_place_of_the_target(tmp_path: Path) -> Non
     """
     models = [FakeModel(name=name, quality=q, first=5.0, per_token=0.0, concurrency=1)
               for name, q in (("fair", 0.5), ("good", 0.9))]  # fmt: skip
-    taken = {}
+    taken: dict[float, int] = {}
     for price in (1e-4, 20.0):
         worth = Worth(second=0.0, money=0.0, wait=price)
         with Stand(models, worth=worth, database=f"sqlite:///{tmp_path}/log.db") as stand:

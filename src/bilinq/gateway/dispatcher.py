@@ -10,6 +10,7 @@ import contextlib
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from bilinq import JobClass, Scheduler, ServerClass
 from bilinq.arrays import Array
@@ -80,7 +81,7 @@ def new_scheduler(config: Config) -> Scheduler:
     )  # fmt: skip
 
 
-def patience(config: Config) -> dict[str, float]:
+def patience(config: Config) -> dict[str, Any]:
     """Return the setting of the scheduler that says how long requests may wait: the price of a second, or a target."""
     price = config.worth.wait * 2.0 / (HIGHEST - LOWEST)  # rewards are from -1 to 1 inside
     return {"V": 1.0 / price} if price else {"target_wait": config.target_wait}

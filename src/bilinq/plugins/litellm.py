@@ -257,7 +257,7 @@ def _callback(routing: BilinqRouting) -> Any:
         await routing.attach_to_proxy()
 
     success, failure = ended(False), ended(True)
-    methods = {
+    methods: dict[str, Any] = {
         "log_success_event": success, "async_log_success_event": soon(success),
         "log_failure_event": failure, "async_log_failure_event": soon(failure),
         "async_pre_call_hook": before,
