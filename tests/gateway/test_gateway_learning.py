@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -260,6 +261,28 @@ def test_an_embedding_function_replaces_hashed_words() -> None:
     with Stand([FAIR, GOOD], embedding="gateway_functions:broken") as stand:
         drive(stand, 3)
         assert stand.do(lambda gateway: gateway.records.latest(1)[0].features) is None
+
+
+def test_a_price_of_waiting_takes_the_place_of_the_target(tmp_path: Path) -> None:
+    """Four requests at once for a good and a fair back end with one place each: cheap waiting lets all take the good one.
+
+    An answer takes 0.05 s, so the last of four waits for 0.15 s; the good one is worth 0.4 more. The price may change with
+    a restart.
+    """
+    models = [FakeModel(name=name, quality=q, first=5.0, per_token=0.0, concurrency=1)
+              for name, q in (("fair", 0.5), ("good", 0.9))]  # fmt: skip
+    taken: dict[float, int] = {}
+    for price in (1e-4, 20.0):
+        worth = Worth(second=0.0, money=0.0, wait=price)
+        with Stand(models, worth=worth, database=f"sqlite:///{tmp_path}/log.db") as stand:
+            for name in ("fair", "good") * (12 if not taken else 0):
+                stand.ask(name)
+            judged(stand)
+            with ThreadPoolExecutor(4) as pool:
+                found = list(pool.map(lambda _, ask=stand.ask: ask().model, range(4)))
+            taken[price] = found.count("good")
+            assert stand.get("/v1/gateway").json()["waits"]["note"] == f"a second costs {price:g}"
+    assert taken[1e-4] == 4 and 1 <= taken[20.0] <= 3
 
 
 def test_the_log_has_each_part_of_a_reward(tmp_path: Path) -> None:

@@ -55,8 +55,8 @@ def test_settings_are_matched_to_what_costs_and_takes_no_more() -> None:
     points = {
         Point(1.0, 0.0, 1.0): replace(base, quality=0.85),
         Point(2.0, 0.0, 1.0): replace(base, quality=0.9, mean=4.0),
-        Point(3.0, 0.0, 1.0): replace(base, quality=0.99, cost=1.01),
-        Point(4.0, 0.0, 1.0): replace(base, quality=0.99, mean=5.1),
+        Point(3.0, 0.0, 1.0): replace(base, quality=0.99, cost=1.04),
+        Point(4.0, 0.0, 1.0): replace(base, quality=0.99, mean=5.2),
     }
     assert matched(points, base) == Point(2.0, 0.0, 1.0)
     assert matched(points, replace(base, cost=0.5)) is None
@@ -65,9 +65,9 @@ def test_settings_are_matched_to_what_costs_and_takes_no_more() -> None:
 @pytest.mark.skipif(not DATA.exists(), reason="needs ../shared/data with routing, llm_speed and llm_arrivals")
 def test_a_short_comparison_gives_tables_and_a_figure(tmp_path: Path) -> None:
     """300 requests at load 0.8, two seeds: even so, least busy earns less at the same price and latency or more."""
-    mine = Point(30.0, 0.02, 0.3)
+    mine = Point(30.0, 0.0, 0.05)
     routers: list[str | Point] = [*BASELINES, USUAL, mine]
-    found = {who: [run(DATA, 300, (0.8, seed, who)) for seed in (1, 2)] for who in routers}
+    found = {who: [run(DATA, "paretobandit", 300, (0.8, seed, who)) for seed in (1, 2)] for who in routers}
     records = [
         {
             "load": 0.8, "who": who if isinstance(who, str) else who._asdict(),
@@ -75,13 +75,21 @@ def test_a_short_comparison_gives_tables_and_a_figure(tmp_path: Path) -> None:
         }
         for who, got in found.items()
     ]  # fmt: skip
-    (tmp_path / "gateway-0.8.json").write_text(json.dumps(records), encoding="utf-8")
+    (tmp_path / "gateway-paretobandit-0.8.json").write_text(json.dumps(records), encoding="utf-8")
     standings = read(tmp_path)
     assert len(measures(standings, 0.8).splitlines()) == 2 + len(BASELINES) + 1
     rows = differences(standings).splitlines()[2:]
     assert len(rows) == len(BASELINES) and "none is as cheap" in rows[0] and label(mine._asdict())[8:] in rows[1]
+    assert {one.table for one in standings} == {"paretobandit"}
     draw(standings, tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 10_000
     usual, least = (page.mean_of(found[one]) for one in (USUAL, "least-busy"))
     assert usual.quality > least.quality and usual.cost < least.cost and usual.goodput > 0.8
     assert page.mean_of(found["cost-based-routing"]).cost == min(page.mean_of(one).cost for one in found.values())
+
+
+@pytest.mark.skipif(not DATA.exists(), reason="needs ../shared/data with routing, llm_speed and llm_arrivals")
+def test_questions_of_mmlu_have_prices_by_their_tokens() -> None:
+    found = page.world(DATA, "mmlu", 0.8, 50, seed=1)
+    assert found.work.J == 2 and (found.price[:, 1] > 10.0 * found.price[:, 0]).all()
+    assert set(found.work.reward.ravel().tolist()) == {0.0, 1.0}

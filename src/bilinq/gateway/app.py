@@ -42,11 +42,12 @@ class Outlet:
 
     def __init__(self, send: Send, stream: bool = False, request: str = "") -> None:
         self._send, self._stream, self._request = send, stream, request
-        self.begun = False
+        self.begun, self.backend = False, ""
         self.status = 0
 
     async def send(self, data: bytes, backend: str) -> None:
         """Send a whole answer, or an event of a stream."""
+        self.backend = backend
         about = [(b"x-bilinq-backend", backend.encode()), (b"x-request-id", self._request.encode())]
         if not self._stream:
             return await self.whole(200, data, about)
@@ -54,6 +55,12 @@ class Outlet:
             await self._start(200, [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache"), *about])
         await self._body(event_of(data), more=True)
         return None
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        """What a span should say: the id of the request, and the back end that answered."""
+        about = {"bilinq.request": self._request, "bilinq.backend": self.backend}
+        return {name: value for name, value in about.items() if value}
 
     async def end(self) -> None:
         """End a stream."""
@@ -170,6 +177,7 @@ class App:
                 await out.fail(ApiError(500, "the gateway failed; its log has the reason", type="server_error"))
             if span is not None:
                 tracing.describe(span, scope["method"], _form(scope["path"]), out.status or 499)
+                span.set_attributes(out.attributes)
         if self._gateway.config.log_requests:
             log.info(
                 "request", extra={"method": scope["method"], "path": scope["path"], "status": out.status or 499,

@@ -144,12 +144,16 @@ class Worth(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
         What one unit of money costs, in the currency of the prices.
     switch : float
         What it costs to move a session to another back end that does not report cached tokens.
+    wait : float
+        What a second of waiting for a back end costs while nobody else waits; it costs more in a long queue. Zero: the price
+        follows `target_wait`.
     """
 
     second: Cost = 0.01
     first_second: Cost = 0.0
     money: Cost = 10.0
     switch: Cost = 0.02
+    wait: Cost = 0.0
 
 
 class Config(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -165,7 +169,10 @@ class Config(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     database : str, optional
         `sqlite:///gateway.db` or `postgresql://...`, where the log and what is learnt are kept; None: only in memory.
     target_wait : float
-        How long requests may wait on average for a back end that suits them better than those that are free.
+        How long requests may wait on average for a back end that suits them better than those that are free; not used
+        where `worth` has the price of a second of waiting.
+    exploration : "thompson", "ucb" or "none"
+        How back ends are tried of which little is known: by draws, by adding to their value, or not at all.
     backlog : int
         Most waiting requests of a tenant.
     attempts : int
@@ -189,6 +196,7 @@ class Config(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     port: Annotated[int, Meta(ge=0, le=65_535)] = 8080
     database: Annotated[str, Meta(pattern=r"^(sqlite:///.+|postgres(ql)?://.+)$")] | None = None
     target_wait: Positive = 0.5
+    exploration: Literal["thompson", "ucb", "none"] = "thompson"
     backlog: Whole = 1000
     attempts: Whole = 3
     max_body: Annotated[int, Meta(ge=1024, le=1 << 30)] = 16 << 20

@@ -10,6 +10,7 @@ import contextlib
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from bilinq import JobClass, Scheduler, ServerClass
 from bilinq.arrays import Array
@@ -75,9 +76,15 @@ def new_scheduler(config: Config) -> Scheduler:
     """Return a scheduler that has learnt nothing."""
     return Scheduler(
         [JobClass(kind) for kind in KINDS], [ServerClass(one.name) for one in config.backend],
-        target_wait=config.target_wait, reward=(LOWEST, HIGHEST), failure_reward=FAILURE, longest_pause=LONGEST_PAUSE,
-        keep=0, seed=config.seed,
+        **patience(config), reward=(LOWEST, HIGHEST), failure_reward=FAILURE, longest_pause=LONGEST_PAUSE, keep=0,
+        seed=config.seed, exploration=config.exploration,
     )  # fmt: skip
+
+
+def patience(config: Config) -> dict[str, Any]:
+    """Return the setting of the scheduler that says how long requests may wait: the price of a second, or a target."""
+    price = config.worth.wait * 2.0 / (HIGHEST - LOWEST)  # rewards are from -1 to 1 inside
+    return {"V": 1.0 / price} if price else {"target_wait": config.target_wait}
 
 
 class Dispatcher:

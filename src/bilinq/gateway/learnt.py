@@ -9,7 +9,7 @@ from typing import Any
 from bilinq import JobClass, Scheduler, ServerClass
 from bilinq.errors import BilinqError
 from bilinq.gateway.config import Config
-from bilinq.gateway.dispatcher import LONGEST_PAUSE, new_scheduler
+from bilinq.gateway.dispatcher import LONGEST_PAUSE, new_scheduler, patience
 from bilinq.gateway.features import KINDS
 from bilinq.gateway.journal import Checkpoint, Journal
 from bilinq.gateway.worth import Means
@@ -58,7 +58,7 @@ def _usable(one: Observation) -> bool:
 def _resumed(saved: Checkpoint, config: Config) -> Scheduler:
     scheduler = Scheduler.restore(saved.state)
     scheduler.set_classes([JobClass(kind) for kind in KINDS], [ServerClass(one.name) for one in config.backend])
-    scheduler.update_settings(target_wait=config.target_wait)
+    scheduler.update_settings(**patience(config), exploration=config.exploration)
     scheduler.longest_pause = LONGEST_PAUSE
     return scheduler
 

@@ -77,8 +77,14 @@ def state(gateway: Gateway) -> dict[str, Any]:
         "backends": [_backend(gateway, name) for name in gateway.dispatcher.loads],
         "tenants": [_tenant(gateway, name) for name in gateway.config.tenants],
         "learnt": learnt(gateway),
-        "waits": None if waits is None else {"target": waits.target, "mean": waits.measured, "note": waits.note},
-        "worth": {"second": worth.second, "first_second": worth.first_second, "money": worth.money, "switch": worth.switch},
+        "waits": None if waits is None else {
+            "target": None if worth.wait else waits.target, "mean": waits.measured,
+            "note": f"a second costs {worth.wait:g}" if worth.wait else waits.note,
+        },
+        "worth": {
+            "second": worth.second, "first_second": worth.first_second, "money": worth.money, "switch": worth.switch,
+            "wait": worth.wait,
+        },
         "quality_from": dict(gateway.meters.sources),
         "sessions": len(gateway.sessions),
         "samples": [sample.plain() for sample in gateway.meters.samples],

@@ -17,6 +17,7 @@ from importlib import import_module
 from math import log1p
 from threading import Lock, Thread
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 from bilinq.arrays import count, non_negative, scalar
 from bilinq.errors import BadInput, BilinqError
@@ -24,7 +25,7 @@ from bilinq.plugins.places import Server
 from bilinq.plugins.request_queue import OTHER, Counts, RequestQueue
 
 LOG = logging.getLogger("bilinq.plugins")
-MARK = "bilinq"  # the key of a request's metadata: a list of [deployment, number], one for each attempt
+MARK = "bilinq"  # the key of a request's metadata: a list of [strategy, deployment, number], one for each attempt
 NOT_ITS_FAULT = {400, 413, 422}  # statuses of requests that no deployment could have served
 CODE = re.compile(r"```|\bdef |\bclass |\bimport |\breturn\b|[{};]\s*$|\bSELECT\b", re.MULTILINE)
 
@@ -103,6 +104,7 @@ class BilinqRouting:
         self._places, self._keep = count("places", places), count("keep", keep, least=0)
         self.queue = RequestQueue(reward=(-1.0, 1.0), keep=keep, **settings)
         self._answers: OrderedDict[str, _Answer] = OrderedDict()
+        self._name = uuid4().hex  # marks its attempts
         self._lock = Lock()
         self._router: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -156,7 +158,7 @@ class BilinqRouting:
         servers = [Server(name, name, self._places_of(one)) for name, one in found.items()]
         choice = await self.queue.wait(servers, features, model if model.isprintable() and model else OTHER)
         if choice.request is not None:
-            _marks(request).append([choice.server, choice.request])
+            _marks(request).append([self._name, choice.server, choice.request])
         return found[choice.server]
 
     def get_available_deployment(
@@ -188,7 +190,7 @@ class BilinqRouting:
     def ended(self, kwargs: Mapping[str, Any], response: Any, seconds: float, failed: bool) -> None:
         """Learn from one attempt; called by `callback`. It raises nothing."""
         try:
-            number = _taken(kwargs)
+            number = _taken(self._name, kwargs)
             if number is None:
                 return
             status = getattr(kwargs.get("exception"), "status_code", None)
@@ -233,6 +235,8 @@ def _litellm(module: str) -> Any:
 def _callback(routing: BilinqRouting) -> Any:
     """Return an object of LiteLLM's CustomLogger; the class is made here, since LiteLLM is not imported before."""
 
+    base = _litellm("litellm.integrations.custom_logger").CustomLogger
+
     def ended(failed: bool) -> Callable[..., None]:
         def note(self: Any, kwargs: Mapping[str, Any], response_obj: Any, start_time: Any, end_time: Any) -> None:
             routing.ended(kwargs, response_obj, max((end_time - start_time).total_seconds(), 0.0), failed)
@@ -245,15 +249,19 @@ def _callback(routing: BilinqRouting) -> Any:
 
         return note
 
+    def begin(self: Any) -> None:
+        base.__init__(self)
+        self.strategy = routing._name  # LiteLLM takes callbacks for the same if their class and plain attributes are
+
     async def before(self: Any, *arguments: Any, **more: Any) -> None:
         await routing.attach_to_proxy()
 
-    base = _litellm("litellm.integrations.custom_logger").CustomLogger
     success, failure = ended(False), ended(True)
-    methods = {
+    methods: dict[str, Any] = {
         "log_success_event": success, "async_log_success_event": soon(success),
         "log_failure_event": failure, "async_log_failure_event": soon(failure),
         "async_pre_call_hook": before,
+        "__init__": begin,
     }  # fmt: skip
     return type("BilinqCallback", (base,), methods)()
 
@@ -267,16 +275,19 @@ def _marks(request: dict[str, Any]) -> list[list[Any]]:
     return marks
 
 
-def _taken(kwargs: Mapping[str, Any]) -> int | None:
-    """Remove the oldest attempt on the deployment of a callback from the metadata; return its number, or None."""
+def _taken(strategy: str, kwargs: Mapping[str, Any]) -> int | None:
+    """Remove the oldest attempt on the deployment of a callback from the metadata; return its number, or None.
+
+    LiteLLM calls the callbacks of all strategies of a process for every request, so others may have left marks, too.
+    """
     call = kwargs.get("litellm_params") or {}
     deployment = str((call.get("model_info") or {}).get("id"))
     for name in ("metadata", "litellm_metadata"):
         marks = (call.get(name) or {}).get(MARK) or []
         for mark in marks:
-            if mark[0] == deployment:
+            if mark[:2] == [strategy, deployment]:
                 marks.remove(mark)
-                number: int = mark[1]
+                number: int = mark[2]
                 return number
     return None
 
