@@ -310,7 +310,7 @@ def test_a_row_that_makes_the_service_fail_is_set_aside(
             assert [job.key for job in await see(service, 3)] == ["first", "last", "bad"]
 
     run(work())
-    assert caplog.text.count("is set aside until the next start: namespace=default key=bad: a bug") == 1
+    assert caplog.text.count("is set aside: namespace=default key=bad: a bug") == 1
 
 
 def test_the_task_survives_an_error_of_any_kind(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

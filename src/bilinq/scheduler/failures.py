@@ -112,7 +112,7 @@ class Pauses:
         """Return the failure rate of some classes over about the last 200 services, without `own` failures, Eq. (69)."""
         failures, services = (sum(one) for one in zip((0.0, 0.0), *rates.values(), strict=True))
         others = max(services - own, 1.0)
-        return min(max(failures - own, USUAL_RATE * others) / others, 1.0)
+        return float(min(max(failures - own, USUAL_RATE * others) / others, 1.0))
 
     def _runs(self, record: Record, now: float) -> bool:
         """Tell whether a pause runs: what fails during it began before."""

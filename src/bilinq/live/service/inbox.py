@@ -83,10 +83,16 @@ class Inbox:
                 elif isinstance(error, Busy) and not self._too_large(some[0]):
                     break  # until there is room
                 elif isinstance(error, Refused | BadInput):
-                    _report(some[0], "is refused", error)
+                    one = some[0]
+                    log.error(
+                        "a job that SQL enqueued is refused: namespace=%s key=%s: %s", one.namespace, one.key, error
+                    )
                     taken.append(some[0].id)
                 else:
-                    _report(some[0], "is set aside until the next start", error)
+                    one = some[0]
+                    log.error(
+                        "a job that SQL enqueued is set aside: namespace=%s key=%s: %s", one.namespace, one.key, error
+                    )
                     self._aside.add(some[0].id)
             else:
                 taken += [one.id for one in some]
@@ -112,10 +118,6 @@ class Inbox:
         """Tell whether there will never be room for a job."""
         most = self._replica.memory.limits.get(job.namespace, NO_LIMITS).payload_bytes
         return most is not None and len(job.payload.encode()) > most
-
-
-def _report(job: Enqueued, what: str, error: Exception) -> None:
-    log.error("a job that SQL enqueued %s: namespace=%s key=%s: %s", what, job.namespace, job.key, error)
 
 
 def _deeper(value: Any, most: int) -> bool:
