@@ -27,12 +27,12 @@ with optional_imports():
     from bilinq.client.clients import AsyncClient, Client
     from bilinq.client.held import Done, HeldJob
     from bilinq.client.worker import Worker
-    from bilinq.live.wire.access import NewKey
+    from bilinq.live.wire.access import NamespaceInfo, NewKey
     from bilinq.live.wire.messages import JobClassInfo, NewJob, ServerClassInfo, SettingsUpdate, WorkFinish
 
 __all__ = [
-    "AsyncClient", "Client", "Done", "HeldJob", "JobClassInfo", "NewJob", "NewKey", "ServerClassInfo", "SettingsUpdate",
-    "WorkFinish", "Worker",
+    "AsyncClient", "Client", "Done", "HeldJob", "JobClassInfo", "NamespaceInfo", "NewJob", "NewKey", "ServerClassInfo",
+    "SettingsUpdate", "WorkFinish", "Worker",
 ]  # fmt: skip
 
 _RENAMED = {"JobClass": JobClassInfo, "ServerClass": ServerClassInfo, "TurnKnobs": SettingsUpdate}
