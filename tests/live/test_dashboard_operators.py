@@ -138,10 +138,10 @@ def test_tiles_count_servers_without_jobs_and_rewards_that_are_awaited(page: Pag
     server = watched.client.post("/v1/servers", json={"class": "large", "name": "rack 9"}).json()["id"]
     watched.client.post(f"/v1/servers/{server}/quarantine")
     page.reload()
-    tile = page.locator("#tiles > div", has_text="Servers without jobs")
-    expect(tile).to_contain_text("0 fail and are paused, 1 held by operators")
+    tile = page.locator("#tiles > div", has_text="Paused or held servers")
+    expect(tile).to_contain_text("0 paused after failures, 1 held by operators")
     page.locator(f"#fleet tr[data-server={server}]").get_by_role("button", name="Release rack 9").click()
-    expect(tile).to_contain_text("0 fail and are paused, 0 held by operators")
+    expect(tile).to_contain_text("0 paused after failures, 0 held by operators")
     watched.client.post("/v1/jobs", json={"jobs": [{"class": "code"}]})
     lease = watched.client.post(f"/v1/servers/{server}/lease?wait=5").json()
     job = lease["job"]["id"]
@@ -176,7 +176,7 @@ def test_nothing_is_cut_or_hard_to_read(browser: Browser, watched: Watched, widt
     expect(page.locator("#fleet tbody tr").first).to_contain_text("draining")
     assert hard_to_read(page) == []
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    expect(page.locator("#tiles")).to_contain_text("1 fail and are paused, 1 held by operators")
+    expect(page.locator("#tiles")).to_contain_text("1 paused after failures, 1 held by operators")
     take(page, f"tiles-{width}-{scheme}", "#tiles")
     for card in ("jobs", "fleet"):
         take(page, f"{card}-{width}-{scheme}", f"#{card}")

@@ -16,7 +16,7 @@ import { MatrixTable, TimeTable } from './table.js'
 const RECENT = 10 // samples over which a rate is averaged
 const WORST = 5 // queues that are drawn beside the total, if there are too many for a line each
 const EMPTY = 'No data yet'
-const HELD = 'Servers without jobs' // the tile of those that are paused or held
+const HELD = 'Paused or held servers'
 const withError = format => (value, width) => `${format(value)} ± ${format(width)}`
 
 /** The board; an admin may change jobs and hold servers, and a key of the fleet change settings. */
@@ -179,7 +179,7 @@ class Tiles {
   held(servers) {
     const [paused, all] = [servers.filter(one => one.held === 'paused').length, servers.filter(one => one.held).length]
     if (!servers.length) return this.#remove(HELD)
-    this.#set(HELD, `${short(all)} of ${short(servers.length)}`, `${paused} fail and are paused, ${all - paused} held by operators`)
+    this.#set(HELD, `${short(all)} of ${short(servers.length)}`, `${paused} paused after failures, ${all - paused} held by operators`)
   }
 
   #ofBest() {
