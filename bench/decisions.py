@@ -101,7 +101,7 @@ def price_no_time(engine: LookAhead) -> None:
 def explore_more(engine: LookAhead) -> None:
     """Draw values with one standard error in place of a fifth."""
     terms = engine._terms
-    engine._terms = lambda now: terms(now)._replace(scale=1.0)  # type: ignore[method-assign]
+    engine._terms = lambda now, waiting: terms(now, waiting)._replace(scale=1.0)  # type: ignore[method-assign]
 
 
 def leave_squares_out(engine: LookAhead) -> None:

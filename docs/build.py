@@ -13,19 +13,25 @@ from site_builder.page import Page, page_name, render, search_index
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 MENU: dict[str, Sequence[str | Callable[[], Page]]] = {
-    "Start": ("README.md", "docs/tutorial.md"),
-    "How to": (
-        "docs/howto-simulate.md", "docs/howto-notebook.md", "docs/howto-replay.md", "docs/howto-policy.md",
-        "docs/howto-own-table.md",
-        "docs/howto-traces.md", "docs/howto-evaluate.md", "docs/howto-sweep.md", "docs/howto-embed.md", "docs/live.md",
-        "docs/operations.md", "docs/reliability.md",
-        "docs/gateway.md", "docs/howto-distributed.md", "docs/howto-ray.md", "docs/howto-litellm.md",
-        "docs/howto-ray-serve.md",
+    "Start": ("README.md", "docs/start.md", "docs/concepts.md"),
+    "Tutorials": (
+        "docs/tutorial-embed.md", "docs/tutorial-serve.md", "docs/tutorial-gateway.md", "docs/tutorial-replay.md",
+        "docs/tutorial-simulate.md", "docs/tutorial-paper.md",
     ),
-    "Understand": (
-        "docs/findings.md", "docs/maths.md", "docs/guarantees.md", "docs/design.md", "docs/contest.md", "docs/measured.md",
-        "docs/gateway-comparison.md", "docs/scale.md",
+    "Recipes": ("docs/recipes.md", "docs/moving.md"),
+    "In your systems": (
+        "docs/howto-embed.md", "docs/live.md", "docs/operations.md", "docs/reliability.md", "docs/gateway.md",
+        "docs/howto-litellm.md", "docs/howto-ray-serve.md",
     ),
+    "Simulate and compare": (
+        "docs/howto-replay.md", "docs/howto-evaluate.md", "docs/howto-simulate.md", "docs/howto-notebook.md",
+        "docs/howto-own-table.md", "docs/howto-policy.md", "docs/howto-sweep.md", "docs/howto-traces.md",
+        "docs/howto-distributed.md", "docs/howto-ray.md",
+    ),
+    "Results": (
+        "docs/contest.md", "docs/gateway-comparison.md", "docs/measured.md", "docs/scale.md", "docs/findings.md",
+    ),
+    "Understand": ("docs/maths.md", "docs/guarantees.md", "docs/design.md"),
     "Reference": reference.PAGES,
     "Project": ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"),
 }  # fmt: skip
@@ -41,7 +47,12 @@ def build(out: Path) -> list[Path]:
         path.write_text(render(page, menu), encoding="utf-8")
     (out / "search.js").write_text(search_index(pages.values()), encoding="utf-8")
     assets = DOCS / "site_builder"
-    for file in (assets / "style.css", assets / "find.js", *DOCS.rglob("*.png"), *(ROOT / "examples").rglob("*.png")):
+    for file in (
+        *assets.glob("*.css"),
+        *assets.glob("*.js"),
+        *DOCS.rglob("*.png"),
+        *(ROOT / "examples").rglob("*.png"),
+    ):
         (out / file.name).write_bytes(file.read_bytes())
     return list(pages)
 

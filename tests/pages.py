@@ -13,6 +13,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 FENCE = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(r"^```python\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?", re.DOTALL | re.MULTILINE)
+"""A block of Python, and what it prints if that follows directly."""
+NUMBER = r"(?<![\w.])(-?\d+(?:\.\d+)?)(?![\w.])"
 
 
 def page(name: str) -> str:
@@ -21,6 +24,19 @@ def page(name: str) -> str:
 
 def section(text: str, title: str) -> str:
     return text.split(f"\n## {title}\n")[1].split("\n## ")[0]
+
+
+def shown_by(printed: str, shown: str, absolute: float = 0.0) -> bool:
+    """Return whether a text was printed: words to the letter, numbers within 5 % or `absolute`, with any alignment.
+
+    Another machine may round a draw differently.
+    """
+    words = re.split(NUMBER, shown)[::2]
+    found = re.search(NUMBER.join(re.escape(one.rstrip(" ")) + " *" for one in words), printed)
+    if found is None:
+        return False
+    pairs = zip(found.groups(), re.findall(NUMBER, shown), strict=True)
+    return all(abs(float(one) - float(other)) <= max(0.05 * abs(float(other)), absolute) for one, other in pairs)
 
 
 def script(text: str, folder: Path) -> str:
@@ -56,7 +72,9 @@ def run(commands: str, folder: Path, given: Mapping[str, str] | None = None) -> 
         finally:
             with suppress(ProcessLookupError):  # nothing is left in the background
                 os.killpg(shell.pid, signal.SIGTERM)
-                time.sleep(1.0)
+                for _ in range(20):
+                    time.sleep(0.05)
+                    os.killpg(shell.pid, 0)
                 os.killpg(shell.pid, signal.SIGKILL)
     assert code == 0, (folder / "err.txt").read_text()
     return (folder / "out.txt").read_text()

@@ -1,15 +1,20 @@
-// The search: every word must occur; a hit in a heading counts more than one in the text.
+// The search: every word must occur; a hit at the start of a word of a heading counts more than one in the text.
 "use strict";
 
 const input = document.getElementById("find");
 const list = document.getElementById("found");
 const menu = document.getElementById("menu");
 
+function begins(text, word) {
+  const at = text.toLowerCase().indexOf(word);
+  return at === 0 || (at > 0 && !/[a-z0-9]/i.test(text[at - 1]));
+}
+
 function score(words, [, , title, heading, text]) {
   let sum = 0;
   for (const word of words) {
-    const inHeading = heading.toLowerCase().includes(word);
-    const inTitle = title.toLowerCase().includes(word);
+    const inHeading = begins(heading, word);
+    const inTitle = begins(title, word);
     const inText = text.toLowerCase().includes(word);
     if (!inHeading && !inTitle && !inText) return 0;
     sum += (inHeading ? 8 : 0) + (inTitle ? 3 : 0) + (inText ? 1 : 0);

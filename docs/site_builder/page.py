@@ -12,8 +12,10 @@ from urllib.parse import urlsplit
 
 from latex2mathml.converter import convert
 from markdown_it import MarkdownIt
+from markdown_it.renderer import RendererHTML
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
+from markdown_it.utils import EnvType, OptionsDict
 from mdit_py_plugins.anchors import anchors_plugin
 from mdit_py_plugins.dollarmath import dollarmath_plugin
 from pygments import highlight
@@ -69,6 +71,7 @@ def render(page: Page, menu: Mapping[str, Sequence[Page]]) -> str:
         f"<title>{html.escape(page.title)} · bilinq</title>"
         '<link rel="stylesheet" href="style.css">'
         '<script defer src="search.js"></script><script defer src="find.js"></script>'
+        '<script defer src="page.js"></script>'
         '</head><body><a class="skip" href="#content">Skip to the content</a>'
         '<nav aria-label="Pages"><a class="home" href="index.html">bilinq</a>'
         '<input id="find" type="search" placeholder="Search (press /)" aria-label="Search"><ol id="found"></ol>'
@@ -99,11 +102,21 @@ def _items(pages: Iterable[Page], current: Page) -> str:
     return "".join(f"<li>{here if page is current else _link(page)}</li>" for page in pages)
 
 
+class _Renderer(RendererHTML):
+    """HTML in which a block of code that is a file, such as ```python worker.py, shows the name of the file."""
+
+    def fence(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
+        """Return a block of code with the name of its file above it."""
+        name = tokens[idx].info.partition(" ")[2].strip()
+        caption = f"<p>{html.escape(name)}</p>" if name else ""
+        return f'<div class="code">{caption}{super().fence(tokens, idx, options, env)}</div>'
+
+
 class _Markdown(MarkdownIt):
     """CommonMark with tables, formulas, colored code, anchors, and links between the pages of the site."""
 
     def __init__(self) -> None:
-        super().__init__("commonmark", {"highlight": _highlighted})
+        super().__init__("commonmark", {"highlight": _highlighted}, renderer_cls=_Renderer)
         self.enable("table")
         self.use(dollarmath_plugin, allow_labels=False, renderer=_formula)
         self.use(anchors_plugin, min_level=2, max_level=3, slug_func=lambda text: "-".join(_WORD.findall(text.lower())))

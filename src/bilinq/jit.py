@@ -1,4 +1,4 @@
-"""How kernels are compiled and kept: five decorators, the folder of compiled kernels, and what users read meanwhile.
+"""How kernels are compiled and kept: six decorators, the folder of compiled kernels, and what users read meanwhile.
 
 Numba stores compiled kernels on disk but does not notice when a kernel in another file changes. So the name of the folder
 is a hash of all files with kernels: after any change there is a new folder, and the old ones are removed. A kernel is
@@ -46,6 +46,11 @@ EVERY = 10.0  # seconds between two messages, except on a terminal, where one li
 def kernel(function: F) -> F:
     """Compile with strict floating point."""
     return _compile(function)
+
+
+def bare_kernel(function: F) -> F:
+    """Compile with strict floating point and without reference counts: for functions that create no arrays."""
+    return _compile(function, **NO_REFERENCES)
 
 
 def part_kernel(function: F) -> F:

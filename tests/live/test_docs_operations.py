@@ -31,8 +31,8 @@ print(httpx.get(sys.argv[4], headers={{name: value}}, trust_env=False).text)
 
 
 def prepare(folder: Path) -> None:
-    """Write the settings of the other page, the files of this one, and a curl if need be."""
-    script(section(page("docs/live.md"), "A client and a worker"), folder)
+    """Write the settings of the tutorial, the files of this one, and a curl if need be."""
+    script(section(page("docs/tutorial-serve.md"), "1. Name your jobs and servers"), folder)
     script(TEXT, folder)
     if shutil.which("curl") is None:
         (folder / "curl").write_text(CURL)

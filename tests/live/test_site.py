@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browser import CHROMIUM, launched, opened
+from browser import CHROMIUM, hard_to_read, launched, opened
 
 ROOT = Path(__file__).parents[2]
 
@@ -112,8 +112,31 @@ def test_a_reader_finds_things_with_the_keyboard(site: Path) -> None:
         page.locator("#found a").first.click()
         assert "safe_gain" in page.locator("main").inner_text()
         page.keyboard.press("/")
+        page.keyboard.type("retry")  # a heading that begins a word with it comes first
+        assert "Retry failed jobs" in page.locator("#found a").first.inner_text()
+        page.keyboard.press("Escape")
+        page.keyboard.press("/")
         page.keyboard.type("zyzzyva")
         assert page.locator("#found").inner_text() == "Nothing found."
         page.keyboard.press("Escape")
         assert page.locator("#menu").is_visible()
+        assert all(one.startswith(site.as_uri()) for one in trouble), trouble
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs a Chromium or Chrome on the path")
+def test_code_is_copied_with_a_button_and_sections_have_links(site: Path) -> None:
+    """A block of code has a button and a file its name; what a program prints has neither."""
+    with launched() as browser:
+        page, trouble = opened(browser, (site / "tutorial-serve.html").as_uri(), viewport={"width": 390, "height": 800})
+        page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        assert page.locator(".code > p").first.inner_text() == "service.toml"
+        assert page.locator(".output").count() > 1 and page.locator(".output button").count() == 0
+        page.locator(".code", has_text="python client.py").get_by_role("button").click()
+        page.get_by_text("Copied").wait_for()
+        assert page.evaluate("navigator.clipboard.readText()").strip() == "python client.py"
+        section = page.locator("h2", has_text="See it learn")
+        section.locator(".anchor").click()
+        assert page.evaluate("location.hash") == f"#{section.get_attribute('id')}"
+        assert hard_to_read(page) == []
         assert all(one.startswith(site.as_uri()) for one in trouble), trouble

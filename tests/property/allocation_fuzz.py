@@ -9,6 +9,7 @@ import argparse
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,12 @@ from bilinq import allocate
 from bilinq.allocation import Allocation
 
 CERTIFIED = 1e-7  # no answer may violate a condition by more, relatively, by the check of this file
+TALL, TALLER = 8192, 9200  # rows from which programs are solved block by block
 Program = dict[str, Any]
 
 
 def draw(rng: np.random.Generator) -> Program:
-    """Return the arguments of a random program: sizes, ties, caps, masks, durations, clipped rewards, scales."""
+    """Return the arguments of a small random program: sizes, ties, caps, masks, durations, clipped rewards, scales."""
     if rng.random() < 0.02:
         rows, columns = rng.integers(20, 80), rng.integers(10, 40)
     else:
@@ -69,6 +71,63 @@ def draw(rng: np.random.Generator) -> Program:
     return program
 
 
+def draw_tall(rng: np.random.Generator) -> Program:
+    """Return a program with many rows: jobs of their own with ties, caps, masks; rewards in a table or by features."""
+    rows, columns, d = int(rng.integers(TALL, TALLER)), int(rng.integers(2, 13)), int(rng.integers(1, 5))
+    capacity = rng.integers(0 if rng.random() < 0.2 else 1, 30, columns).astype(float)
+    capacity[rng.integers(columns)] += 1.0
+    program: Program = {
+        "queue": rng.choice([np.ones(rows), rng.integers(0, 5, rows).astype(float)]), "capacity": capacity,
+        "V": rows / (capacity.sum() * 10.0 ** rng.uniform(-1, 1)), "gamma": 1.0 + 10.0 ** rng.uniform(-2, 0),
+    }  # fmt: skip
+    x, v = rng.normal(size=(rows, d)), rng.normal(size=(columns, d))
+    if rng.random() < 0.3:
+        x = np.round(x)  # ties
+    if rng.random() < 0.5:
+        program |= {"reward": None, "job_features": x, "server_features": v, "theta": np.eye(d)}
+    else:
+        program["reward"] = np.clip(x @ v.T, -1, 1)
+    if rng.random() < 0.4:
+        program["limit"] = program["queue"]
+    if rng.random() < 0.3:
+        program["weight"] = rng.choice([0.5, 1.0, 2.0], rows)
+    if rng.random() < 0.3:
+        program["eligible"] = rng.random((rows, columns)) < 0.7
+        program["eligible"][0, 0] = True
+    return program
+
+
+def with_table(program: Program, answer: Allocation) -> tuple[Program, Allocation]:
+    """Return a program and its answer with a table of rewards and of services where they had features."""
+    if program["reward"] is not None:
+        return program, answer
+    plain = {name: value for name, value in program.items() if "features" not in name and name != "theta"}
+    plain["reward"] = np.clip(program["job_features"] @ program["theta"] @ program["server_features"].T, -1, 1)
+    return plain, answer._replace(expected=answer.expected.toarray())
+
+
+def solved(program: Program, rng: np.random.Generator) -> Iterator[tuple[Program, Allocation]]:
+    """Yield a program and its answer; for some also the next slot, from its prices, or the same as part of a batch."""
+    answer = allocate(**program, strict=False)
+    yield with_table(program, answer)
+    how = rng.random()
+    if how < 0.1:
+        queue = program["queue"] * rng.choice([1.0, 1.0, 1.0, 2.0], len(program["queue"]))
+        later = program | {"queue": queue}
+        yield with_table(later, allocate(**later, start=answer, strict=False))
+    elif how < 0.15 and program["reward"] is not None:
+        other = program | {"queue": program["queue"][::-1].copy(), "V": 2.0 * program["V"]}
+        both = program | {name: np.stack([program[name], other[name]]) for name in ("queue", "V")}
+        found = allocate(**both, strict=False)
+        for k, one in enumerate((program, other)):
+            yield (
+                one,
+                Allocation(
+                    found.expected[k], found.price[k], float(np.asarray(found.residual)[k]), 0, np.asarray(found.gap)[k]
+                ),
+            )
+
+
 def violation(program: Program, answer: Allocation) -> float:
     """Return the largest relative violation of feasibility and of the optimality conditions."""
     y, q = answer.expected, answer.price
@@ -103,18 +162,19 @@ def run(programs: int, seed: int) -> Counter[str]:
     rng, found = np.random.default_rng(seed), Counter[str]()
     began = time.monotonic()
     for number in range(programs):
-        program = draw(rng)
-        answer = allocate(**program, strict=False)
-        worst = violation(program, answer)
-        wrong = answer.status == "certified" and not worst <= CERTIFIED
-        found["wrong"] += wrong
-        found["uncertified"] += answer.status != "certified"
-        found["uncertified at 1e-7"] += not worst <= CERTIFIED
-        if (wrong or answer.status != "certified") and found["shown"] < 10:
-            found["shown"] += 1
-            print(
-                f"program {number} of seed {seed}: {answer.status}, residual {answer.residual:.1e}, check {worst:.1e}"
-            )
+        tall = rng.random() < 5e-4
+        for program, answer in solved(draw_tall(rng) if tall else draw(rng), rng):
+            worst = violation(program, answer)
+            wrong = answer.status == "certified" and not worst <= CERTIFIED
+            found["answers"] += 1
+            found["wrong"] += wrong
+            found["uncertified"] += answer.status != "certified"
+            found["uncertified at 1e-7"] += not worst <= CERTIFIED
+            if (wrong or answer.status != "certified") and found["shown"] < 10:
+                found["shown"] += 1
+                print(
+                    f"program {number} of seed {seed}: {answer.status}, residual {answer.residual:.1e}, check {worst:.1e}"
+                )
         if number and number % 100_000 == 0:
             print(f"{number} programs in {time.monotonic() - began:.0f} s: {dict(found)}", flush=True)
     found["programs"] = programs

@@ -45,6 +45,7 @@ class LookAheadMachine(RuleBasedStateMachine):
         self.out: dict[int, tuple[Model, str, Hashable]] = {}
         self.left: dict[int, bool] = {}
         self.fresh: list[Model] = []
+        self.exact = False
         self.now = 0.0
         self.submitted = self.done = 0
 
@@ -76,7 +77,8 @@ class LookAheadMachine(RuleBasedStateMachine):
         assert isinstance(job, int) and job not in self.waiting and job not in self.out
         allowed = tuple(one for one in CLASSES[name] if servers is None or one in servers)
         self.waiting[job] = Model(name, allowed, units, inf if deadline is None else self.now + deadline)
-        self.fresh.append(self.waiting[job])
+        if not self.exact:
+            self.fresh.append(self.waiting[job])
         self.submitted += 1
 
     @rule(p=st.integers(0, 3), q=st.integers(0, 3), r=st.integers(0, 1), elapsed=st.just(0.0) | SLOTS)
@@ -86,6 +88,7 @@ class LookAheadMachine(RuleBasedStateMachine):
         before = self.scheduler.paused
         tasks = self.scheduler.assign({"p": names, "q": q, "r": r}, elapsed)
         self._move(elapsed)
+        self.fresh = []  # the decision sees them
         self._expire()
         used = Counter(task.server_class for task in tasks)
         assert used["p"] <= len(names) and used["q"] <= q and used["r"] <= r
@@ -105,12 +108,12 @@ class LookAheadMachine(RuleBasedStateMachine):
             assert not any(name in job.servers for job in self.waiting.values() for name in idle)
 
     def _move(self, elapsed: float) -> None:
-        """Move the clock; new jobs arrive at its new time, from which their deadlines count."""
+        """Move the clock; jobs that came since the last slot arrive at its new time, from which their deadlines count."""
         self.now += elapsed
         if elapsed > 0.0:
             for job in self.fresh:
                 job.deadline += elapsed
-            self.fresh = []
+            self.fresh, self.exact = [], False
 
     def _expire(self) -> None:
         """Remove the jobs whose deadline has passed; those that have been served have none any more."""
@@ -178,6 +181,7 @@ class LookAheadMachine(RuleBasedStateMachine):
     def advance(self, elapsed: float) -> None:
         self.scheduler.advance(elapsed)
         self._move(elapsed)
+        self.exact = True
 
     @rule(name=st.sampled_from("pqr"))
     def mark_new(self, name: str) -> None:

@@ -7,29 +7,25 @@ import pytest
 from msgspec import to_builtins
 
 from bilinq.live.settings import ServiceSettings
-from pages import FENCE, ROOT, page, run, script, section
+from pages import ROOT, page, run, script, section
 
 LIVE, README, RELIABILITY = page("docs/live.md"), page("README.md"), page("docs/reliability.md")
+SERVE = page("docs/tutorial-serve.md")
 
 
-def test_the_first_steps_work_as_written(tmp_path: Path) -> None:
-    text = section(LIVE, "A client and a worker")
-    printed = run(script(text, tmp_path), tmp_path)
-    for kind, _, shown in FENCE.findall(text):
-        assert kind != "text" or shown in printed
-    assert "bilinq serves http://127.0.0.1:" in printed
-    assert len(re.findall(r"^j\d+\tdone\t0\.[58]\b", printed, re.MULTILINE)) == 3, printed
-
-
-def test_watching_works_as_written(tmp_path: Path) -> None:
-    first, watching = (script(section(LIVE, title), tmp_path) for title in ("A client and a worker", "Watching"))
-    printed = run(f"{first}\nsleep 2\n{watching}", tmp_path)
+def test_jobs_from_the_command_line_and_watching_work_as_written(tmp_path: Path) -> None:
+    begin = (
+        script(section(SERVE, title), tmp_path) for title in ("1. Name your jobs and servers", "2. Start the service")
+    )
+    start = "\n".join([*begin, script(section(LIVE, "Jobs"), tmp_path)])
+    printed = run(f"{start}\nsleep 2\n{script(section(LIVE, 'Watching'), tmp_path)}", tmp_path)
+    assert len(re.findall(r"^j\d+\tdone\t0\.5\b", printed, re.MULTILINE)) == 3, printed
     assert "queues: " in printed
     assert re.search(r"^[0-9a-f]{8}-\d+ {'chat': \d+, 'code': \d+} ", printed, re.MULTILINE)
 
 
-def test_the_example_of_the_readme_works_with_the_classes_of_the_page(tmp_path: Path) -> None:
-    script(section(LIVE, "A client and a worker"), tmp_path)
+def test_the_example_of_the_readme_works_with_the_classes_of_the_tutorial(tmp_path: Path) -> None:
+    script(section(SERVE, "1. Name your jobs and servers"), tmp_path)
     commands = script(section(README, "As a running service"), tmp_path)
     assert run(f"{commands}\npython worker.py &\npython client.py\n", tmp_path).endswith("done\n")
 

@@ -271,6 +271,49 @@ def test_advance_gives_arrivals_their_own_times() -> None:
         assert [task.job for task in one.assign({"p": 1}, elapsed=0.0)] == [first]
 
 
+@pytest.mark.parametrize("units", [1, 2])
+def test_job_that_comes_back_has_not_arrived_in_the_future(units: int) -> None:
+    """A job starts at once, is served for five slots and waits again for two: it is two slots old, also after a restart."""
+    one = scheduler(work_conserving=True)
+    one.advance(10.0)
+    one.submit("chat", units, job="back")
+    assert [task.job for task in one.assign({"p": 1}, elapsed=0.0)] == ["back"]
+    one.advance(5.0)
+    if units == 1:
+        one.report("back", failed=True)
+    else:
+        one.report("back", 0.5, duration=1.0)
+    one.advance(2.0)
+    for restored in (False, True):
+        one = Scheduler.restore(one.snapshot()) if restored else one
+        for weight, first in ((2.9, "back"), (3.1, "heavy")):  # the job has 1 + age / mean duration = 3
+            again = Scheduler.restore(one.snapshot())
+            again.submit("chat", job="heavy", weight=weight)
+            assert [task.job for task in again.assign({"q": 1}, elapsed=0.0)] == [first]
+
+
+def test_age_counts_from_the_time_that_advance_has_set() -> None:
+    """After `advance` a job arrives at its submission; after a slot, or before any, at the next time of the clock."""
+    for known, first in ((True, "old"), (False, "heavy")):
+        one = scheduler(exploration="none")
+        one.advance(1.0) if known else one.assign({}, elapsed=1.0)
+        one.submit("chat", job="old")
+        one.advance(2.0)
+        one.submit("chat", job="heavy", weight=2.0)
+        assert [task.job for task in one.assign({"p": 1}, elapsed=0.0)] == [first]
+
+
+def test_name_of_a_cancelled_job_is_free_for_one_that_has_waited() -> None:
+    """The clock moves after both; the second job keeps the age that it was given."""
+    for waited, first in ((3.0, "again"), (0.0, "heavy")):
+        one = scheduler(exploration="none")
+        one.submit("chat", job="again")
+        one.cancel("again")
+        one.submit("chat", job="again", waited=waited)
+        one.submit("chat", job="heavy", weight=2.0)
+        assert [task.job for task in one.assign({"p": 1})] == [first]
+
+
 def test_durations_are_measured_from_slot_to_slot() -> None:
     one = scheduler()
     for _ in range(40):

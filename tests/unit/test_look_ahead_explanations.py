@@ -125,3 +125,17 @@ def test_explanations_of_unknown_jobs_are_refused() -> None:
     one.place("chat", "p", "placed")
     with pytest.raises(BadInput, match="job must have been assigned by this scheduler"):
         one.explain("placed")
+
+
+def test_a_server_class_without_servers_is_no_option_of_a_waiting_job() -> None:
+    """It was rated as free, with probability one. Before any server was seen, all classes are options."""
+    one = scheduler()
+    waiting = one.submit("chat", servers=["p", "q"])
+    assert {option.server_class for option in one.explain(waiting).options} == {"p", "q"}
+    one.assign({})
+    task = one.submit("code", servers=["q"])
+    assert [each.job for each in one.assign({"q": 1}, elapsed=0.0)] == [waiting]
+    assert [option.server_class for option in one.explain(task).options] == ["q"]
+    both, absent = one.submit("code"), one.submit("code", servers=["p"])
+    assert [(option.server_class, option.probability) for option in one.explain(both).options] == [("q", 1.0)]
+    assert one.explain(absent).options == () and one.explain(absent).second is None

@@ -62,6 +62,7 @@ def modules() -> Iterator[ModuleType]:
         yield import_module(found.name)
 
 
+@pytest.mark.filterwarnings("ignore:Using extra keyword arguments on `Field`", "ignore:Items? .* on TypedDict class")
 def test_every_public_method_is_documented_by_itself_or_by_its_base() -> None:
     """An override needs no docstring if that of the method it overrides is enough; the linter would ask for one."""
     found = [(module, one) for module in modules() for one in vars(module).values() if inspect.isclass(one)]

@@ -140,7 +140,8 @@ class Kernels(NamedTuple):
 @cache
 def kernels() -> Kernels:
     """Return the kernels; loaded when first needed, since they load the compiler, and once, since imports take time."""
-    from bilinq.allocation.solve import SMALL, solve_batch, solve_plain, solve_small_batch, solve_small_plain
+    from bilinq.allocation.small import SMALL, solve_small_batch, solve_small_plain
+    from bilinq.allocation.solve import solve_batch, solve_plain
 
     return Kernels(SMALL, solve_small_plain, solve_plain, solve_small_batch, solve_batch)
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from bilinq.arrays import Array, BoolArray
-from bilinq.jit import kernel
+from bilinq.jit import bare_kernel, kernel
 
 OVER = 1e-12  # a column may exceed its capacity by this part: rounding
 CAPPED = 1e-10  # a row sum this close to its cap, relatively, counts as being at the cap
@@ -11,7 +11,7 @@ APART = 1e9  # ratio of a row's longest to its shortest duration above which rou
 TIE = 1e-11  # reduced costs below this part of the row price count as zero
 
 
-@kernel
+@bare_kernel
 def prepare(
     queue: Array, reward: Array, capacity: Array, V: float, gamma: float, weight: Array, limit: Array,
     eligible: BoolArray, duration: Array, a: Array, c: Array, m: Array, u: Array, f: Array,
@@ -44,7 +44,7 @@ def prepare(
     return bad == 0
 
 
-@kernel
+@bare_kernel
 def rescale(duration: Array, i: int, c: Array, m: Array, u: Array, f: Array) -> bool:
     """Fill row i's unit f_i, and its costs, durations and cap in that unit; return whether its durations obey the rules."""
     shortest, longest, inverse, many = np.inf, 0.0, 0.0, 0
@@ -64,12 +64,13 @@ def rescale(duration: Array, i: int, c: Array, m: Array, u: Array, f: Array) -> 
     return not longest > APART * shortest
 
 
-@kernel
-def unsaturated(a: Array, c: Array, m: Array, n: Array, u: Array, y: Array, q: Array) -> bool:
-    """Try zero prices, Eq. (8): fill y and q; return True if no server class is asked for more than it has."""
+@bare_kernel
+def unsaturated(a: Array, c: Array, m: Array, n: Array, u: Array, y: Array, q: Array, load: Array) -> bool:
+    """Try zero prices, Eq. (8): fill y, q and load (J,); return True if no server class is asked for more than it has."""
     timed = m.size > 0
-    load = np.zeros(n.size)
-    q[:] = 0.0
+    for j in range(n.size):
+        load[j] = 0.0
+        q[j] = 0.0
     for i in range(a.size):
         least = np.inf
         for j in range(n.size):
@@ -92,7 +93,7 @@ def unsaturated(a: Array, c: Array, m: Array, n: Array, u: Array, y: Array, q: A
     return True
 
 
-@kernel
+@bare_kernel
 def trim(m: Array, n: Array, y: Array, much: float) -> None:
     """Scale columns that exceed their capacity, by the part `much` at most, back to it."""
     timed = m.size > 0
@@ -105,7 +106,7 @@ def trim(m: Array, n: Array, y: Array, much: float) -> None:
                 y[i, j] *= n[j] / load
 
 
-@kernel
+@bare_kernel
 def price_absent(a: Array, c: Array, m: Array, n: Array, u: Array, q: Array) -> None:
     """Set the price of each class without servers to the lowest at which nobody wants it."""
     timed = m.size > 0
@@ -128,9 +129,19 @@ def certificate(a: Array, c: Array, m: Array, n: Array, u: Array, y: Array, q: A
 
     The duality gap, the value of the dual at q less that of y, tells by how much y may be below the best.
     """
+    return certify(a, c, m, n, u, y, q, np.empty(n.size), np.empty(n.size))
+
+
+@bare_kernel
+def certify(
+    a: Array, c: Array, m: Array, n: Array, u: Array, y: Array, q: Array, load: Array, cheapest: Array
+) -> tuple[float, float]:
+    """Do the same as `certificate`, which see; load and cheapest (J,) are overwritten."""
     timed = m.size > 0
     worst, gap = 0.0, 0.0
-    load, cheapest = np.zeros(n.size), np.full(n.size, np.inf)
+    for j in range(n.size):
+        load[j] = 0.0
+        cheapest[j] = np.inf
     for i in range(a.size):
         price, dearest, s = np.inf, 0.0, 0.0
         for j in range(n.size):
@@ -171,7 +182,7 @@ def certificate(a: Array, c: Array, m: Array, n: Array, u: Array, y: Array, q: A
     return worst, max(gap, 0.0)
 
 
-@kernel
+@bare_kernel
 def log_plus(e: float) -> float:
     """Return log(1 + e), by a series where e is nearly zero, as in an answer that is exact."""
     return e * (1.0 - e * (0.5 - e * (1.0 / 3.0))) if -1e-4 < e < 1e-4 else np.log1p(e)

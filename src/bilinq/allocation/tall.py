@@ -114,7 +114,7 @@ def _unsaturated(rows: Rows, n: Array) -> Solution | None:
     for block in rows.blocks():
         c = rows.cost(block)
         y = np.empty(c.shape)
-        if not unsaturated(rows.a[block], c, NO_TIME, n, rows.u[block], y, np.empty(n.size)):
+        if not unsaturated(rows.a[block], c, NO_TIME, n, rows.u[block], y, np.empty(n.size), np.empty(n.size)):
             return None
         load += y.sum(axis=0)
         if (load > n * (1.0 + OVER)).any():

@@ -19,14 +19,17 @@ Records: TypeAlias = NDArray[np.void]
 """An array with named fields."""
 
 LEAST = 64  # rows at the start; they double when they are full
+THERE = 0.5  # servers from which on a server class is there; those that disappear fade out
 TOGETHER = 256  # jobs that are written to the arrays together at most, so that no slot has to write more
 
 ROW = np.dtype(
-    [("kind", "i8"), ("pool", "i8"), ("serial", "i8"), ("rank", "f8"), ("since", "f8"), ("weight", "f8"), ("used", "?")],
+    [("kind", "i8"), ("pool", "i8"), ("serial", "i8"), ("rank", "f8"), ("since", "f8"), ("queued", "f8"), ("weight", "f8"),
+     ("used", "?"), ("counted", "?")],
     align=True,
 )  # fmt: skip
 """Of a job: the numbers of its class and pool (zero: none), its own, its place in the order of arrival, when it was
-submitted, its priority, and whether the row is in use."""
+submitted, when it joined the queue, its priority, whether the row is in use, and whether the job was counted as an
+arrival."""
 PAIR = np.dtype(
     [("value", "f8"), ("value_width", "f8"), ("value_stamp", "i8"), ("time", "f8"), ("time_width", "f8"),
      ("time_stamp", "i8"), ("draw", "f8"), ("known", "f8"), ("cost", "f8"), ("eligible", "?")],
@@ -71,7 +74,7 @@ class Board:
         self._jobs: list[Job] = []
         self._alike: list[OrderedDict[Job, None] | None] = []
         self._free: list[int] = []
-        self._new: list[tuple[Job, Entry, bool]] = []
+        self._new: list[tuple[Job, Entry, bool, bool]] = []
         self._deadlines: dict[Job, float] = {}
         self._first, self._last = 0.0, 0.0
         J = len(roster.servers)
@@ -88,9 +91,9 @@ class Board:
 
     # Jobs
 
-    def add(self, job: Job, entry: Entry, first: bool = False) -> None:
-        """Add a job behind the others, or before them."""
-        self._new.append((job, entry, first))
+    def add(self, job: Job, entry: Entry, first: bool = False, counted: bool = False) -> None:
+        """Add a job behind the others, or before them; it is `counted` if it is no new arrival."""
+        self._new.append((job, entry, first, counted))
         if len(self._new) == TOGETHER:
             self.settle()
 
@@ -126,11 +129,11 @@ class Board:
         return self._row[job]
 
     def arrived(self, fresh: Iterable[tuple[Job, Entry]]) -> None:
-        """Note that `since` and `deadline` of jobs have changed."""
+        """Note that `since`, `queued` and `deadline` of jobs have changed."""
         for job, entry in fresh:
             row = self._row.get(job)
             if row is not None:
-                self.table["since"][row] = entry.since
+                self.table["since"][row], self.table["queued"][row] = entry.since, entry.queued
                 if job in self._deadlines:
                     self._deadlines[job] = entry.deadline
 
@@ -151,6 +154,12 @@ class Board:
         number = np.bincount(self.table["kind"][self.table["used"]], minlength=len(self.roster.jobs))
         return dict(zip(self.roster.jobs, number.tolist(), strict=True))
 
+    def uncounted(self) -> list[Job]:
+        """Return the jobs that were not yet counted as arrivals."""
+        self.settle()
+        counted = self.table["counted"]
+        return [job for job, row in self._row.items() if not counted[row]]
+
     # Arrays
 
     def settle(self) -> None:
@@ -161,15 +170,15 @@ class Board:
 
         new, self._new = self._new, []
         self._grow(len(new))
-        arrivals = [self._enter(job, entry, first) for job, entry, first in new]
+        arrivals = [(*self._enter(job, entry, first), counted) for job, entry, first, counted in new]
         place(self.table, self.pairs, self.features, np.array(arrivals), self._kind, self._pool, self._weight,
               self._eligible, self.shared, self._key, self.fixed)  # fmt: skip
-        for (row, *_), (_, entry, _) in zip(arrivals, new, strict=True):
+        for (row, *_), (_, entry, *_) in zip(arrivals, new, strict=True):
             if self._alike[row] is None:
                 self._set_own(row, entry)
 
-    def _enter(self, job: Job, entry: Entry, first: bool) -> tuple[int, int, int, float, float]:
-        """Give a job a row; return it with the job's claim, serial number, rank and time."""
+    def _enter(self, job: Job, entry: Entry, first: bool) -> tuple[int, int, int, float, float, float]:
+        """Give a job a row; return it with the job's claim, serial number, rank and times."""
         row = self._free.pop()
         claim = self._claims.get((entry.job_class, entry.pool))
         if claim is None:
@@ -188,7 +197,7 @@ class Board:
             self._alike[row] = None
         if entry.deadline < inf:
             self._deadlines[job] = entry.deadline
-        return row, claim, entry.serial, rank, entry.since
+        return row, claim, entry.serial, rank, entry.since, entry.queued
 
     def _set_own(self, row: int, entry: Entry) -> None:
         """Write what a job has of its own: features, eligible servers, weight, known durations and costs."""

@@ -29,7 +29,7 @@ from bilinq.scheduler.ledger import Archive, Entry, Job, Ledger
 from bilinq.scheduler.look_ahead import LookAhead
 from bilinq.scheduler.saved import check_size, job_name, pool_name, saved_entry, saved_service
 from bilinq.scheduler.slots import SlotEngine
-from bilinq.scheduler.snapshot import LATEST, check_policy, listed, number, record, seal, unseal, whole
+from bilinq.scheduler.snapshot import LATEST, check_policy, flag, listed, number, record, seal, unseal, whole
 from bilinq.scheduler.waits import Waits
 
 if TYPE_CHECKING:
@@ -85,7 +85,8 @@ class Core:
         self._out = np.zeros(len(roster.servers))
         self._pools: dict[str, Pool] = {}
         self._expired: list[Job] = []
-        self._fresh: list[tuple[Job, Entry]] = []
+        self._fresh: dict[Job, Entry] = {}  # waiting jobs that came at an unknown time after the last slot
+        self._exact = False  # whether `advance` has set the present time, so that what happens now has this time
         roster.warn_unserved()
 
     @classmethod
@@ -283,7 +284,7 @@ class Core:
             "policy": None if self.policy is None else type(self.policy).__name__,
             "job_classes": [[one.name, one.features, one.weight, one.servers] for one in self.job_classes],
             "server_classes": [[one.name, one.features] for one in self.server_classes],
-            "pauses": self._pauses.state(), "engine": self._engine.state(),
+            "exact": self._exact, "pauses": self._pauses.state(), "engine": self._engine.state(),
             "pools": {name: [pool.weight, pool.servers] for name, pool in self._pools.items()},
         }  # fmt: skip
         waiting = self._engine.order() if jobs else []
@@ -291,7 +292,7 @@ class Core:
         theirs = {
             "jobs": [record(job, self._jobs.get(job)) for job in (*waiting, *out)],
             "served": [record(job, one) for job, one in self._archive.items()],
-            "fresh": [job for job, _ in self._fresh], "expired": self._expired,
+            "fresh": list(self._fresh), "expired": self._expired, "uncounted": self._engine.uncounted() if jobs else [],
         }  # fmt: skip
         return seal(mine | (theirs if jobs else dict.fromkeys(theirs, ())))
 
@@ -331,17 +332,20 @@ class Core:
         self._engine.load(kept["engine"], self._now)
         for pool, (weight, servers) in kept.get("pools", {}).items():
             self.set_pool(pool, weight, None if servers is None else [pool_name(one) for one in listed(pool, servers)])
+        new = set(map(job_name, kept.get("uncounted", [])))  # older ones counted when a job came
         for name, *values in kept["jobs"]:
             entry = saved_entry(values, self._roster, self._now, self._serial)
             self._engine.check(replace(entry, duration=None, cost=None))  # these may be of classes that are gone
             self._jobs.add(job_name(name), entry)
             if entry.out is None:
-                self._engine.resume(name, entry)
+                self._engine.resume(name, entry, counted=name not in new)
             else:
                 self._engine.place(name, entry)
                 self._out[self._roster.column(entry.out)] += 1.0
         fresh = dict.fromkeys(map(job_name, kept["fresh"]))
-        self._fresh = [(job, self._jobs.get(job)) for job in fresh if job in self._jobs]
+        came = {job: self._jobs.get(job) for job in fresh if job in self._jobs}
+        self._fresh = {job: entry for job, entry in came.items() if entry.out is None}
+        self._exact = flag("exact", kept.get("exact", False))  # older ones do not have it
         self._expired = list(map(job_name, kept["expired"]))
         for name, *values in kept["served"]:
             served = saved_service(values)

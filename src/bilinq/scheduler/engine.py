@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -66,16 +66,20 @@ class Engine(ABC):
     def add(self, job: Job, entry: Entry, first: bool = False) -> None:
         """Let a job wait, behind the others or as the first of its class."""
 
-    def arrived(self, fresh: Sequence[tuple[Job, Entry]]) -> None:  # noqa: B027, slots count jobs, not time
-        """Note that `since` and `deadline` of waiting jobs have changed: they have arrived later."""
+    def arrived(self, fresh: Iterable[tuple[Job, Entry]]) -> None:  # noqa: B027, slots count jobs, not time
+        """Note that `since`, `queued` and `deadline` of waiting jobs have changed: they have arrived later."""
 
     def expired(self, now: float) -> list[Job]:
         """Return the waiting jobs whose deadline has passed."""
         return []
 
-    def resume(self, job: Job, entry: Entry) -> None:
-        """Let a job wait that waited when a snapshot was made."""
+    def resume(self, job: Job, entry: Entry, counted: bool) -> None:
+        """Let a job wait that waited when a snapshot was made, and was `counted` as an arrival or not."""
         self.add(job, entry)
+
+    def uncounted(self) -> list[Job]:
+        """Return the waiting jobs that were not yet counted as arrivals."""
+        return []
 
     @abstractmethod
     def remove(self, job: Job, entry: Entry) -> None:

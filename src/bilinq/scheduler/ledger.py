@@ -42,6 +42,8 @@ class Entry:
         A server that serves it only if no other one of the same class is idle.
     pool : str, optional
         The pool that it belongs to, whose servers may serve it; None: every server.
+    queued : float
+        When it joined the queue; later than `since` if it waited before, since an age is the sum of all waits.
     """
 
     job_class: str
@@ -60,6 +62,7 @@ class Entry:
     avoid: Hashable = None
     pool: str | None = None
     cost: Mapping[str, float] | None = None
+    queued: float = nan
 
     @property
     def plain(self) -> bool:
@@ -85,8 +88,9 @@ def waiting_entry(
 ) -> Entry:
     """Return the entry of a job that is submitted now, after checks of what the caller said of it."""
     return Entry(
-        job_class=job_class, units=count("units", units), serial=serial, since=now, features=job_features(features),
-        servers=_server_names(servers), weight=None if weight is None else scalar("weight", weight, positive),
+        job_class=job_class, units=count("units", units), serial=serial, since=now, queued=now,
+        features=job_features(features), servers=_server_names(servers),
+        weight=None if weight is None else scalar("weight", weight, positive),
         duration=_by_server("duration", duration, "slots", positive),
         deadline=inf if deadline is None else now + scalar("deadline", deadline, positive),
         avoid=avoid, pool=pool, cost=_by_server("cost", cost, "numbers", non_negative),

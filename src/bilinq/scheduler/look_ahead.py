@@ -12,7 +12,7 @@ import numpy as np
 from bilinq.arrays import Array, IntArray, positive, scalar, within
 from bilinq.errors import BadInput
 from bilinq.learning import Health
-from bilinq.scheduler.board import Board, Terms
+from bilinq.scheduler.board import THERE, Board, Terms
 from bilinq.scheduler.classes import LookAheadSettings, Roster
 from bilinq.scheduler.engine import Engine, Pool, Service
 from bilinq.scheduler.explain import Choices, Decision
@@ -35,7 +35,7 @@ class LookAhead(Engine):
         self.roster, self._settings = roster, settings
         self.board = Board(roster, {None: Pool()}, seed, settings.exploration)
         self._pending: list[Service] = []
-        self._arrived, self._decided = 0, 0.0
+        self._arrived, self._decided = 0, 0.0  # arrivals that an older version counted when they came
         self.own = 0  # length of the features of single jobs; the models make room when they learn from the first
         self.expected = np.zeros((len(roster.jobs), len(roster.servers)))
         self.learnt = Learnt.nothing(roster, settings)
@@ -60,19 +60,20 @@ class LookAhead(Engine):
             raise BadInput(f"{rule}; got {features.size}")
 
     def add(self, job: Job, entry: Entry, first: bool = False) -> None:
-        if not first:
-            self._arrived += 1
         self._make_room(entry.features)
-        self.board.add(job, entry, first)
+        self.board.add(job, entry, first, counted=first)
 
-    def resume(self, job: Job, entry: Entry) -> None:
+    def resume(self, job: Job, entry: Entry, counted: bool) -> None:
         self._make_room(entry.features)
-        self.board.add(job, entry)
+        self.board.add(job, entry, counted=counted)
+
+    def uncounted(self) -> list[Job]:
+        return self.board.uncounted()
 
     def place(self, job: Job, entry: Entry) -> None:
         self._make_room(entry.features)
 
-    def arrived(self, fresh: Sequence[tuple[Job, Entry]]) -> None:
+    def arrived(self, fresh: Iterable[tuple[Job, Entry]]) -> None:
         self.board.arrived(fresh)
 
     def set_pool(self, name: str, pool: Pool, waiting: Iterable[tuple[Job, Entry]]) -> None:
@@ -97,23 +98,31 @@ class LookAhead(Engine):
     ) -> list[tuple[Job, int, Decision | None]]:
         self._learn(now)
         self.board.settle()
-        self._follow(idle + out, now)
+        waiting = self._follow(idle + out, now)
         self.expected = np.zeros((len(self.roster.jobs), len(self.roster.servers)))
-        return self._match(idle, now, pools) if len(self.board) and idle.any() else []
+        return self._match(idle, now, pools, waiting) if len(self.board) and idle.any() else []
 
-    def _follow(self, present: Array, now: float) -> None:
-        """Adjust the price of waiting to the queue since the last decision, and note the servers."""
+    def _follow(self, present: Array, now: float) -> int:
+        """Note the servers, and adjust the price of waiting to the queue since the last decision; return how many wait.
+
+        Only jobs that a server class that is there may serve count: no price makes the others wait less.
+        """
         from bilinq.scheduler.look_ahead_kernels import survey
 
-        learnt, waits = self.learnt, self.learnt.waits
-        elapsed, self._decided = now - self._decided, now
-        waited, late = survey(self.board.table, now, elapsed, waits.goal(learnt.mean_time))
-        waits.update(elapsed, waited, late, self._arrived, learnt.mean_time)
+        learnt, waits, board = self.learnt, self.learnt.waits, self.board
+        before, self._decided = self._decided, now
+        learnt.present = np.maximum(present, learnt.present * exp((before - now) / (ABSENT * learnt.mean_time)))
+        waited, late, arrivals, waiting = survey(
+            board.table, board.pairs, learnt.present, now, before, waits.goal(learnt.mean_time)
+        )
+        waits.update(now - before, waited, late, arrivals + self._arrived, learnt.mean_time)
         self._arrived = 0
-        learnt.present = np.maximum(present, learnt.present * exp(-elapsed / (ABSENT * learnt.mean_time)))
+        return waiting
 
-    def _match(self, idle: Array, now: float, pools: Collection[str] | None) -> list[tuple[Job, int, Decision | None]]:
-        """Return jobs that start now with their columns, the most urgent first."""
+    def _match(
+        self, idle: Array, now: float, pools: Collection[str] | None, waiting: int
+    ) -> list[tuple[Job, int, Decision | None]]:
+        """Return jobs that start now with their columns, the most urgent first; so many are `waiting` that count."""
         from bilinq.scheduler.look_ahead_kernels import choose, window
 
         board, learnt = self.board, self.learnt
@@ -121,16 +130,23 @@ class LookAhead(Engine):
         most, left, ahead = min(rows.size, int(idle.sum())), idle.copy(), np.zeros(idle.size)
         row, column, numbers = np.empty(most, np.int64), np.empty(most, np.int64), np.empty((most, 5, idle.size))
         starts = choose(board.table, board.pairs, board.features, rows, learnt.value.arrays(), learnt.time.arrays(),
-                        self._terms(now), self._gap(), left, ahead, row, column, numbers)  # fmt: skip
+                        self._terms(now, waiting), self._gap(), left, ahead, row, column, numbers)  # fmt: skip
         self._note_crowd(ahead, now)
         np.add.at(self.expected, (board.table["kind"][row[:starts]], column[:starts]), 1.0)
         choices = self._choices(numbers[:starts], column[:starts])
         jobs = board.take(row[:starts].tolist())
         return [(job, int(column[k]), Decision(choices, k)) for k, job in enumerate(jobs)]
 
-    def _terms(self, now: float) -> Terms:
+    def _servable(self) -> int:
+        """Return how many waiting jobs a server class that is there may serve."""
+        from bilinq.scheduler.look_ahead_kernels import count_servable
+
+        self.board.settle()
+        return count_servable(self.board.table, self.board.pairs, self.learnt.present)
+
+    def _terms(self, now: float, waiting: int) -> Terms:
         learnt = self.learnt
-        eta = learnt.waits.price(len(self.board), float(learnt.present.sum()), learnt.mean_time)
+        eta = learnt.waits.price(waiting, float(learnt.present.sum()), learnt.mean_time)
         return Terms(now, eta, learnt.mean_time, float(learnt.smear[0] / learnt.smear[1]), SCALE, self._crowding())
 
     def _gap(self) -> Array:
@@ -138,7 +154,7 @@ class LookAhead(Engine):
         if self._settings.work_conserving:
             return np.full(self.learnt.present.size, inf)
         present = self.learnt.present
-        return np.where(present >= 0.5, self.learnt.class_time / np.maximum(present, 0.5), inf)
+        return np.where(present >= THERE, self.learnt.class_time / np.maximum(present, THERE), inf)
 
     def _crowding(self) -> Array:
         """Return the price of server time (J,), in units of that of waiting, Eq. (66)."""
@@ -156,9 +172,10 @@ class LookAhead(Engine):
         row, gap, board, learnt = np.array([self.board.row(job)]), self._gap(), self.board, self.learnt
         urgency, bend, duration, fee, worth = np.empty(1), np.empty(1), *np.empty((3, 1, gap.size))
         weigh(board.table, board.pairs, board.features, row, learnt.value.arrays(), learnt.time.arrays(),
-              self._terms(now), urgency, bend, duration, fee, worth)  # fmt: skip
+              self._terms(now, self._servable()), urgency, bend, duration, fee, worth)  # fmt: skip
         delay, pair = np.where(np.isinf(gap), 0.0, gap), board.pairs[row]
-        toll = np.where(pair["eligible"], (urgency + bend * delay) * delay, inf)
+        there = (learnt.present >= THERE) | ~learnt.present.any()  # before any server was seen, all may be
+        toll = np.where(pair["eligible"] & there, (urgency + bend * delay) * delay, inf)
         numbers = np.stack([pair["value"], pair["value_width"], duration, fee, toll], axis=1)
         return Decision(self._choices(numbers, np.array([-1])), 0)
 
@@ -251,9 +268,10 @@ class LookAhead(Engine):
         self._pending = [
             one for one in self._pending if one.job_class in roster.jobs and one.server_class in roster.servers
         ]
+        new = set(self.board.uncounted())
         self.roster, self.board = roster, self.board.rebuilt(roster, self._settings.exploration)
         for job, entry in waiting:
-            self.board.add(job, entry)
+            self.board.add(job, entry, counted=job not in new)
         self.expected = np.zeros((len(roster.jobs), len(roster.servers)))
 
     def check_roster(self, roster: Roster) -> None:
@@ -284,7 +302,9 @@ class LookAhead(Engine):
         return self.learnt.waits.V
 
     def waits(self) -> Waits:
-        return self.learnt.waits.status(self.learnt.mean_time)
+        learnt = self.learnt
+        stranded = len(self.board) - self._servable() if learnt.present.any() else 0  # else no server was ever seen
+        return learnt.waits.status(learnt.mean_time, stranded)
 
     def mean_duration(self) -> float:
         return self.learnt.mean_time
@@ -305,7 +325,7 @@ class LookAhead(Engine):
         pending = [
             [*one[:3], None if one.features is None else one.features.tolist(), *one[4:]] for one in self._pending
         ]
-        return {"state": encode(self.learnt), "pending": pending, "arrived": self._arrived, "decided": self._decided}
+        return {"state": encode(self.learnt), "pending": pending, "decided": self._decided}
 
     def load(self, state: dict[str, Any], now: float) -> None:
         within("features of job classes", self.board.shared, -LARGEST, LARGEST)
@@ -316,7 +336,8 @@ class LookAhead(Engine):
             self.check_features(service.features)
             self._make_room(service.features)
             self._pending.append(service)
-        self._arrived, self._decided = whole("arrived", state["arrived"]), number("decided", state["decided"], 0.0, now)
+        self._arrived = whole("arrived", state.get("arrived", 0))
+        self._decided = number("decided", state["decided"], 0.0, now)
 
     def _service(
         self, now: float, job: Any, kind: str, server: str, features: Any, reward: Any, duration: Any, started: Any,

@@ -10,7 +10,7 @@ from bilinq.assignment.match_kernels import match
 from bilinq.jit import fast_kernel, inlined_kernel, kernel
 from bilinq.learning.pair_kernels import expect, standardise
 from bilinq.learning.pair_model import Model
-from bilinq.scheduler.board import Records, Terms
+from bilinq.scheduler.board import THERE, Records, Terms
 
 WINDOW = 256  # jobs that are all looked at; of more, the most urgent ones of each server class
 BATCH, MORE = 64, 2
@@ -58,7 +58,8 @@ def place(
     table: Records, pairs: Records, features: Array, arrivals: Array, kind: IntArray, pool: IntArray, weight: Array,
     eligible: BoolArray, shared: Array, key: np.uint64, fixed: float,
 ) -> None:  # fmt: skip
-    """Write new jobs to the board. `arrivals` (K, 5): row, claim, serial number, rank and time of each.
+    """Write new jobs to the board. `arrivals` (K, 7): row, claim, serial number, rank, when each was submitted and when
+    it joined the queue, and whether it was counted as an arrival.
 
     A claim is what jobs of a class and a pool have in common: `kind`, `pool` and `weight` (C,) and `eligible` (C, J).
     `shared` (I, d) are the features of classes; jobs have none of their own, and no known durations or costs.
@@ -68,6 +69,7 @@ def place(
         one = table[i]
         one.kind, one.pool, one.weight, one.used = kind[c], pool[c], weight[c], True
         one.serial, one.rank, one.since = int(arrivals[a, 2]), arrivals[a, 3], arrivals[a, 4]
+        one.queued, one.counted = arrivals[a, 5], arrivals[a, 6] > 0.0
         for d in range(features.shape[1]):
             features[i, d] = shared[kind[c], d] if d < shared.shape[1] else np.nan
         for j in range(pairs.shape[1]):
@@ -77,16 +79,44 @@ def place(
             pair.draw = normal(key, one.serial, j) if np.isnan(fixed) else fixed
 
 
+@inlined_kernel
+def servable(pairs: Records, i: int, present: Array) -> bool:
+    """Tell whether a server class that is there may serve the job of row i; `present` (J,) are servers."""
+    found = False
+    for j in range(present.size):
+        found = found or (present[j] >= THERE and pairs[i, j].eligible)
+    return found
+
+
 @kernel
-def survey(table: Records, now: float, elapsed: float, target: float) -> tuple[float, int]:
-    """Return how long all jobs have waited in the last `elapsed` slots, and how many have just waited for `target`."""
-    waited, late = 0.0, 0
+def count_servable(table: Records, pairs: Records, present: Array) -> int:
+    """Return how many waiting jobs a server class that is there may serve."""
+    found = 0
     for i in range(table.size):
-        if table[i].used:
-            age = now - table[i].since
-            waited += min(age, elapsed)
-            late += age - elapsed <= target < age
-    return waited, late
+        found += table[i].used and servable(pairs, i, present)
+    return found
+
+
+@kernel
+def survey(
+    table: Records, pairs: Records, present: Array, now: float, before: float, target: float
+) -> tuple[float, int, int, int]:
+    """Return what the controller counts of jobs that a server class that is there may serve.
+
+    That is how long they have waited since the time `before`, how many have just waited for `target`, how many are new, and
+    how many there are. New ones are marked as counted.
+    """
+    waited, late, arrivals, number = 0.0, 0, 0, 0
+    for i in range(table.size):
+        one = table[i]
+        if one.used and servable(pairs, i, present):
+            age, more = now - one.since, now - max(one.queued, before)
+            waited += more
+            late += age - more <= target < age
+            arrivals += not one.counted
+            one.counted = True
+            number += 1
+    return waited, late, arrivals, number
 
 
 @kernel

@@ -49,7 +49,10 @@ def _largest_block(jobs: Sequence[JobClass], servers: Sequence[ServerClass]) -> 
 
 def saved_entry(values: Sequence[Any], roster: Roster, now: float, serial: int) -> Entry:
     """Return a job that waits or is assigned, from its record; raise `BadInput` if `submit` would not have accepted it."""
-    given = from_record(Entry, [*values, *[None] * (len(values) == len(fields(Entry)) - 1)])  # older ones have no cost
+    missing = len(fields(Entry)) - len(values)
+    given = from_record(
+        Entry, [*values, *[None] * (missing if missing in (1, 2) else 0)]
+    )  # older: no `queued`, no cost
     roster.row(given.job_class)
     entry = waiting_entry(
         given.job_class, given.units, whole("serial", given.serial, high=serial), now, features=given.features,
@@ -57,6 +60,7 @@ def saved_entry(values: Sequence[Any], roster: Roster, now: float, serial: int) 
         avoid=label("avoid", given.avoid), pool=None if given.pool is None else pool_name(given.pool), cost=given.cost,
     )  # fmt: skip
     entry.since = number("since", given.since, -LATEST, now + ROUNDING * (1.0 + now))
+    entry.queued = min(entry.since, now) if isnan(given.queued) else number("queued", given.queued, -LATEST, now)
     if given.deadline != inf:
         entry.deadline = number("deadline", given.deadline)
     if not (isinstance(given.started, float) and isnan(given.started)):

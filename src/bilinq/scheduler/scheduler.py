@@ -152,8 +152,8 @@ class Scheduler(Core):
         self._jobs.add(name, entry)
         if waited > 0.0 or ahead:
             entry.since -= scalar("waited", waited, non_negative)
-        else:
-            self._fresh.append((name, entry))
+        elif not self._exact:
+            self._fresh[name] = entry
         self._engine.add(name, entry, first=ahead)
         self._serial += 1
         if job is None:
@@ -167,18 +167,24 @@ class Scheduler(Core):
         return {name: scalar(f"cost[{name!r}]", value, non_negative) / self._range.unit for name, value in cost.items()}
 
     def advance(self, elapsed: float) -> None:
-        """Move the clock without a decision, where arrivals between two slots should have their own times."""
+        """Move the clock without a decision, where arrivals between two slots should have their own times.
+
+        Jobs that are submitted or reported after it, and before the next slot, arrive or end at the time that it has set.
+        """
         self._move(scalar("elapsed", elapsed, non_negative))
+        self._exact = True
 
     def _move(self, elapsed: float) -> None:
-        """Move the clock; jobs that were submitted since it last moved arrive at its new time."""
+        """Move the clock; jobs that came since the last slot, and not after `advance`, have come at its new time."""
         if elapsed > 0.0:
             self._now += elapsed
-            for _, entry in self._fresh:
-                entry.deadline += self._now - entry.since
-                entry.since = self._now
-            self._engine.arrived(self._fresh)
-            self._fresh = []
+            for entry in self._fresh.values():
+                entry.deadline += elapsed
+                entry.since += elapsed
+                entry.queued = self._now
+            self._engine.arrived(self._fresh.items())
+            self._fresh = {}
+            self._exact = False
 
     def assign(self, idle: Mapping[str, int | Sequence[Hashable]], elapsed: float = 1.0) -> list[Assignment]:
         """Learn from what was reported, and return jobs for some of the idle servers: one slot.
@@ -226,6 +232,7 @@ class Scheduler(Core):
         """Begin a slot: move the clock and drop the jobs whose deadline has passed; return the time that has passed."""
         time = scalar("elapsed", elapsed, positive if isinstance(self._engine, SlotEngine) else non_negative)
         self._move(time)
+        self._fresh = {}  # a decision sees them now, so they have come
         self._slot += 1
         for job in self._engine.expired(self._now):
             self._drop(job)
@@ -294,7 +301,9 @@ class Scheduler(Core):
             self._archive.add(job, Served(entry.job_class, server_class, entry.features, value, epoch))
             return True
         entry.since += self._now - entry.started  # only time in the queue counts
-        entry.deadline = inf  # it has started
+        entry.queued, entry.deadline = self._now, inf  # it has started
+        if not self._exact:
+            self._fresh[job] = entry  # the service ends at the next slot
         self._engine.add(job, entry, first=True)
         return False
 
@@ -333,8 +342,8 @@ class Scheduler(Core):
         column = self._roster.column(server_class)
         self._serial += 1
         entry = Entry(job_class=job_class, units=count("units", units), serial=self._serial, since=self._now,
-                      started=self._now, features=job_features(features), out=server_class, server=server,
-                      pool=pool)  # fmt: skip
+                      queued=self._now, started=self._now, features=job_features(features), out=server_class,
+                      server=server, pool=pool)  # fmt: skip
         self._engine.check(entry)
         self._jobs.add(job, entry)
         self._engine.place(job, entry)
@@ -346,6 +355,7 @@ class Scheduler(Core):
         assert entry.out is not None
         self._pauses.given_back(entry.out, entry.server)
         self._end_service(entry)
+        entry.queued = self._now
         self._engine.add(job, entry, first=True)
 
     def cancel(self, job: Job) -> None:
@@ -432,6 +442,7 @@ class Scheduler(Core):
             self._pauses.given_back(entry.out, entry.server)
             self._end_service(entry)
             self._engine.leave(job)
+        self._fresh.pop(job, None)
         self._jobs.remove(job)
 
     def _idle(self, idle: Mapping[str, int | Sequence[Hashable]]) -> list[Sequence[Hashable]]:

@@ -209,6 +209,13 @@ def whole(name: str, value: Any, low: int = 0, high: int = LARGEST_COUNT) -> int
     return value
 
 
+def flag(name: str, value: Any) -> bool:
+    """Return a stored true or false."""
+    if not isinstance(value, bool):
+        raise BadInput(f"{name} must be true or false; got {short(value)}")
+    return value
+
+
 def listed(name: str, value: Any) -> list[Any]:
     """Return a stored list."""
     if not isinstance(value, list):

@@ -24,7 +24,8 @@ MET = 0.2  # part of the target by which waits may differ
 class Waits(NamedTuple):
     """How long jobs wait: the target, the mean over the last jobs, V, and whether the target is met; None if unknown.
 
-    `note` says why a target is not met. `percentile` is None for a target of the mean.
+    `note` says why a target is not met, and how many jobs wait for servers that are not there: these do not count.
+    `percentile` is None for a target of the mean.
     """
 
     target: float
@@ -59,7 +60,7 @@ class WaitController:
     def update(self, elapsed: float, waited: float, late: int, arrivals: int, duration: float) -> None:
         """Follow the queue over the last `elapsed` slots, in which jobs waited for `waited` slots in all.
 
-        `arrivals` is how many were submitted, and `late` how many have now waited longer than the target for the first time.
+        `arrivals` is how many are new, and `late` how many have now waited longer than the target for the first time.
         """
         self._average(elapsed, waited, late, arrivals)
         if self.fixed is not None:
@@ -110,8 +111,15 @@ class WaitController:
         """Mean wait of the last jobs."""
         return float(self.sums[2] / self.sums[0]) if self.sums[0] > 0.0 else 0.0
 
-    def status(self, duration: float) -> Waits:
-        """Return how waits compare with the target."""
+    def status(self, duration: float, stranded: int = 0) -> Waits:
+        """Return how waits compare with the target; for so many `stranded` jobs no server is there."""
+        found = self._compared(duration)
+        if not stranded:
+            return found
+        jobs = "1 job waits" if stranded == 1 else f"{stranded:,} jobs wait"
+        return found._replace(note=f"{found.note}; {jobs} for servers that are not there")
+
+    def _compared(self, duration: float) -> Waits:
         target = self.goal(duration)
         if self.fixed is not None:
             return Waits(target, self.wait, self.V, None, "V is set", self.percentile)
