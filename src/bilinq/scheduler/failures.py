@@ -14,6 +14,7 @@ from bilinq.scheduler.snapshot import label, number, whole
 UNLIKELY = 1e-3  # chance, at the failure rate of the others, of a row of failures that begins a pause, Eq. (69)
 USUAL_RATE = 0.05  # failure rate that is assumed at least
 LONGEST = 1024.0  # the longest pause, in mean durations
+MOST = 10_000  # servers whose failures are kept
 WINDOW = 200.0  # services over which the failure rate is averaged
 
 # Only what stands out is paused, so that bad jobs pause nothing. A bad job counts against one server at most, the first one,
@@ -25,16 +26,19 @@ WINDOW = 200.0  # services over which the failure rate is averaged
 
 @dataclass
 class Record:
-    """Failures in a row of a server or a server class, when its pause ends, how long it is, and whether it is on trial."""
+    """Failures in a row of a server or a server class, when its pause ends, how long it is, and whether it is on trial.
+
+    Without a pause, `until` is the time of the last failure.
+    """
 
     row: int = 0
     until: float = -1.0
     pause: float = 0.0
     trial: bool = False
 
-    def release(self) -> None:
+    def release(self, now: float) -> None:
         """End the pause."""
-        self.until, self.pause, self.trial = -1.0, 0.0, False
+        self.until, self.pause, self.trial = now, 0.0, False
 
 
 class Pauses:
@@ -62,38 +66,50 @@ class Pauses:
             self._records.pop((server_class, None), None)
             return
         if not counts:
-            self._acquit(server_class, job)
+            self._acquit(server_class, job, now)
         beside = self._outcomes.beside(server_class, server, self._paused_classes())
-        record = self._count((server_class, server), counts)
+        record = self._count((server_class, server), counts, now)
         stands_out = beside.known > 0 and _unlikely(record.row, max(self._rate(self._rates, record.row), beside.rate))
         self._judge(record, counts, stands_out, now, duration)
         if server is not None:
             self._note_class(server_class, now, duration, counts)
+        self._expire(now, duration)
 
     def _note_class(self, server_class: str, now: float, duration: float, counts: bool) -> None:
         """Pause a class if two of its servers or more, and half of them, fail unlike those of other classes."""
-        record = self._count((server_class, None), counts)
+        record = self._count((server_class, None), counts, now)
         own, others = self._outcomes.of_classes(server_class, self._paused_classes())
         rate = max(self._rate({name: rate for name, rate in self._rates.items() if name != server_class}), others.rate)
         half = own.failing > 1 and 2 * own.failing >= own.known
         self._judge(record, counts, half and others.known > 0 and _unlikely(record.row, rate), now, duration)
 
-    def _count(self, key: tuple[str, Hashable], counts: bool) -> Record:
-        record = self._records.setdefault(key, Record())
+    def _count(self, key: tuple[str, Hashable], counts: bool, now: float) -> Record:
+        """Count a failure; the records are in the order of the last ones."""
+        record = self._records[key] = self._records.pop(key, Record())
         record.row += counts
+        record.until = max(record.until, now)
         return record
+
+    def _expire(self, now: float, duration: float) -> None:
+        """Forget the servers that failed longest ago, and have had no job for long since: they may be gone."""
+        kept = max(LONGEST * duration, self.longest or 0.0)
+        while len(self._records) > 1:
+            key = next(iter(self._records))
+            if now - self._records[key].until <= kept and len(self._records) <= MOST:
+                break
+            del self._records[key]
 
     def _judge(self, record: Record, counts: bool, stands_out: bool, now: float, duration: float) -> None:
         """Begin a pause, or a longer one after a trial; a trial of a job that has failed elsewhere is repeated at once."""
         if self._runs(record, now):
             return
         if not stands_out:
-            record.release()
+            record.release(now)
         elif counts or record.pause == 0.0:
             self._pause(record, now, duration)
         record.trial = False
 
-    def _acquit(self, server_class: str, job: Hashable) -> None:
+    def _acquit(self, server_class: str, job: Hashable, now: float) -> None:
         """Take back what a job that fails on a healthy class, too, has counted against others; this may end their pauses."""
         healthy = self._records.get((server_class, None))
         if healthy is not None and healthy.row > 0:
@@ -103,7 +119,7 @@ class Pauses:
                 record = self._records[key]
                 record.row = max(record.row - 1, 0)
                 if not _unlikely(record.row, USUAL_RATE):
-                    record.release()
+                    record.release(now)
 
     def _paused_classes(self) -> set[str]:
         return {name for (name, server), one in self._records.items() if server is None and one.pause > 0.0}
