@@ -147,7 +147,7 @@ def test_one_server_reward_and_tenant_are_changed_as_written(tmp_path: Path) -> 
     printed = run("\n".join(["set -e", *commands]), tmp_path)
     assert re.findall(r"^40$", printed, re.MULTILINE) == ["40", "40"]
     assert "Estimate" in printed
-    assert "Rewarded(id='j1', reward=0.25, repeated=False, corrected=True)" in printed
+    assert "reward=0.25, repeated=False, corrected=True)" in printed
     assert re.search(r"^s\d quarantined\ns\d None$", printed, re.MULTILINE)
     assert re.search(r"NamespaceState\(name='research', .*rate=50.0, backlog=1000, .*running=4, ", printed)
 
