@@ -120,6 +120,42 @@ def answer(route: Route, body: Any) -> None:
     route.fulfill(status=200, content_type="application/json", body=json.dumps(body))
 
 
+def test_a_job_is_shown_with_all_that_it_has_of_its_own(page: Page, watched: Watched) -> None:
+    [job] = submit(watched, "shown", 1)
+    own = {"features": [0.5, -1.25], "weight": 2.5, "not_before": 2e9, "deadline": 2.1e9, "max_attempts": 4}
+    shown = watched.get(f"/v1/jobs/{job}") | own  # the policy of this service takes no features
+    page.route(f"**/v1/jobs/{job}", lambda route: answer(route, shown))
+    page.get_by_label("Job id or key").fill(job)
+    page.get_by_role("button", name="Find job").click()
+    facts = page.locator("#job .facts")
+    for text in ("Features0.5, -1.25", "Weight2.5", "Not before", "Deadline", "Failed attempts0 of 4"):
+        expect(facts).to_contain_text(text)
+    watched.client.post(f"/v1/jobs/{job}/cancel")
+
+
+def test_tiles_count_servers_without_jobs_and_rewards_that_are_awaited(page: Page, watched: Watched) -> None:
+    """Also while the page is open: the list of servers is loaded every ten seconds, the rest comes with the stream."""
+    server = watched.client.post("/v1/servers", json={"class": "large", "name": "rack 9"}).json()["id"]
+    watched.client.post(f"/v1/servers/{server}/quarantine")
+    page.reload()
+    tile = page.locator("#tiles > div", has_text="Paused or held servers")
+    expect(tile).to_contain_text("0 paused after failures, 1 held by operators")
+    page.locator(f"#fleet tr[data-server={server}]").get_by_role("button", name="Release rack 9").click()
+    expect(tile).to_contain_text("0 paused after failures, 0 held by operators")
+    watched.client.post("/v1/jobs", json={"jobs": [{"class": "code"}]})
+    lease = watched.client.post(f"/v1/servers/{server}/lease?wait=5").json()
+    job = lease["job"]["id"]
+    watched.client.post(f"/v1/leases/{lease['lease']}/finish", json={"fence": lease["fence"]})
+    waiting = page.locator("#tiles > div", has_text="Rewards awaited")
+    expect(waiting).to_contain_text("1jobs that are done without a reward")
+    page.get_by_label("Job id or key").fill(job)
+    page.get_by_role("button", name="Find job").click()
+    expect(page.locator("#job .facts")).to_contain_text("Rewardawaited")
+    watched.client.post(f"/v1/jobs/{job}/reward", json={"reward": 0.5})
+    expect(waiting).to_have_count(0)
+    watched.client.delete(f"/v1/servers/{server}")
+
+
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nothing_is_cut_or_hard_to_read(browser: Browser, watched: Watched, width: int, scheme: Any) -> None:
@@ -140,6 +176,8 @@ def test_nothing_is_cut_or_hard_to_read(browser: Browser, watched: Watched, widt
     expect(page.locator("#fleet tbody tr").first).to_contain_text("draining")
     assert hard_to_read(page) == []
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    expect(page.locator("#tiles")).to_contain_text("1 paused after failures, 1 held by operators")
+    take(page, f"tiles-{width}-{scheme}", "#tiles")
     for card in ("jobs", "fleet"):
         take(page, f"{card}-{width}-{scheme}", f"#{card}")
         wide = page.locator(f"#{card} .scroll").evaluate("it => it.scrollWidth - it.clientWidth")

@@ -132,6 +132,39 @@ def test_postgresql_is_restored_as_written(tmp_path: Path, postgres: Postgres) -
         assert process.stop() == 0
 
 
+def test_one_server_reward_and_tenant_are_changed_as_written(tmp_path: Path) -> None:
+    prepare(tmp_path)
+    start = "export BILINQ_KEY=$(bilinq keys create --scope admin)\nbilinq serve --config service.toml &\n"
+    commands = [
+        start, "for name in small large; do",
+        "bilinq work $name --name gpu-$name --reward last-line -- sh -c 'echo 0.5' & done",
+        "bilinq submit chat --count 40 --wait 60", "python decisions.py large", "wc -l < decisions.jsonl",
+        "python correct.py j1 0.25", "python decisions.py large >again.txt", "wc -l < decisions.jsonl",
+        "python hold.py gpu-small quarantine", "python hold.py gpu-small release", "python tenant.py research >tenant.key",
+        "BILINQ_KEY=$(cat tenant.key) bilinq submit chat --count 3",
+        "python -c 'from bilinq.client import Client; print(Client().namespaces()[-1])'",
+    ]  # fmt: skip
+    printed = run("\n".join(["set -e", *commands]), tmp_path)
+    assert re.findall(r"^40$", printed, re.MULTILINE) == ["40", "40"]
+    assert "Estimate" in printed
+    assert "reward=0.25, repeated=False, corrected=True)" in printed
+    assert re.search(r"^s\d quarantined\ns\d None$", printed, re.MULTILINE)
+    assert re.search(r"NamespaceState\(name='research', .*rate=50.0, backlog=1000, .*running=4, ", printed)
+
+
+def test_a_role_of_the_application_enqueues_as_written(tmp_path: Path, postgres: Postgres) -> None:
+    prepare(tmp_path)
+    postgres.run("CREATE DATABASE enqueued")
+    url = postgres.fresh().partition("&options")[0].replace("/postgres?", "/enqueued?")
+    key = make_key(url, "admin")
+    with Process(tmp_path / "service", url) as process, process.client(key) as http:
+        assert http.put("/v1/job-classes/chat", json={"features": [1.0, 0.5]}).is_success
+        printed = run("sh -e enqueue.sh", tmp_path, with_path(tmp_path, PROGRAMS) | {"BILINQ_DATABASE": url})
+        assert "order 77" in printed
+        assert process.stop() == 0
+    postgres.run("DROP DATABASE enqueued WITH (FORCE)")
+
+
 def test_every_metric_is_in_the_table(tmp_path: Path) -> None:
     table = section(TEXT, "Watching")
     documented = set(

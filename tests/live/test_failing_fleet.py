@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import uvloop
 from faulty import until
 from virtual import Clock, Served, serving, virtual_time
@@ -19,12 +20,16 @@ CLASSES = {"job_class": (JobClassInfo("a"),), "server_class": (ServerClassInfo("
 
 
 class Fleet:
-    """Servers that ask for work every second, always in the same order, and take a second; those that are `broken` fail."""
+    """Servers that ask for work every second, always in the same order, and take a second.
+
+    Those that are `broken` fail, and so do jobs that are `bad`.
+    """
 
     def __init__(self, clock: Clock, served: Served, *names: str) -> None:
         self.clock, self.ask, self.names = clock, served.ask, names
         self.ids: dict[str, str] = {}
         self.broken: set[str] = set()
+        self.bad: set[str] = set()
         self.leases: list[Any] = []
         self.ended: defaultdict[str, list[tuple[float, bool]]] = defaultdict(list)
 
@@ -45,8 +50,9 @@ class Fleet:
 
     def _end(self, lease: Any) -> dict[str, Any]:
         name = self.ids[lease["server"]]
-        self.ended[name].append((self.clock.seconds, name not in self.broken))
-        how = {"error": "broken"} if name in self.broken else {"reward": 0.5}
+        fails = name in self.broken or lease["job"]["id"] in self.bad
+        self.ended[name].append((self.clock.seconds, not fails))
+        how = {"error": "broken"} if fails else {"reward": 0.5}
         return {"lease": lease["lease"], "fence": lease["fence"]} | how
 
     async def until(self, over: Callable[[], bool], seconds: int, jobs: int = 0) -> float:
@@ -130,6 +136,32 @@ def test_a_class_that_fails_altogether(tmp_path: Path) -> None:
         assert sum(fleet.failures(name) for name in fleet.broken) < 60
 
     run(tmp_path, "x0 x1 y0 y1 y2", work)
+
+
+@pytest.mark.parametrize("names", ["x0 x1 x2 x3 x4 x5 x6 x7 x8 x9", "x0 x1 x2 x3 x4 y0 y1 y2 y3 y4"])
+def test_bad_jobs_do_not_pause_a_healthy_fleet(tmp_path: Path, names: str) -> None:
+    """Ten servers that have succeeded 200 times; then batches of jobs fail wherever they are tried, beside jobs of others.
+
+    Of two classes one may be paused for seconds until the jobs have failed on the other class, too, and of the only class
+    single servers.
+    """
+
+    async def work(fleet: Fleet) -> None:
+        await fleet.until(lambda: sum(map(len, fleet.ended.values())) >= 200, 30, jobs=10)
+        for many in (3, 12, 60):
+            fleet.bad = set(await fleet.submit(*[{}] * many))
+            held, alive = 0, fleet.bad
+            while alive:
+                await fleet.submit(*[{}] * 2)
+                await fleet.second()
+                paused = await fleet.held()
+                assert len(paused) < 10
+                held += bool(paused)
+                ends = [await fleet.ask("GET", f"/v1/jobs/{id}") for id in alive]
+                alive = {job["id"] for job in ends if job["state"] != "dead"}
+            assert held <= (12 if many > 3 else 0)
+
+    run(tmp_path, names, work)
 
 
 def test_a_class_comes_back_if_one_of_its_servers_is_repaired(tmp_path: Path) -> None:

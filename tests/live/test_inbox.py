@@ -11,7 +11,7 @@ from slotless import run, serving
 
 from bilinq.live.keys import LOCAL
 from bilinq.live.service import Service
-from bilinq.live.store.inbox_tables import oldest_enqueued
+from bilinq.live.store.inbox_tables import inbox_parts
 from bilinq.live.wire.access import NamespaceInfo, NewKey
 from bilinq.live.wire.messages import Job, NewJob, NewServer
 
@@ -36,7 +36,7 @@ async def see(service: Service, number: int, seconds: float = 5.0) -> list[Job]:
 async def emptied(service: Service) -> None:
     """Return when the inbox is empty."""
     async with asyncio.timeout(5.0):
-        while await service.replica.store.read(lambda tx: oldest_enqueued(tx, 1)):
+        while await service.replica.store.read(inbox_parts):
             await asyncio.sleep(0.005)
 
 
@@ -74,7 +74,7 @@ def test_a_committed_job_is_taken_at_once_and_a_rolled_back_one_never(postgres_u
             assert len(await jobs(service)) == 1
 
     run(work())
-    assert stored(postgres_url, lambda tx: oldest_enqueued(tx, 9)) == [[]]
+    assert stored(postgres_url, inbox_parts) == [[]]
 
 
 def test_a_transaction_that_is_open_hides_its_jobs(postgres_url: str) -> None:
@@ -214,5 +214,132 @@ def test_only_roles_with_the_grant_can_enqueue(postgres: Postgres) -> None:
                 connection.execute(ask)
             await see(service, 1)
             postgres.run("DROP OWNED BY shop; DROP ROLE shop")
+
+    run(work())
+
+
+def test_temporary_tables_of_a_caller_are_not_used(postgres: Postgres) -> None:
+    """A role that may only enqueue makes tables of the same names, one with a trigger that would have the owner's rights."""
+    url = postgres.fresh()
+
+    async def work() -> None:
+        async with serving(url) as service:
+            await prepared(service)
+            schema = await service.replica.store.read(lambda tx: tx.rows("SELECT current_schema()")[0][0])
+            postgres.run("DROP ROLE IF EXISTS thief")
+            postgres.run("CREATE ROLE thief")
+            postgres.run(f"GRANT USAGE ON SCHEMA {schema} TO thief")
+            postgres.run(f"GRANT EXECUTE ON FUNCTION {schema}.bilinq_enqueue TO thief")
+            with psycopg.connect(url) as connection:
+                connection.execute("SET ROLE thief")
+                for name in ("inbox", "class", "api_key", "namespace", "job"):
+                    like = "(id BIGINT, namespace TEXT, class TEXT, key TEXT, payload TEXT, units BIGINT, kind TEXT, "
+                    like += "current BIGINT, name TEXT, UNIQUE (namespace, key))"
+                    connection.execute(f"CREATE TEMP TABLE {name} {like}".encode())
+                connection.execute("INSERT INTO pg_temp.class (kind, current, name) VALUES ('job', 1, 'forged')")
+                connection.execute("INSERT INTO pg_temp.namespace (name) VALUES ('default')")
+                connection.execute("CREATE TEMP TABLE stolen (who TEXT)")
+                connection.execute("GRANT ALL ON stolen TO PUBLIC")
+                connection.execute("""CREATE FUNCTION pg_temp.steal() RETURNS trigger LANGUAGE plpgsql AS
+                    $$ BEGIN INSERT INTO pg_temp.stolen VALUES (current_user); RETURN NEW; END $$""")
+                connection.execute(
+                    "CREATE TRIGGER steal BEFORE INSERT ON pg_temp.inbox FOR EACH ROW EXECUTE FUNCTION pg_temp.steal()"
+                )
+                connection.execute(f"SELECT {schema}.bilinq_enqueue('a', '1', key => 'honest')".encode())
+                assert connection.execute("SELECT who FROM pg_temp.stolen").fetchall() == []
+                assert connection.execute("SELECT key FROM pg_temp.inbox").fetchall() == []
+                connection.commit()
+                with pytest.raises(psycopg.errors.ForeignKeyViolation, match="no job class 'forged'"):
+                    connection.execute(f"SELECT {schema}.bilinq_enqueue('forged')".encode())
+            assert [job.key for job in await see(service, 1)] == ["honest"]
+            postgres.run("DROP OWNED BY thief; DROP ROLE thief")
+
+    run(work())
+
+
+def insert(url: str, key: str, payload: str) -> None:
+    """Put a row into the inbox, past the function."""
+    with psycopg.connect(url) as connection:
+        connection.execute(
+            "INSERT INTO inbox (namespace, class, key, payload, units) VALUES ('default', 'a', %s, %s, 1)",
+            (key, payload),
+        )
+
+
+def test_a_bad_row_is_refused_and_the_others_are_submitted(postgres_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """JSON that is too deep to be read, or to be sent, and text that is no JSON; each is refused with a line in the log."""
+
+    async def work() -> None:
+        async with serving(postgres_url) as service:
+            await prepared(service)
+            deep = "[" * 2000 + "]" * 2000
+            await asyncio.to_thread(enqueue, postgres_url, ENQUEUE, deep, "deep")
+            await asyncio.to_thread(enqueue, postgres_url, ENQUEUE, "[" * 101 + "]" * 101, "level 101")
+            await asyncio.to_thread(enqueue, postgres_url, ENQUEUE, "[" * 100 + "]" * 100, "level 100")
+            await asyncio.to_thread(insert, postgres_url, "broken", '{"a')
+            await asyncio.to_thread(enqueue, postgres_url, ENQUEUE, f'"{"x" * 2_000_000}"', "large")
+            await asyncio.to_thread(enqueue, postgres_url, ENQUEUE, "1", "good")
+            assert [job.key for job in await see(service, 2)] == ["level 100", "good"]
+            await emptied(service)
+
+    run(work())
+    for key in ("deep", "level 101", "broken", "large"):
+        assert f"a job that SQL enqueued is refused: namespace=default key={key}: payload must" in caplog.text
+
+
+def test_a_row_that_makes_the_service_fail_is_set_aside(
+    postgres_url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        async with serving(postgres_url) as service:
+            await prepared(service)
+            submit = service.submit
+
+            async def fails(who: Any, new: Any) -> Any:
+                if any(job.key == "bad" for job in new):
+                    raise ZeroDivisionError("a bug")
+                return await submit(who, new)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(service, "submit", fails)
+                for key in ("first", "bad", "last"):
+                    await asyncio.to_thread(enqueue, postgres_url, ENQUEUE, "1", key)
+                assert [job.key for job in await see(service, 2)] == ["first", "last"]
+                await asyncio.sleep(1.2)
+        async with serving(postgres_url) as service:
+            assert [job.key for job in await see(service, 3)] == ["first", "last", "bad"]
+
+    run(work())
+    assert caplog.text.count("is set aside: namespace=default key=bad: a bug") == 1
+
+
+def test_the_task_survives_an_error_of_any_kind(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> None:
+        async with serving(postgres_url) as service:
+            await prepared(service)
+            with monkeypatch.context() as patch:
+                patch.setattr("bilinq.live.service.inbox.inbox_parts", lambda tx: 1 / 0)
+                await asyncio.to_thread(enqueue, postgres_url, ENQUEUE, "1", "k")
+                await asyncio.sleep(0.3)
+            assert [job.key for job in await see(service, 1)] == ["k"]
+
+    run(work())
+
+
+def test_a_namespace_that_is_full_does_not_hide_the_jobs_of_others(postgres_url: str) -> None:
+    """1,500 rows that wait for room are older than the row of another namespace; one of them will never fit."""
+
+    async def work() -> None:
+        async with serving(postgres_url) as service:
+            await service.put_namespace(LOCAL, NamespaceInfo("full", backlog=2, payload_bytes=100))
+            await service.put_namespace(LOCAL, NamespaceInfo("other"))
+            with psycopg.connect(postgres_url) as connection:
+                connection.execute("SELECT bilinq_enqueue('a', to_jsonb(repeat('x', 200)), 'full')")
+                connection.execute(
+                    "SELECT bilinq_enqueue('a', to_jsonb(k), 'full') FROM generate_series(1, 1500) AS s (k)"
+                )
+                connection.execute("SELECT bilinq_enqueue('a', '0', 'other')")
+            found = await see(service, 3)
+            assert [(job.namespace, job.payload) for job in found] == [("full", 1), ("full", 2), ("other", 0)]
 
     run(work())

@@ -14,10 +14,12 @@ from bilinq.errors import Unavailable
 from bilinq.live.keys import LOCAL
 from bilinq.live.service import Service
 from bilinq.live.service.outbox import Changes
+from bilinq.live.service.recovery import load_scheduler
 from bilinq.live.store import Transaction
 from bilinq.live.store.class_tables import all_servers, newest_checkpoints
 from bilinq.live.store.job_tables import JobRow, active_leases, insert_jobs
-from bilinq.live.wire.messages import NewJob, NewServer, ServerClassInfo, WorkFinish
+from bilinq.live.wire.messages import NewJob, NewReward, NewServer, ServerClassInfo, WorkFinish
+from bilinq.live.wire.queries import BadField
 from bilinq.scheduler.scheduler import Scheduler
 
 pytest_plugins = ["databases"]
@@ -242,6 +244,74 @@ def test_memory_drops_the_deadlines_of_leases_that_have_ended(sqlite_url: str, m
                 memory.extend(memory.leases[lease.fence], seconds)
             assert [one.row.id for one in memory.expired(4999.0)] == []
             assert [one.row.id for one in memory.expired(5000.0)] == [lease.fence]
+
+    run(work())
+
+
+def test_memory_drops_the_times_of_jobs_that_have_ended(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deadlines far away of jobs that were cancelled or done; those of the others still count."""
+    monkeypatch.setattr("bilinq.live.service.memory.SPARE", 3)
+
+    async def work() -> None:
+        async with serving(sqlite_url) as service:
+            [kept] = (await service.submit(LOCAL, [NewJob("b", deadline=5e5, not_before=1000.0)])).jobs
+            for _ in range(30):
+                [job] = (await service.submit(LOCAL, [NewJob("a", deadline=1e6)])).jobs
+                await service.cancel(LOCAL, job.id)
+            memory = service.replica.memory
+            assert len(memory.agenda) <= 4 * 2 + 3 + 1
+            now = memory.jobs[int(kept.id[1:])].came
+            assert int(kept.id[1:]) in memory.agenda.due(now + 1001.0)
+            assert int(kept.id[1:]) in memory.agenda.due(now + 500_001.0)
+
+    run(work())
+
+
+def test_features_of_another_length_are_refused_while_the_scheduler_is_replaced(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        async with serving(sqlite_url) as service:
+            await service.submit(LOCAL, [NewJob("a", features=[1.0, 2.0])])
+            server = await service.register(LOCAL, NewServer("x", "s"))
+            [lease] = await service.lease(LOCAL, [server.id], 0.0)
+            await service.finish_one(LOCAL, WorkFinish(lease.lease, lease.fence, 0.5))
+            with monkeypatch.context() as patch:
+                patch.setattr("bilinq.live.service.fallback.load_scheduler", lambda *_: 1 / 0)
+                spoil_assign(service.replica.memory.scheduler, patch)
+                await service.submit(LOCAL, [NewJob("a")])
+                [lease] = await service.lease(LOCAL, [server.id], 0.0)
+                assert service.replica.memory.missed is not None
+                with pytest.raises(BadField, match="must have length 2, as those of earlier jobs; got 1"):
+                    await service.submit(LOCAL, [NewJob("a", features=[1.0])])
+                await service.finish_one(LOCAL, WorkFinish(lease.lease, lease.fence, 0.5))
+                await service.submit(LOCAL, [NewJob("a", features=[3.0, 4.0])])
+            assert (await works_again(service)).own_features == 2
+
+    run(work())
+
+
+def test_a_reward_that_a_stand_in_took_is_corrected_later(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scheduler has begun anew with the server class before, so that the number of its epoch is not zero."""
+
+    async def work() -> None:
+        async with serving(sqlite_url) as service:
+            await serve_job(service)
+            memory = service.replica.memory
+            assert memory.scheduler is not None
+            memory.scheduler.mark_new("x")
+            await service._leadership._recovery.checkpoint(memory)
+            with monkeypatch.context() as patch:
+                patch.setattr("bilinq.live.service.fallback.load_scheduler", lambda *_: 1 / 0)
+                spoil_assign(memory.scheduler, patch)
+                job = await serve_job(service, 0.25)
+                assert memory.missed is not None
+            again = await works_again(service)
+            assert again.epoch("x") == 1
+            settings, before = service.replica.settings, learnt(again)
+            await service.reward(LOCAL, job, NewReward(1.0))
+            assert learnt(again) != before
+            assert learnt(again) == await service.replica.store.write(lambda tx: learnt(load_scheduler(tx, settings)))
 
     run(work())
 

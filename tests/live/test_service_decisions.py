@@ -89,6 +89,35 @@ def test_a_policy_by_classes_keeps_no_reasons(sqlite_url: str) -> None:
     run(work())
 
 
+def test_failed_leases_and_rewards_that_come_late_are_exported(database_url: str) -> None:
+    """A failure counts as the lowest reward; a reward comes after a reader has passed its lease, and is read once."""
+
+    async def work() -> None:
+        async with serving(database_url, reward=RewardBounds(-1.0, 1.0), **CLASSES) as service:
+            held = [await lease(service, "x") for _ in range(1)]
+            await service.finish_one(LOCAL, WorkFinish(held[0].lease, held[0].fence))
+            held.append(await lease(service, "x"))
+            await service.finish_one(LOCAL, WorkFinish(held[1].lease, held[1].fence, error="no"))
+            [again] = await service.lease(LOCAL, [held[1].server], 0.0)
+            assert again.job.id == held[1].job.id
+            await service.finish_one(LOCAL, WorkFinish(again.lease, again.fence, 0.5))
+
+            async def rows(after: str | None) -> list[Any]:
+                text = await service.decisions(LOCAL, after, 1000)
+                found = [msgspec.json.decode(line) for line in text.splitlines()]
+                return [(row["lease"], row["reward"], row["failed"]) for row in found]
+
+            assert await rows(None) == [(held[1].lease, -1.0, True), (again.lease, 0.5, False)]
+            assert await rows(again.lease) == []
+            await service.reward(LOCAL, held[0].job.id, NewReward(0.25))
+            assert await rows(again.lease) == [(held[0].lease, 0.25, False)]
+            await service.reward(LOCAL, held[0].job.id, NewReward(0.75))
+            assert await rows(held[0].lease) == []
+            assert (await rows(None))[-1] == (held[0].lease, 0.75, False)
+
+    run(work())
+
+
 def test_the_log_of_decisions_is_what_evaluate_reads(database_url: str) -> None:
     """Server y pays 0.5 more; the estimate for always y is the mean reward there."""
     rng = np.random.default_rng(3)

@@ -245,6 +245,71 @@ def test_retries_wait_longer_and_longer_with_jitter(sqlite_url: str) -> None:
     run(work())
 
 
+def test_pauses_of_a_class_of_its_own_decide_when_its_jobs_are_dead(sqlite_url: str) -> None:
+    """Class b is retried at once and anywhere, so its attempts do not double while another server could serve it."""
+
+    async def work() -> None:
+        async with serving(sqlite_url, retry_longest=60.0, max_attempts=2, **CLASSES) as service:
+            first, second = await registered(service, "x1", "x2")
+            await submit(service, "a")
+            await service.lease(LOCAL, [second], 0.0)
+            await submit(service, "b")
+            for wanted in ("queued", "dead"):
+                [lease] = await service.lease(LOCAL, [first], 0.0)
+                assert await end(service, lease, "no") == wanted
+
+    run(work())
+
+
+def test_a_failed_job_waits_on_and_avoids_its_server_after_a_restart(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bilinq.live.service.retries.random.uniform", lambda low, high: high)
+
+    async def work() -> None:
+        options: dict[str, Any] = {"retry_first": 1.0, "retry_longest": 60.0} | CLASSES
+        async with serving(database_url, **options) as service:
+            first, second = await registered(service, "x1", "x2")
+            job = await submit(service)
+            [lease] = await service.lease(LOCAL, [first], 0.0)
+            assert await end(service, lease, "no") == "queued"
+        async with serving(database_url, **options) as service:
+            found = service.replica.memory.jobs[int(job[1:])]
+            assert (found.held, set(found.failed_on), found.avoid) == (True, {int(first[1:])}, int(first[1:]))
+            assert await service.lease(LOCAL, [second], 0.0) == []
+            await asyncio.sleep(1.05)
+            both = asyncio.ensure_future(service.lease(LOCAL, [first, second], 5.0))
+            await asyncio.sleep(0.01)
+            service.slots.try_slot()
+            [lease] = await both
+            assert (lease.job.id, lease.server) == (job, second)
+
+    run(work())
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_server_that_is_held_comes_back_held_under_its_name(named: bool, database_url: str) -> None:
+    """As a worker does that ends with SIGTERM and starts again: it unregisters its server, and registers it."""
+
+    async def work() -> None:
+        new = NewServer("x", "gpu-1" if named else None)
+        async with serving(database_url, **CLASSES) as service:
+            server = (await service.register(LOCAL, new)).id
+            await service.hold(LOCAL, server, "quarantined")
+            await service.unregister(LOCAL, server)
+            assert len(await service.servers(LOCAL)) == (1 if named else 0)
+        async with serving(database_url, **CLASSES) as service:
+            again = await service.register(LOCAL, new)
+            assert again.held == ("quarantined" if named else None)
+            await submit(service)
+            assert len(await service.lease(LOCAL, [again.id], 0.0)) == (0 if named else 1)
+            await service.hold(LOCAL, again.id, None)
+            await service.unregister(LOCAL, again.id)
+            assert await service.servers(LOCAL) == []
+
+    run(work())
+
+
 @pytest.mark.parametrize(("how", "held"), [("drain", "draining"), ("quarantine", "quarantined")])
 def test_an_operator_holds_and_releases_a_server(how: str, held: Any, database_url: str) -> None:
     async def work() -> None:

@@ -91,6 +91,41 @@ def test_a_job_is_served_by_its_servers_only_and_reported_while_there_are_none(
     assert caplog.text.count("wait for server classes without a server") == 1
 
 
+def test_jobs_that_servers_of_others_or_servers_that_are_gone_cannot_serve_are_reported(
+    sqlite_url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Class y has a server of another namespace, then one that is held, and one that has been offline for a minute."""
+    monkeypatch.setattr("bilinq.live.service.slots.LOOK", 0.0)
+
+    async def work() -> None:
+        async with serving(sqlite_url, **CLASSES) as service:
+            own = Identity("own", "default", frozenset({"submit", "work"}))
+            other = Identity("other", "other", frozenset({"work"}))
+            await service.register(other, NewServer("y", "theirs"))
+            await service.submit(own, [NewJob("a", servers=["y"])])
+            for id, held in (("theirs", None), ("held", "quarantined"), ("gone", None)):
+                if id != "theirs":
+                    server = (await service.register(own, NewServer("y", id))).id
+                    service.slots.try_slot()
+                    assert (await service.state()).unserved == 0
+                    await service.hold(LOCAL, server, held)  # type: ignore[arg-type]
+                if id == "gone":
+                    service.replica.memory.servers.called(server).seen -= 61.0  # type: ignore[union-attr]
+                    service.replica.loaded -= 61.0
+                service.slots.try_slot()
+                assert (await service.state()).unserved == 1, id
+            await service.submit(own, [NewJob("a", servers=["x"])])
+            service.slots.try_slot()
+            service.slots.try_slot()
+            assert (await service.state()).unserved == 2
+
+    with caplog.at_level(logging.WARNING, "bilinq.live"):
+        run(work())
+    told = [one.getMessage() for one in caplog.records if "without a server" in one.getMessage()]
+    assert told == [*["1 jobs wait for server classes without a server: y; namespace=default"] * 3,
+                    "1 jobs wait for server classes without a server: x; namespace=default"]  # fmt: skip
+
+
 def test_unknown_servers_and_bad_options_are_refused_all_or_none(sqlite_url: str) -> None:
     async def work() -> None:
         async with serving(sqlite_url, **CLASSES) as service:

@@ -84,6 +84,38 @@ def test_classes_and_features_for_which_slots_would_take_too_long_are_refused(da
     run(work())
 
 
+def test_more_features_than_sabr_can_learn_from_in_time_are_refused(sqlite_url: str) -> None:
+    """In the file, by the API, and for a shadow: 64 x 64 features made a slot take 9.6 s."""
+    rows = [ClassRow(1, "job", "a", (1.0,) * 64), ClassRow(2, "server", "x", (1.0,) * 64)]
+    for settings in (ServiceSettings(policy="sabr"), ServiceSettings(policy="greedy")):
+        with pytest.raises(BadField, match=r"must be at most 512 numbers of a job class times .* got 64 times 64$"):
+            check_size(rows, settings, own=0)
+    for settings in (ServiceSettings(), ServiceSettings(policy="random")):
+        check_size(rows, settings, own=0)
+
+    async def work() -> None:
+        classes: dict[str, Any] = {
+            "job_class": (JobClassInfo("a", [1.0] * 64),), "server_class": (ServerClassInfo("x", [1.0] * 64),)
+        }  # fmt: skip
+        for options in ({"policy": "sabr"}, {"shadow": "sabr"}):
+            with pytest.raises(
+                BadField, match=r"for policy sabr: slots would take longer than 0\.1 s; got 64 times 64"
+            ):
+                async with serving(sqlite_url, **(classes | options)):
+                    pass
+        async with serving(sqlite_url, **classes) as service:
+            with pytest.raises(BadField, match="got 64 times 64"):
+                await service.update_settings(LOCAL, SettingsUpdate(shadow="sabr"))
+        async with serving(
+            sqlite_url.replace("live", "empty"), shadow="sabr", job_class=(), server_class=()
+        ) as service:
+            await service.put_class(LOCAL, classes["job_class"][0])
+            with pytest.raises(BadField, match="got 64 times 64"):
+                await service.put_class(LOCAL, classes["server_class"][0])
+
+    run(work())
+
+
 @pytest.mark.parametrize(
     ("jobs", "servers", "features", "fits"),
     [(100, 80, 64, True), (1000, 20, 16, True), (1000, 80, 64, False), (100, 80, 128, False), (100, 100, 32, True)],

@@ -122,22 +122,71 @@ def test_a_job_that_comes_back_stays_in_its_namespace(sqlite_url: str) -> None:
     run(work())
 
 
-@pytest.mark.parametrize("policy", ["look-ahead", "sabr"])
-def test_shares_follow_weights(policy: str, sqlite_url: str) -> None:
-    """Both have jobs all the time; a has three times the weight: three quarters by turns, more than half by look-ahead."""
+async def served(one: Tenants, number: int) -> str:
+    """Return the payloads of the next jobs of a server that serves all namespaces, one after the other."""
+    server, got = await one.register("all", "shared"), ""
+    for _ in range(number):
+        lease = await one.lease("all", server)
+        got += lease["job"]["payload"]
+        await one.done("all", "POST", f"/v1/leases/{lease['lease']}/finish", {"fence": lease["fence"], "reward": 0.5})
+    return got
+
+
+def test_namespaces_take_turns_by_their_weights_under_a_policy_of_slots(sqlite_url: str) -> None:
+    """Both have jobs all the time; a has three times the weight, and three quarters of the services."""
 
     async def work() -> None:
-        async with tenants(sqlite_url, policy=policy) as one:
+        async with tenants(sqlite_url, policy="sabr") as one:
             await one.done("all", "PUT", "/v1/namespaces/a", {"weight": 3.0})
-            server, got = await one.register("all", "shared"), Counter[str]()
             await one.submit("a", *["a"] * 200)
             await one.submit("b", *["b"] * 200)
-            for _ in range(60):
-                lease = await one.lease("all", server)
-                got[lease["job"]["payload"]] += 1
-                end = {"fence": lease["fence"], "reward": 0.5}
-                await one.done("all", "POST", f"/v1/leases/{lease['lease']}/finish", end)
-            assert got["a"] == 45 if policy == "sabr" else got["a"] > 45
+            assert Counter(await served(one, 60)) == {"a": 45, "b": 15}
+
+    run(work())
+
+
+@pytest.mark.parametrize(("weight", "first"), [(3.0, "a"), (1.0, "b"), (1.0 / 3.0, "b")])
+def test_a_weight_is_a_priority_under_the_look_ahead(weight: float, first: str, sqlite_url: str) -> None:
+    """Jobs that are worth the same: the heavier namespace is served first, with equal weights the older jobs are."""
+
+    async def work() -> None:
+        async with tenants(sqlite_url) as one:
+            await one.done("all", "PUT", "/v1/namespaces/a", {"weight": weight})
+            await one.submit("b", *["b"] * 20)
+            await one.submit("a", *["a"] * 20)
+            other = "b" if first == "a" else "a"
+            assert await served(one, 40) == first * 20 + other * 20
+
+    run(work())
+
+
+def test_running_keeps_servers_for_a_namespace_with_less_weight(sqlite_url: str) -> None:
+    """Two servers, of which a may use one only."""
+
+    async def work() -> None:
+        async with tenants(sqlite_url) as one:
+            await one.done("all", "PUT", "/v1/namespaces/a", {"weight": 3.0, "running": 1})
+            await one.submit("a", *["a"] * 20)
+            await one.submit("b", *["b"] * 20)
+            first = await one.lease("all", await one.register("all", "first"))
+            assert first["job"]["payload"] == "a"
+            assert await served(one, 20) == "b" * 20
+
+    run(work())
+
+
+def test_the_backlog_of_a_class_is_that_of_each_namespace(sqlite_url: str) -> None:
+    """A namespace that has filled a class blocks nobody else, and tells nobody how much it has submitted."""
+
+    async def work() -> None:
+        async with tenants(sqlite_url, backlog=3) as one:
+            await one.submit("a", *["a"] * 3)
+            body = {"jobs": [{"class": "a"}] * 4}
+            refused = await one.ask("b", "POST", "/v1/jobs", body)
+            assert (refused.status_code, "has room for 3 more jobs; got 4" in refused.text) == (429, True)
+            assert len(await one.submit("b", *["b"] * 3)) == 3
+            for key in ("a", "b"):
+                assert (await one.ask(key, "POST", "/v1/jobs", {"jobs": [{"class": "a"}]})).status_code == 429
 
     run(work())
 

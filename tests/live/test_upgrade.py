@@ -18,6 +18,7 @@ from bilinq.live.service import Service
 from bilinq.live.settings import ServiceSettings
 from bilinq.live.store import Store, Transaction, open_store, schema, store
 from bilinq.live.store.admin_tables import get_meta
+from bilinq.live.store.job_tables import ended_jobs
 from bilinq.live.store.schema import MIGRATIONS, Migration
 from bilinq.live.wire import messages as m
 
@@ -57,14 +58,16 @@ def use_steps(monkeypatch: pytest.MonkeyPatch, *steps: Migration) -> None:
     monkeypatch.setattr(store, "migrate", lambda tx: schema.migrate(tx, (*MIGRATIONS, *steps)))
 
 
-def build_version(url: str, version: int) -> None:
-    """Fill a database as version 1 did, and bring its tables to another version."""
+def build_version(url: str, version: int, own: bool = False) -> None:
+    """Fill a database as version 1 did, and bring its tables to another version; with rows of its `own`, too."""
     raw = open_store(url)
     connection = raw._connect_writer()
     assert connection is not None
     connection.begin()
     version1.build(connection)
     schema.migrate(connection, MIGRATIONS[:version])
+    if own:
+        version1.add(connection, version)
     connection.commit()
     connection.close()
     raw._release()
@@ -101,6 +104,55 @@ def test_a_database_of_an_earlier_version_is_served(database_url: str, version: 
 
     in_service(database_url, use, ServiceSettings(work_conserving=True))
     assert stored(database_url, lambda tx: get_meta(tx, "schema")) == [str(len(MIGRATIONS))]
+
+
+@pytest.mark.parametrize("version", range(3, len(MIGRATIONS) + 1))
+def test_what_a_version_has_new_is_kept_by_later_ones(database_url: str, version: int) -> None:
+    """Each with rows in the columns and tables that it and earlier ones have added."""
+    build_version(database_url, version, own=True)
+
+    async def use(service: Service) -> None:
+        who, memory = service.identify(version1.KEY), service.replica.memory
+        if version >= 4:
+            waiting = await service.job(who, "j3")
+            own = waiting.features, waiting.weight, waiting.max_attempts, waiting.tags, waiting.attempts
+            assert own == ([0.5, 0.25], 2.0, 7, ["night"], 1)
+            assert [job.id for job in (await service.jobs(who, None, None, None, 9, tag="night")).jobs] == ["j3"]
+            assert memory.own_features == 2
+        failed = memory.jobs[3]
+        assert (set(failed.failed_on), failed.avoid) == ({4}, 4)
+        if version >= 5:
+            assert [one.held for one in await service.servers(who)] == ["quarantined"]
+            assert [(one.retry_first, one.retry_longest) for one in (await service.classes()).job_classes] == [
+                (0.5, 9.0)
+            ]
+        rewarded = (await service.job(who, "j1")).reward
+        assert rewarded == (0.75 if version >= 6 else 0.5)
+        if version >= 6:
+            assert (await service.reward(who, "j1", m.NewReward(0.75, "late"))).repeated
+        if version >= 7:
+            decision = await service.decision(who, "j1")
+            assert (decision.chosen, decision.options[0].duration) == ("gpu", 1.5)
+        if version >= 8:
+            assert who.reach is None, "a key with scope admin of an earlier version has scope fleet"
+            [research] = [one for one in (await service.namespaces(who)).namespaces if one.name == "research"]
+            assert (research.weight, research.rate, research.backlog, research.running) == (2.0, 9.0, 100, 3)
+            assert ("cancel", "j5") in {(one.what, one.detail) for one in (await service.audit(who, 9)).entries}
+        if version >= 9 and database_url.startswith("postgresql"):
+            async with asyncio.timeout(10.0):
+                while not (found := (await service.jobs(who, None, None, None, 9, key="by sql")).jobs):
+                    await asyncio.sleep(0.01)
+            assert (found[0].payload, found[0].units, found[0].namespace) == (1, 2, "default")
+        if version >= 10:
+            [change] = (await service.settings_history(9)).changes
+            assert (change.before, change.after) == ({"target_wait": 2.0}, {"target_wait": 3.5})
+        if version >= 11:
+            [end] = await service.replica.store.read(lambda tx: ended_jobs(tx, [1]))
+            assert (end.number, end.reward) == (1, 0.75)
+        health = memory.scheduler.health() if memory.scheduler is not None else None
+        assert health is not None and health.observations == 2, "a reward and a failure"
+
+    in_service(database_url, use, ServiceSettings(work_conserving=True))
 
 
 def test_version_1_is_what_its_first_step_makes(tmp_path: Path) -> None:

@@ -62,6 +62,51 @@ ROWS = (
     "INSERT INTO audit VALUES (1, 99.0, 'local', 'create key', 'version2: admin in default')",
 )
 
+ADDED: dict[int, tuple[str, ...]] = {
+    3: (
+        "INSERT INTO lease (id, job, server, job_class_id, server_class_id, granted, deadline, state, ended, detail)"
+        " VALUES (0, 3, 4, 3, 2, 90.0, 120.0, 'failed', 91.0, 'no')",
+        "INSERT INTO observation (seq, lease, revision, job_class_id, server_class_id, value, duration, failed, before,"
+        " epoch, features) VALUES (2, 0, 0, 3, 2, NULL, NULL, 1, NULL, 0, '[0.5,0.25]')",
+        "UPDATE job SET attempts = 1, error = 'no' WHERE id = 3",
+    ),
+    4: (
+        'UPDATE job SET options = \'{{"features":[0.5,0.25],"weight":2.0,"max_attempts":7,"tags":["night"]}}\''
+        " WHERE id = 3",
+        "INSERT INTO job_tag VALUES ('night', 3)",
+    ),
+    5: (
+        "UPDATE class SET retry_first = 0.5, retry_longest = 9.0 WHERE id = 3",
+        "UPDATE server SET held = 'quarantined' WHERE id = 4",
+    ),
+    6: (
+        "INSERT INTO observation (seq, lease, revision, job_class_id, server_class_id, value, failed, before, epoch, key)"
+        " VALUES (3, 1, 1, 1, 2, 0.75, 0, 0.5, 0, 'late')",
+        "UPDATE lease SET reward = 0.75 WHERE id = 1",
+        "UPDATE job SET reward = 0.75 WHERE id = 1",
+    ),
+    7: ("UPDATE lease SET decision = 'tAgAAAAAAgD4AAAA+AADAPwAAAAA=' WHERE id = 1",),
+    8: (
+        "UPDATE api_key SET namespaces = '[\"other\"]'",
+        "INSERT INTO audit (id, at, who, what, detail, namespace) VALUES (2, 99.5, 'version2', 'cancel', 'j5', 'default')",
+        "INSERT INTO namespace VALUES ('research', 2.0, 9.0, 100, 1000, 3)",
+    ),
+    9: ("INSERT INTO inbox (namespace, class, key, payload, units) VALUES ('default', 'short', 'by sql', '1', 2)",),
+    10: (
+        "INSERT INTO settings_change VALUES"
+        " (1, 99.0, 'version2', '{{\"target_wait\":2.0}}', '{{\"target_wait\":3.5}}', NULL)",
+    ),
+    11: ("UPDATE job SET end_number = 1 WHERE id = 1",),
+}
+"""By version, what is added to these rows in the columns and tables that are new in it; that of 9 is for PostgreSQL."""
+
+
+def add(tx: Transaction, version: int) -> None:
+    """Add what each version up to one has new."""
+    for step, statements in ADDED.items():
+        for statement in statements if step <= version and (step != 9 or tx.dialect == "postgresql") else ():
+            tx.run(statement.format(**WORDS[tx.dialect]))
+
 
 def build(tx: Transaction) -> None:
     """Make the tables and rows in an empty database."""

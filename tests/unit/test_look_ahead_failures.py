@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from default_scheduler import fail_until_paused, mean, scheduler, settle
+from default_scheduler import JOBS, SERVERS, fail_until_paused, mean, scheduler, settle
 
 from bilinq import BadInput, Scheduler
 
@@ -222,3 +222,101 @@ def test_a_server_that_still_fails_is_not_forgotten() -> None:
         [trial] = one.assign({"p": ["p1"]}, elapsed=0.0)
         one.report(trial.job, failed=True, done=True)
     assert one.paused["p", "p1"] == pytest.approx(1024.0 * one._engine.mean_duration())
+
+
+def fail(one: Scheduler, job: str, server: str, server_class: str = "p") -> None:
+    """Let a job fail on a server."""
+    one.place("chat", server_class, job, server=server)
+    one.report(job, failed=True, done=True)
+
+
+def fleet_of_ten() -> Scheduler:
+    """Return a scheduler with one class of ten servers, which have succeeded 200 times."""
+    one = Scheduler(JOBS, SERVERS[:1], seed=3)
+    for k in range(200):
+        one.place("chat", "p", k, server=f"p{k % 10}")
+        one.report(k, 0.5)
+    return one
+
+
+def test_bad_jobs_do_not_pause_a_healthy_class() -> None:
+    """Three jobs that fail at once on three of ten servers, and then wherever they are tried."""
+    one = fleet_of_ten()
+    for attempt in range(3):
+        for k in range(3):
+            fail(one, f"bad {k}", f"p{3 * attempt + k}")
+            assert one.paused == {}
+
+
+def test_a_bad_batch_pauses_nobody_while_half_of_the_servers_work() -> None:
+    """Nine bad jobs of a batch fail on four servers, two in a row on some, and then on the others."""
+    one = fleet_of_ten()
+    for k in range(9):
+        fail(one, f"bad {k}", f"p{k % 4}")
+    for k in range(9):
+        fail(one, f"bad {k}", f"p{4 + k % 6}")
+    assert one.paused == {}
+
+
+def test_a_class_with_nothing_to_compare_it_with_is_not_paused() -> None:
+    """A hundred jobs of one batch look like a broken class. A pause would stop everything."""
+    one = fleet_of_ten()
+    for k in range(100):
+        fail(one, f"bad {k}", f"p{k % 10}")
+        assert one.paused == {}
+
+
+def test_a_class_beside_others_is_released_once_its_jobs_fail_there_too() -> None:
+    one = scheduler(longest_pause=50.0)
+    settle(one)
+    for k in range(3):
+        fail(one, f"bad {k}", f"p{k}")
+    assert list(one.paused) == [("p", None)]
+    fail(one, "bad 0", "q0", "q")
+    assert one.paused == {}
+    for k in range(6):
+        fail(one, f"broken {k}", f"p{k % 3}")
+    assert list(one.paused) == [("p", None)], "other jobs fail on it"
+
+
+def test_a_bad_server_of_the_only_class_is_paused_within_five_failures() -> None:
+    one = fleet_of_ten()
+    for k in range(3):
+        assert one.paused == {}
+        fail(one, f"failed {k}", "p0")
+    assert list(one.paused) == [("p", "p0")]
+
+
+def test_a_job_that_fails_everywhere_does_not_pause_a_class_beside_others() -> None:
+    """Nor is it the trial of a server that is paused: the next job is tried at once."""
+    one = scheduler(work_conserving=True, longest_pause=50.0)
+    settle(one)
+    for k in range(6):
+        fail(one, "bad", f"p{k % 3}")
+        fail(one, "bad", "q0", "q")
+    assert one.paused == {}
+    for k in range(10):
+        one.place("chat", "p", k, server=f"p{k}")
+        one.report(k, 0.5, duration=1.0)
+    fail_until_paused(one, "p9")
+    pauses = []
+    for job in ("bad", "other", "bad"):
+        pauses.append(one.paused["p", "p9"])
+        one.submit("chat", servers=["p"], job=job)
+        [task] = one.assign({"p": ["p9"]}, elapsed=pauses[-1])
+        one.report(task.job, failed=True, done=True)
+    np.testing.assert_allclose([*pauses, one.paused["p", "p9"]], [1.0, 0.0, 2.0, 0.0], rtol=0.1)
+
+
+def test_a_restored_scheduler_pauses_at_the_same_failure() -> None:
+    one = scheduler(longest_pause=50.0)
+    settle(one)
+    fail(one, "failed 0", "p0")
+    fail(one, "failed 1", "p1")
+    other = Scheduler.restore(one.snapshot())
+    for each in (one, other):
+        fail(each, "failed 0", "p1")  # it has failed before
+        assert each.paused == {}
+        fail(each, "failed 2", "p1")
+        assert list(each.paused) == [("p", None)]
+    assert one.snapshot() == other.snapshot()

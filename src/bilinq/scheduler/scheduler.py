@@ -291,7 +291,7 @@ class Scheduler(Core):
             Service(job, entry.job_class, entry.out, entry.features, value, None if failed else took, began)
         )
         server_class = entry.out
-        self._pauses.note(server_class, entry.server, failed, self._now, self._engine.mean_duration())
+        self._pauses.note(server_class, entry.server, failed, self._now, self._engine.mean_duration(), job)
         self._end_service(entry)
         if not failed:
             entry.units = max(entry.units - 1, 0 if done is None else 1)

@@ -16,6 +16,7 @@ import { MatrixTable, TimeTable } from './table.js'
 const RECENT = 10 // samples over which a rate is averaged
 const WORST = 5 // queues that are drawn beside the total, if there are too many for a line each
 const EMPTY = 'No data yet'
+const HELD = 'Paused or held servers'
 const withError = format => (value, width) => `${format(value)} ± ${format(width)}`
 
 /** The board; an admin may change jobs and hold servers, and a key of the fleet change settings. */
@@ -46,7 +47,10 @@ export class Board {
     this.shadow = new Shadow(byId('shadow'))
     this.dead = new Dead(byId('dead'), api, { admin, open })
     this.list = new JobList(byId('jobs'), api, { admin, open })
-    this.fleet = new Fleet(byId('fleet'), api, { admin, loaded: () => this.recent.show() })
+    this.fleet = new Fleet(byId('fleet'), api, { admin, loaded: servers => {
+      this.recent.show()
+      this.tiles.held(servers)
+    } })
     this.recent = new Leases(byId('leases'), open, id => this.fleet.name(id))
     onChoice('window', value => this.#show(Number(value)))
     onChoice('allocated', value => {
@@ -162,9 +166,20 @@ class Tiles {
     this.#set('Servers busy', `${short(now('busy'))} of ${short(now('busy') + now('idle'))}`, this.#share())
     this.#set('Finished per second', short(this.#rate('finished')), `${short(this.#rate('submitted'))} submitted`)
     const { baseline } = history
+    if (state?.awaited) this.#set('Rewards awaited', short(state.awaited), 'jobs that are done without a reward')
+    else this.#remove('Rewards awaited')
+    if (state?.unserved) this.#set('Unserved', short(state.unserved), 'jobs that wait for servers that are not there')
+    else this.#remove('Unserved')
     if (!baseline) return
     const note = `reward per second; ${count(baseline.queued, 'job')} waiting`
     this.#set(`Baseline: ${baseline.name}`, short(now('baseline earned')), note)
+  }
+
+  /** Shows how many servers get no jobs, and why. */
+  held(servers) {
+    const [paused, all] = [servers.filter(one => one.held === 'paused').length, servers.filter(one => one.held).length]
+    if (!servers.length) return this.#remove(HELD)
+    this.#set(HELD, `${short(all)} of ${short(servers.length)}`, `${paused} paused after failures, ${all - paused} held by operators`)
   }
 
   #ofBest() {
@@ -185,6 +200,11 @@ class Tiles {
     let total = 0
     for (let i = first + 1; i < history.end; i += 1) total += history.column(name)[i]
     return history.size > 1 ? total / (history.at[history.last] - history.at[first]) : NaN
+  }
+
+  #remove(name) {
+    if (this.#tiles.has(name)) this.#tiles.get(name)[0].parentNode.remove()
+    this.#tiles.delete(name)
   }
 
   #set(name, value, note) {

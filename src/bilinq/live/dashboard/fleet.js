@@ -6,7 +6,7 @@ const NAMES = ['Server', 'Class', 'State', 'Seen']
 const MOST = 200 // servers shown; those that are held come first
 const HOLDS = [['drain', 'Drain'], ['quarantine', 'Quarantine']]
 
-/** A table of servers; an admin gets buttons to drain, quarantine and release each. `loaded()` is called when names are known. */
+/** A table of servers; an admin gets buttons to drain, quarantine and release each. `loaded(servers)` is called with all of them. */
 export class Fleet {
   #loaded = 0
   #rows = new Map()
@@ -36,7 +36,7 @@ export class Fleet {
     try {
       const servers = await this.api.get('v1/servers')
       this.#names = new Map(servers.map(one => [one.id, one.name]))
-      this.loaded()
+      this.loaded(servers)
       const held = servers.filter(one => one.held)
       const shown = [...held, ...servers.filter(one => !one.held)].slice(0, MOST)
       this.#keep(shown)

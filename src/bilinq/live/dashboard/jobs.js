@@ -89,12 +89,16 @@ export class Jobs {
 function factsOf(job) {
   const facts = [['Class', job.class], ['Key', job.key], ['Namespace', job.namespace]]
   facts.push(['Tags', job.tags?.length ? job.tags.join(', ') : null], ['Servers', job.servers?.join(', ') ?? null])
+  facts.push(['Features', job.features?.map(exact).join(', ') ?? null], ['Weight', job.weight && exact(job.weight)])
+  facts.push(['Not before', job.not_before && clock(job.not_before)], ['Deadline', job.deadline && clock(job.deadline)])
   facts.push(['Units', job.units === 1 ? null : `${job.units - job.units_left} of ${job.units} served`])
-  facts.push(['Failed attempts', job.attempts ? String(job.attempts) : null], ['Submitted', clock(job.submitted)])
+  const most = job.max_attempts ? `${job.attempts} of ${job.max_attempts}` : String(job.attempts)
+  facts.push(['Failed attempts', job.attempts || job.max_attempts ? most : null], ['Submitted', clock(job.submitted)])
   facts.push(['Wait', job.started === null ? null : duration(job.started - job.submitted)])
   facts.push(['Duration', job.ended === null || job.started === null ? null : duration(job.ended - job.started)])
-  facts.push(['Reward', job.reward === null ? null : exact(job.reward)], ['Error', job.error])
-  return facts.filter(([, value]) => value !== null)
+  const awaited = job.state === 'done' ? 'awaited' : null
+  facts.push(['Reward', job.reward === null ? awaited : exact(job.reward)], ['Error', job.error])
+  return facts.filter(([, value]) => value !== null && value !== undefined)
 }
 
 function historyOf(job) {

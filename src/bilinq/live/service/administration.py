@@ -170,6 +170,7 @@ class Administration:
         config.check_features(after.values(), self._replica.settings)
         own = 0 if memory.scheduler is None else memory.scheduler.own_features
         config.check_size(after.values(), self._replica.settings, own)
+        config.check_shadow_size(after.values(), self._replica.settings)
         if memory.scheduler is not None:
             memory.scheduler.check_classes(*wanted)
         if not wanted.jobs or not wanted.servers:

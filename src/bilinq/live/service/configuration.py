@@ -42,6 +42,9 @@ ADJUSTABLE = ("target_wait", "V", "work_conserving", "exploration", *ANY_POLICY)
 """Settings that the API can change, where the policy has them."""
 SECRET = "secret of replicas"
 """The name of a text in the database that processes send to the leader to show that they are of the same service."""
+LARGEST_PRODUCT = (
+    512  # features of a job class times those of a server class, so that a slot of `sabr` takes at most 0.1 s
+)
 LARGEST_FIT = 6.4e7  # steps of a fit of scales, so that a slot with two of them takes at most about 0.1 s
 
 
@@ -112,6 +115,12 @@ def check_shadow(rows: Collection[ClassRow], settings: ServiceSettings) -> None:
     """Raise unless the shadow that the settings name can learn from these classes."""
     if settings.shadow != NO_SHADOW:
         check_features(rows, structs.replace(settings, policy=settings.shadow))
+        check_shadow_size(rows, settings)
+
+
+def check_shadow_size(rows: Collection[ClassRow], settings: ServiceSettings) -> None:
+    """Raise if slots of the shadow that the settings name would take too long with these classes."""
+    if settings.shadow != NO_SHADOW:
         check_size(rows, structs.replace(settings, policy=settings.shadow), own=0)
 
 
@@ -244,13 +253,21 @@ def check_features(rows: Iterable[ClassRow], settings: ServiceSettings) -> None:
 
 
 def check_size(rows: Collection[ClassRow], settings: ServiceSettings, own: int, name: str = "features") -> None:
-    """Raise if slots of the default policy would take too long with these classes and `own` features of single jobs.
+    """Raise if slots would take too long with these classes and `own` features of single jobs.
 
-    The slowest slots are those in which it fits its scales.
+    The slowest slots of the default policy are those in which it fits its scales. A policy that learns from features of
+    classes only has a model of all their products.
     """
-    number = Counter(row.kind for row in rows)
+    policy, number = policy_of(settings), Counter(row.kind for row in rows)
+    if policy.learns and not policy.by_job:
+        a, b = (max((len(row.features) for row in rows if row.kind == kind), default=0) for kind in ("job", "server"))
+        if a * b > LARGEST_PRODUCT:
+            rule = f"must be at most {LARGEST_PRODUCT} numbers of a job class times those of a server class"
+            what = f"for policy {settings.policy}: slots would take longer than 0.1 s; got {a} times {b}"
+            raise BadField(name, f"{rule} {what}")
+        return
     features = own + max((len(row.features) for row in rows if row.kind == "job"), default=0)
-    if not policy_of(settings).by_job or fit_work(number["job"], number["server"], features) <= LARGEST_FIT:
+    if not policy.by_job or fit_work(number["job"], number["server"], features) <= LARGEST_FIT:
         return
     sizes = range(features, -1, -1)
     most = next((k for k in sizes if fit_work(number["job"], number["server"], k) <= LARGEST_FIT), 0)

@@ -44,13 +44,16 @@ class Decisions(LateRewards):
         return _info(id, explained(last.decision, names, id, row.job_class, self._replica.settings.reward), last)
 
     async def decisions(self, who: Identity, after: str | None, limit: int) -> str:
-        """Return rewarded leases with their decisions as JSON lines, oldest first, which `bilinq.evaluate` reads."""
+        """Return leases that failed or have a reward with their decisions as JSON lines, which `bilinq.evaluate` reads.
+
+        They are in the order in which that became known, so that one whose reward comes late is not missed.
+        """
         since = 0 if after is None else number("l", after) or 0
         reach, reward = who.reach, self._replica.settings.reward
 
         def find(tx: Transaction) -> list[dict[str, Any]]:
             names = _names(tx)
-            return [_line(row, names, reward) for row in tables.rewarded_leases(tx, reach, since, limit)]
+            return [_line(row, names, reward) for row in tables.judged_leases(tx, reach, since, limit)]
 
         found = await self._replica.store.read(find)
         return b"".join(msgspec.json.encode(line) + b"\n" for line in found).decode()
@@ -74,12 +77,13 @@ def _info(job: str, why: Explanation, lease: tables.LeaseRow | None) -> Decision
     )  # fmt: skip
 
 
-def _line(row: tables.RewardedLease, names: Mapping[int, str], reward: RewardBounds) -> dict[str, Any]:
+def _line(row: tables.JudgedLease, names: Mapping[int, str], reward: RewardBounds) -> dict[str, Any]:
     """Return a line of the log: columns of `bilinq.evaluate`, and which lease of which job it is."""
     why = explained(row.decision, names, f"j{row.job}", row.job_class, reward)
     line = {
         "lease": f"l{row.id}", "job": f"j{row.job}", "at": row.granted, "job_class": row.job_class, "server": why.chosen,
-        "reward": row.reward, "probability": max(why.probability or 0.0, LEAST),
+        "reward": reward.low if row.failed else row.reward, "failed": bool(row.failed),
+        "probability": max(why.probability or 0.0, LEAST),
     }  # fmt: skip
     features = options_of(row.options).features
     return line if features is None else line | {"features": features}

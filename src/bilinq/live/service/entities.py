@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count
 from math import inf
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from bilinq.live.store.class_tables import ServerRow
     from bilinq.live.store.job_tables import LeaseEnd, LeaseRow
     from bilinq.live.wire.messages import Lease
+    from bilinq.scheduler.scheduler import Scheduler
 
 
 class Ids:
@@ -37,6 +38,16 @@ class Ids:
         """Return the number of the next end of a job."""
         self.last_end = next(self._end)
         return self.last_end
+
+
+UNKNOWN_EPOCH = -1
+
+
+def epoch_of(scheduler: Scheduler, server_class: str, known: int = UNKNOWN_EPOCH) -> int:
+    """Return a known epoch, or else that of now; it stays unknown for a scheduler that does not learn or cannot correct."""
+    if known != UNKNOWN_EPOCH or not scheduler.learns or scheduler.policy is not None:
+        return known
+    return scheduler.epoch(server_class)
 
 
 def number(kind: str, text: str) -> int | None:
@@ -176,6 +187,11 @@ class Agenda:
     def add(self, at: float, job: int) -> None:
         """Note a job for a time."""
         heapq.heappush(self._entries, (at, job))
+
+    def replace(self, entries: Iterable[tuple[float, int]]) -> None:
+        """Forget all entries but these."""
+        self._entries = list(entries)
+        heapq.heapify(self._entries)
 
     def due(self, now: float) -> Iterator[int]:
         """Yield the jobs whose time has come, each entry once."""

@@ -77,7 +77,7 @@ class Fallback:
         names = {row.id: row.name for row in every}
         fits = scheduler.learns and scheduler.policy is None
         rows = [row for row in memory.missed if row.seq > seq and (fits or (scheduler.learns and row.before is None))]
-        scheduler.replay(observation(row, names) for row in rows)
+        scheduler.replay(observation(row, names, scheduler) for row in rows)
         scheduler.set_classes(*scheduler_classes(memory.classes.values(), self._replica.settings))
         if not scheduler.sound:
             raise BadState("what was learnt from the log must be finite")

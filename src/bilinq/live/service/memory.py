@@ -14,12 +14,21 @@ from typing import TYPE_CHECKING, Any, cast
 
 from bilinq.live.metrics import Meters
 from bilinq.live.service.decision_record import record
-from bilinq.live.service.entities import Agenda, Ids, LiveJob, LiveLease
+from bilinq.live.service.entities import Agenda, Ids, LiveJob, LiveLease, epoch_of
 from bilinq.live.service.options import PLAIN, JobOptions, options_of
 from bilinq.live.service.outbox import to_text
 from bilinq.live.service.servers import Servers
 from bilinq.live.service.tenants import NO_LIMITS, RECENT, SHOWN, Books
-from bilinq.live.store.job_tables import JobEnd, JobRow, LeaseEnd, LeaseRow, ObservationRow, QueuedJob, RequeuedJob
+from bilinq.live.store.job_tables import (
+    FailedOn,
+    JobEnd,
+    JobRow,
+    LeaseEnd,
+    LeaseRow,
+    ObservationRow,
+    QueuedJob,
+    RequeuedJob,
+)
 
 if TYPE_CHECKING:
     from bilinq.live.service.outbox import Changes
@@ -31,7 +40,7 @@ if TYPE_CHECKING:
     from bilinq.live.wire.messages import JobState
     from bilinq.scheduler.scheduler import Assignment, Scheduler
 
-SPARE = 1000  # deadlines of ended leases that may stay in the heap
+SPARE = 1000  # entries of leases and jobs that have ended that may stay in a heap
 SHORTEST = 1e-3  # seconds that a service takes at least
 NEW = 0.1  # seconds after which a job that is given to the scheduler has waited before
 
@@ -42,6 +51,7 @@ class Memory:
     `queued` counts the jobs of each class that wait, and `waiting` those of them that may start now. `bound` counts the
     waiting jobs that only some server classes may serve, by these. While a scheduler stands in for one that has failed,
     `missed` has what it did not learn; otherwise it is None. `shadow` is a second policy that is compared, None without one.
+    `own_features` is the length of the features of single jobs, also of those that a stand-in has not seen; 0 without any.
 
     `tenants` has the books of each namespace, and `limits` their settings. `pooled` is the scheduler that knows all of this,
     with the number of changes of servers at that time; None after another change.
@@ -71,6 +81,7 @@ class Memory:
         self.missed: list[ObservationRow] | None = None
         self.shadow: Shadow | None = None
         self.dead = 0
+        self.own_features = 0 if scheduler is None else scheduler.own_features
         self.meters = Meters()
         self._deadlines: list[tuple[float, int]] = []
 
@@ -94,13 +105,15 @@ class Memory:
         for namespace, books in self.tenants.items():
             books.meters = meters.of(namespace)
 
-    def add(self, job: QueuedJob | JobRow, wall: float, now: float) -> None:
-        """Queue a job; the times are those of both clocks."""
+    def add(self, job: QueuedJob | JobRow, wall: float, now: float, failed: Sequence[FailedOn] = ()) -> None:
+        """Queue a job, which has `failed` before; the times are those of both clocks."""
         came, books = now - max(wall - job.submitted, 0.0), self.books(job.namespace)
         live = LiveJob(job.job_class, job.units_left, job.attempts, job.submitted, came, books, job.size)
         self.jobs[job.id] = live
         if job.options is not None:
             self._set_options(live, options_of(job.options), wall, now)
+        if failed:
+            self._set_failed(live, failed, wall, now)
         self._enqueue(job.id, live)
         if live.start > now:
             self._hold_back(job.id, live)
@@ -128,10 +141,23 @@ class Memory:
 
     def _set_options(self, job: LiveJob, options: JobOptions, wall: float, now: float) -> None:
         job.options = options
+        if options.features is not None:
+            self.own_features = self.own_features or len(options.features)
         if options.deadline is not None:
             job.deadline = now + options.deadline - wall
         if options.not_before is not None:
             job.start = now + options.not_before - wall
+
+    def _set_failed(self, job: LiveJob, failed: Sequence[FailedOn], wall: float, now: float) -> None:
+        """Let a job that was loaded wait on after its last failure, and avoid the server that has failed it."""
+        retries, last = (
+            self.retries.of_class(self.classes["job", job.job_class]),
+            max(failed, key=lambda one: one.ended),
+        )
+        ago = max(wall - last.ended, 0.0)
+        job.failed_on = frozenset(one.server for one in failed)
+        job.avoid, job.avoid_until = last.server, now + retries.longest - ago
+        job.start = max(job.start, now + retries.pause(job.attempts) - ago)
 
     def _enqueue(self, id: int, job: LiveJob) -> None:
         """Count a job that waits, and note when it leaves."""
@@ -140,7 +166,7 @@ class Memory:
         if job.options.servers is not None:
             self.bound[tuple(job.options.servers)] += 1
         if job.deadline < inf:
-            self.agenda.add(job.deadline, id)
+            self._plan(job.deadline, id)
 
     def _dequeue(self, job: LiveJob) -> None:
         """Count a job less that waits."""
@@ -156,7 +182,15 @@ class Memory:
         """Keep a job that waits out of the scheduler until its start."""
         job.held = True
         if job.start < inf:
-            self.agenda.add(job.start, id)
+            self._plan(job.start, id)
+
+    def _plan(self, at: float, id: int) -> None:
+        """Note a time for a job; entries are made again once more than half of them are of jobs that have gone on."""
+        self.agenda.add(at, id)
+        if len(self.agenda) > 4 * len(self.jobs) + SPARE:
+            waiting = [(one, job) for one, job in self.jobs.items() if job.lease is None]
+            times = ((at, one) for one, job in waiting for at in (job.deadline, job.start if job.held else inf))
+            self.agenda.replace((at, one) for at, one in times if at < inf)
 
     def _schedule(self, id: int, job: LiveJob, now: float, ahead: bool = False) -> None:
         """Hand a job to the scheduler; a policy by classes knows no eligible servers, so a job with some waits on."""
@@ -295,11 +329,11 @@ class Memory:
         job.failed_on |= {server}
         self.counters[state] += 1
         job.books.counters[state] += 1
-        if self.retries.gives_up(job, self.untried(job)):
+        retries = self.retries.of_class(self.classes["job", job.job_class])
+        if retries.gives_up(job, self.untried(job)):
             self.dead += 1
             self._end_job(id, "dead", wall, changes, error=error)
             return "dead"
-        retries = self.retries.of_class(self.classes["job", job.job_class])
         job.avoid, job.avoid_until = server, now + retries.longest
         job.lease, job.start = None, now + retries.pause(job.attempts)
         self._enqueue(id, job)
@@ -414,7 +448,7 @@ class Memory:
             ObservationRow(
                 seq=self.ids.next_seq(), lease=row.id, revision=0, job_class_id=row.job_class_id,
                 server_class_id=row.server_class_id, value=value, duration=duration, failed=failed,
-                epoch=self.scheduler.epoch(lease.server_class), features=None if features is None else to_text(features),
+                epoch=epoch_of(self.scheduler, lease.server_class), features=None if features is None else to_text(features),
             )
         )  # fmt: skip
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -138,8 +139,11 @@ def load_memory(
     memory.limits = all_namespaces(tx)
     for server in class_tables.all_servers(tx):
         memory.servers.enrol(LiveServer(server, server.seen, **server_rights(memory.keys, server.owner)))
-    for waiting in job_tables.queued_jobs(tx):
-        memory.add(waiting, wall, now)
+    queued, failed = job_tables.queued_jobs(tx), defaultdict[int, list[job_tables.FailedOn]](list)
+    for one in job_tables.failed_servers(tx, [waiting.id for waiting in queued if waiting.attempts]):
+        failed[one.job].append(one)
+    for waiting in queued:
+        memory.add(waiting, wall, now, failed.get(waiting.id, ()))
     for namespace, number in job_tables.count_dead_jobs(tx).items():
         memory.books(namespace).dead = number
         memory.dead += number
@@ -148,8 +152,8 @@ def load_memory(
         job = job_tables.get_job(tx, lease.job)
         assert job is not None
         memory.adopt(lease, job, now - max(wall - lease.granted, 0.0), now + settings.lease, wall, now)
-    for id, failed in job_tables.failed_servers(tx, [id for id, job in memory.jobs.items() if job.attempts]):
-        memory.jobs[id].failed_on |= {failed}
+    for one in job_tables.failed_servers(tx, [id for id, job in memory.jobs.items() if job.lease and job.attempts]):
+        memory.jobs[one.job].failed_on |= {one.server}
     return memory, settings
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from bilinq.live.service.configuration import scheduler_classes
+from bilinq.live.service.entities import epoch_of
 from bilinq.scheduler.scheduler import Observation, Scheduler
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def replay_in_parts(
         scheduler.set_classes(*classes)
         for since in range(done, until, part):
             rows = log[since : min(since + part, until)]
-            scheduler.replay(observation(row, names) for row in rows if fits(scheduler, row))
+            scheduler.replay(observation(row, names, scheduler) for row in rows if fits(scheduler, row))
             if since + part < until:
                 scheduler.set_classes(*classes)  # what was observed is learnt now
                 yield
@@ -65,11 +66,13 @@ def replay_in_parts(
     scheduler.set_classes(*scheduler_classes(in_order(every), settings))
 
 
-def observation(row: ObservationRow, names: dict[int, str]) -> Observation:
-    """Return a row of the log as the scheduler learns from it; `names` are those of classes by id."""
+def observation(row: ObservationRow, names: dict[int, str], scheduler: Scheduler) -> Observation:
+    """Return a row of the log as a scheduler learns from it; `names` are those of classes by id."""
+    server_class = names[row.server_class_id]
     return Observation(
-        names[row.job_class_id], names[row.server_class_id], row.value, row.duration, bool(row.failed),
-        None if row.features is None else msgspec.json.decode(row.features), row.before, row.epoch,
+        names[row.job_class_id], server_class, row.value, row.duration, bool(row.failed),
+        None if row.features is None else msgspec.json.decode(row.features), row.before,
+        epoch_of(scheduler, server_class, row.epoch),
     )  # fmt: skip
 
 

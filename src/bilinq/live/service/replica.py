@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 log = logging.getLogger("bilinq.live")
 
+GONE = 60.0  # seconds without a request after which a server that is offline does not count as one that can serve
 POLL_LEADER = 0.5  # seconds after which a follower checks again which process leads
 
 
@@ -68,6 +69,12 @@ class Replica:
     def last_keys(self) -> dict[str, KeyRow] | None:
         """The keys as this process last had them in memory; None if it never had."""
         return None if self._memory is None else self._memory.keys
+
+    @property
+    def absent(self) -> float:
+        """The time since when a server that has sent nothing is gone; none is until this process has led for as long."""
+        before = time.time() - GONE
+        return before if self.loaded < before else float("-inf")
 
     def use(self, memory: Memory, settings: ServiceSettings) -> None:
         """Serve requests from memory that was just loaded."""

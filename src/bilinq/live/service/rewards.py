@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from bilinq.errors import Conflict, Unavailable
+from bilinq.live.service.entities import UNKNOWN_EPOCH, epoch_of
 from bilinq.live.service.options import options_of
 from bilinq.live.service.outbox import Changes, to_text
 from bilinq.live.service.submissions import Claims, Submissions
@@ -84,7 +85,7 @@ def _count(memory: Memory, past: Past, value: float, key: str | None, changes: C
     assert scheduler is not None
     scheduler.reward.scaled(value)
     before = None if last is None else last.value
-    epoch = scheduler.epoch(past.server_class) if last is None else last.epoch
+    epoch = epoch_of(scheduler, past.server_class, UNKNOWN_EPOCH if last is None else last.epoch)
     if scheduler.learns and (before is None or scheduler.policy is None):
         told = Observation(job.job_class, past.server_class, value, features=features, before=before, epoch=epoch)
         scheduler.replay([told])

@@ -128,7 +128,7 @@ class Shadow:
         if scheduler is None or not scheduler.learns or not rows:
             return
         with self._guarded():
-            scheduler.replay(observation(row, self._names) for row in rows if fits(scheduler, row))
+            scheduler.replay(observation(row, self._names, scheduler) for row in rows if fits(scheduler, row))
             scheduler.set_classes(scheduler.job_classes, scheduler.server_classes)  # what was observed is learnt now
 
     def compare(self, memory: Memory, idle: Idle, rows: Sequence[LeaseRow], alone: bool) -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("bilinq.live")
 
 GAP = 0.005  # least seconds between two slots: requests that arrive meanwhile share a slot, a commit and a response
+LOOK = 0.2  # seconds between two looks for jobs that no server may serve
 REPEAT = 0.05  # most seconds for which a job lets others take the server that has just failed it
 SHARE = 3.0
 """Slots that run early leave at least this many times the CPU time that they use to everything else. It is CPU time, not
@@ -37,7 +38,8 @@ class Slots:
     """Runs slots on a clock, and early where that can start a job sooner."""
 
     def __init__(self, replica: Replica) -> None:
-        self._replica, self._unserved = replica, False
+        self._replica = replica
+        self._unserved, self._looked = set[tuple[str, tuple[str, ...]]](), -LOOK
         self._fallback, self._shadows = Fallback(replica), Shadows(replica)
         self._paused: dict[tuple[str, Hashable], None] = {}
 
@@ -124,7 +126,8 @@ class Slots:
             memory.fail(lease, "expired", "the lease expired", wall, now, changes)
         if memory.agenda:
             memory.release(now, wall, self._replica.settings.late == "drop", changes)
-        if memory.bound:
+        if memory.bound and now - self._looked >= LOOK:
+            self._looked = now
             self._report_unserved(memory)
         if self._paused or memory.counters["failed"] or memory.counters["expired"]:
             self._report_paused(memory)
@@ -143,12 +146,15 @@ class Slots:
         self._paused = paused
 
     def _report_unserved(self, memory: Memory) -> None:
-        """Log once that jobs wait for servers that are not there."""
-        unserved = tenants.unserved(memory, None)
-        if unserved and not self._unserved:
-            names = "; ".join(", ".join(some) for some in unserved)
-            log.warning("%d jobs wait for server classes without a server: %s", sum(unserved.values()), names)
-        self._unserved = bool(unserved)
+        """Log once for each namespace and classes that its jobs wait for servers that are not there."""
+        unserved = tenants.unserved(memory, None, self._replica.absent)
+        for (namespace, names), many in unserved.items():
+            if (namespace, names) not in self._unserved:
+                classes = ", ".join(names)
+                log.warning(
+                    "%d jobs wait for server classes without a server: %s; namespace=%s", many, classes, namespace
+                )
+        self._unserved = set(unserved)
 
     async def _deliver(self, memory: Memory, rows: Sequence[LeaseRow], polls: dict[int, Poll], saved: Payloads) -> None:
         """Hand leases that are on disk to the calls that wait for them; return those whose caller has gone."""

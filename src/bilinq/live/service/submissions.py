@@ -75,7 +75,7 @@ class Submissions:
         self._check_options(new)
         keys = {(who.namespace, job.key) for job in new if job.key is not None}
         if not keys:
-            self._check_room(job.job_class for job in new)
+            self._check_room(who.namespace, (job.job_class for job in new))
         rows = [self._row(who, job, next(memory.ids.job)) for job in new]
         if keys:
             return await self._submit_once(memory, new, rows, keys)
@@ -91,7 +91,7 @@ class Submissions:
             if memory is not self._replica.memory:
                 raise Unavailable("the service has lost its database meanwhile; try again", retry_after=1.0)
             fresh = [row for row, job in zip(rows, stored, strict=True) if row.id == job.id]
-            self._check_room(row.job_class for row in fresh)
+            self._check_room(rows[0].namespace, (row.job_class for row in fresh))
             self._check_options(new)  # other jobs may have come meanwhile
             saved = self._queue(fresh, release) if fresh else None
         except BaseException:
@@ -202,7 +202,7 @@ class Submissions:
         """Raise unless the service can schedule jobs by what they have of their own."""
         scheduler, classes = self._replica.memory.scheduler, self._replica.memory.classes
         assert scheduler is not None
-        size = scheduler.own_features
+        size = self._replica.memory.own_features
         for k, job in enumerate(new):
             if is_plain(job):
                 continue
@@ -215,10 +215,12 @@ class Submissions:
                     rule = f"must have length {size}, as those of earlier jobs; got {len(job.features)}"
                     raise BadField(f"jobs[{k}].features", rule)
 
-    def _check_room(self, coming: Iterable[str]) -> None:
+    def _check_room(self, namespace: str, coming: Iterable[str]) -> None:
+        """Raise unless there is room in classes; jobs of other namespaces take none of it."""
         memory = self._replica.memory
+        queued = memory.books(namespace).queued
         for name, many in Counter(coming).items():
-            room = (memory.classes["job", name].backlog or self._replica.settings.backlog) - memory.queued[name]
+            room = (memory.classes["job", name].backlog or self._replica.settings.backlog) - queued[name]
             if many > room:
                 raise Busy(f"class {name!r} has room for {max(room, 0)} more jobs; got {many}", retry_after=1.0)
 

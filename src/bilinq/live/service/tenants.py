@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -139,10 +139,22 @@ def _merged(parts: Sequence[Books]) -> Books:
     return total
 
 
-def unserved(memory: Memory, view: View) -> dict[tuple[str, ...], int]:
-    """Return the waiting jobs in a view whose server classes have no registered server, by these classes."""
-    bound = seen(memory, view).bound.items()
-    return {names: many for names, many in bound if many and not any(memory.servers.registered[name] for name in names)}
+def unserved(memory: Memory, view: View, absent: float) -> dict[tuple[str, tuple[str, ...]], int]:
+    """Return the waiting jobs in a view that no server may serve, by namespace and the server classes that they name.
+
+    Servers that an operator holds do not count, nor do those that are offline and have sent nothing since the time `absent`.
+    """
+    books = memory.tenants.values() if view is None else [one for name, one in memory.tenants.items() if name in view]
+    bound = {(one.name, names): many for one in books for names, many in one.bound.items() if many}
+    serves = defaultdict[str, set[frozenset[str] | None]](set)
+    for server in memory.servers.values() if bound else ():
+        if server.row.held is None and (server.state != "away" or server.seen >= absent):
+            serves[server.row.server_class].add(server.serves)
+    return {
+        (namespace, names): many
+        for (namespace, names), many in bound.items()
+        if not any(covers(rights, {namespace}) for name in names for rights in serves[name])
+    }
 
 
 def servers_seen(memory: Memory, view: View) -> tuple[Mapping[str, int], Mapping[str, int]]:

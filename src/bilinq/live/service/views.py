@@ -45,11 +45,7 @@ def state(replica: Replica, view: View = None) -> State:
     idle, busy = servers_seen(memory, view)
     servers = [ServerClassState(name, idle.get(name, 0), busy.get(name, 0)) for name in _names(memory, "server")]
     jobs = [_job_class(books, row.name, row.weight) for row in memory.classes.values() if row.kind == "job"]
-    waiting = sum(unserved(memory, view).values())
-    return State(
-        now=time.time(), job_classes=jobs, server_classes=servers, unserved=waiting, awaited=books.awaited,
-        **_common(replica, view),
-    )  # fmt: skip
+    return State(now=time.time(), job_classes=jobs, server_classes=servers, **_common(replica, view))
 
 
 def state_view(replica: Replica, rate: list[list[float]], view: View = None) -> StateView:
@@ -76,6 +72,8 @@ def _common(replica: Replica, view: View) -> dict[str, Any]:
         "counters": dict(memory.counters),
         "reward_total": memory.reward_total,
         "shadow": shadow_info(replica) if view is None else None,
+        "unserved": sum(unserved(replica.memory, view, replica.absent).values()),
+        "awaited": memory.awaited,
     }
 
 
@@ -112,7 +110,7 @@ async def metrics_page(replica: Replica, view: View = None) -> str:
     health = None if scheduler is None else await asyncio.to_thread(scheduler.health)
     _add_role(page, replica)
     if memory is not None:
-        _add_queues(page, memory)
+        _add_queues(page, replica, memory)
         _add_servers(page, memory)
         _add_settings(page, replica, memory)
         _add_shadow(page, replica)
@@ -127,7 +125,7 @@ async def metrics_page(replica: Replica, view: View = None) -> str:
 def _part_of_page(page: Page, replica: Replica, memory: Memory | None, view: frozenset[str]) -> str:
     names = [] if memory is None else _names(memory, "job")
     if memory is not None:
-        _add_queues(page, memory, view)
+        _add_queues(page, replica, memory, view)
         _add_servers(page, memory, view)
     _add_jobs(page, Meters.merged([replica.meters.of(name) for name in sorted(view)]), names)
     return page.text()
@@ -151,14 +149,14 @@ def _add_role(page: Page, replica: Replica) -> None:
     page.counter("bilinq_uncertified_allocations_total", about, tally.uncertified)
 
 
-def _add_queues(page: Page, whole: Memory, view: View = None) -> None:
+def _add_queues(page: Page, replica: Replica, whole: Memory, view: View = None) -> None:
     memory, names = seen(whole, view), _names(whole, "job")
     page.gauge("bilinq_jobs_queued", "Jobs that wait.", _by_class(names, memory.queued))
     page.gauge("bilinq_jobs_leased", "Jobs that are being served.", _by_class(names, memory.leased))
     page.gauge("bilinq_jobs_dead", "Jobs that failed too often and can be retried.", memory.dead)
     page.gauge("bilinq_rewards_awaited", "Jobs that are done and have no reward so far.", memory.awaited)
-    about = "Jobs that wait for server classes without a registered server."
-    page.gauge("bilinq_jobs_unserved", about, sum(unserved(whole, view).values()))
+    about = "Jobs that wait for server classes without a server that may serve them."
+    page.gauge("bilinq_jobs_unserved", about, sum(unserved(whole, view, replica.absent).values()))
 
 
 def _add_servers(page: Page, memory: Memory, view: View = None) -> None:

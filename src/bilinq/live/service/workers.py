@@ -100,17 +100,20 @@ class Workers:
         return m.ServerInfo(f"s{row.id}", row.server_class, row.name, server.state, server.seen, held, reason)  # type: ignore[arg-type]
 
     async def unregister(self, who: Identity, id: str) -> None:
-        """Delete a server; its job returns to the queue."""
+        """Delete a server; its job returns to the queue. One that an operator holds is kept under its name."""
         server, changes = self._server(who, id), Changes()
         memory = self._replica.memory
         if server.lease is not None:
             memory.return_unused(memory.leases[server.lease], time.time(), changes)
         self._stop_serving(server, "the server was unregistered", changes)
-        memory.servers.dismiss(server.row.id)
+        kept = server.row.held is not None and server.row.name is not None  # it may come back, and is still held then
+        if not kept:
+            memory.servers.dismiss(server.row.id)
 
         def store(tx: Transaction) -> None:
             changes.write(tx)
-            remove_servers(tx, server.row.id)
+            if not kept:
+                remove_servers(tx, server.row.id)
 
         await self._replica.write(store)
         self._slots.hurry()

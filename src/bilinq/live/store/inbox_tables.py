@@ -45,6 +45,14 @@ BEGIN
 END $$"""
 """Enqueue a job in the transaction of the caller; return its key. A key that was used before enqueues nothing."""
 REVOKE = "REVOKE ALL ON FUNCTION bilinq_enqueue FROM PUBLIC"
+SAFE_PATH = """DO $$ BEGIN
+    EXECUTE (
+        SELECT 'ALTER FUNCTION ' || oid::regprocedure || ' SET search_path = ' || pronamespace::regnamespace || ', pg_temp'
+        FROM pg_proc WHERE oid = 'bilinq_enqueue'::regproc);
+END $$"""
+"""Let the function, which runs with the rights of its owner, find the tables of its own schema first: without `pg_temp` at
+the end, PostgreSQL looks for temporary tables of the caller before."""
+ORDER = "CREATE INDEX inbox_order ON inbox (namespace, class, id)"
 
 
 class Enqueued(NamedTuple):
@@ -58,10 +66,22 @@ class Enqueued(NamedTuple):
     units: int
 
 
-def oldest_enqueued(tx: Transaction, limit: int) -> list[Enqueued]:
-    """Return the oldest jobs of the inbox."""
-    sql = "SELECT id, namespace, class, key, payload, units FROM inbox ORDER BY id LIMIT :limit"
-    return list(map(Enqueued._make, tx.rows(sql, limit=limit)))
+def inbox_parts(tx: Transaction) -> list[tuple[str, str]]:
+    """Return each namespace with each class that it has in the inbox, from the index and not from all rows."""
+    sql = """WITH RECURSIVE part AS (
+            (SELECT namespace, class FROM inbox ORDER BY namespace, class LIMIT 1)
+            UNION ALL SELECT following.namespace, following.class FROM part, LATERAL (
+                SELECT namespace, class FROM inbox WHERE (inbox.namespace, inbox.class) > (part.namespace, part.class)
+                ORDER BY namespace, class LIMIT 1) AS following)
+        SELECT namespace, class FROM part"""
+    return [(namespace, job_class) for namespace, job_class in tx.rows(sql)]
+
+
+def oldest_enqueued(tx: Transaction, limit: int, namespace: str, job_class: str) -> list[Enqueued]:
+    """Return the oldest jobs of a class of a namespace in the inbox."""
+    sql = """SELECT id, namespace, class, key, payload, units FROM inbox
+        WHERE namespace = :namespace AND class = :job_class ORDER BY id LIMIT :limit"""
+    return list(map(Enqueued._make, tx.rows(sql, limit=limit, namespace=namespace, job_class=job_class)))
 
 
 def remove_enqueued(tx: Transaction, ids: list[int]) -> None:

@@ -163,7 +163,7 @@ class ObservationRow(NamedTuple):
 
     Revision 0 is the end of the lease: a reward, a duration in seconds, or both, or that it `failed`. A reward that comes
     later is revision 1, and each further one corrects the one `before`. `epoch` is the scheduler's when the reward was first
-    given, `features` (JSON) are those of the job, and `key` is that of a later reward.
+    given, -1 if it did not learn then, `features` (JSON) are those of the job, and `key` is that of a later reward.
     """
 
     seq: int
@@ -398,10 +398,19 @@ def grant_leases(tx: Transaction, rows: Sequence[LeaseRow], stored: Container[in
     return dict(tx.among("SELECT id, payload FROM job WHERE id {among}", [row.job for row in waiting]))
 
 
-def failed_servers(tx: Transaction, jobs: Sequence[int]) -> list[tuple[int, int]]:
-    """Return jobs with the servers on which a lease of theirs failed or expired."""
-    sql = "SELECT DISTINCT job, server FROM lease WHERE state IN ('failed', 'expired') AND job {among}"
-    return [(job, server) for job, server in tx.among(sql, jobs)] if jobs else []
+class FailedOn(NamedTuple):
+    """A server on which a lease of a job failed or expired, and when it did so last."""
+
+    job: int
+    server: int
+    ended: float
+
+
+def failed_servers(tx: Transaction, jobs: Sequence[int]) -> list[FailedOn]:
+    """Return the servers that have failed some jobs."""
+    sql = """SELECT job, server, max(ended) FROM lease WHERE state IN ('failed', 'expired') AND job {among}
+        GROUP BY job, server"""
+    return list(map(FailedOn._make, tx.among(sql, jobs))) if jobs else []
 
 
 def get_lease(tx: Transaction, id: int) -> LeaseRow | None:
@@ -450,28 +459,34 @@ def count_awaited(tx: Transaction) -> dict[str, int]:
     )
 
 
-class RewardedLease(NamedTuple):
-    """A lease that was finished with a reward and has a decision record, with the class and options of its job."""
+class JudgedLease(NamedTuple):
+    """A lease with a decision record that has failed or has a reward, with the class and options of its job."""
 
     id: int
     job: int
     job_class: str
     server_class_id: int
     granted: float
-    reward: float
+    reward: float | None
+    failed: int
     decision: str
     options: str | None
 
 
-def rewarded_leases(tx: Transaction, namespaces: Collection[str] | None, after: int, limit: int) -> list[RewardedLease]:
-    """Return up to `limit` rewarded leases with a decision record after one, oldest first, of some namespaces or of all."""
+def judged_leases(tx: Transaction, namespaces: Collection[str] | None, after: int, limit: int) -> list[JudgedLease]:
+    """Return up to `limit` judged leases with a decision record, of some namespaces or of all.
+
+    They are in the order in which their failures or first rewards came, from the one behind the lease `after` on.
+    """
+    first = "(failed = 1 OR (value IS NOT NULL AND before IS NULL))"
+    since = tx.rows(f"SELECT coalesce(max(seq), 0) FROM observation WHERE lease = :after AND {first}", after=after)
     own = "" if namespaces is None else "AND job.namespace {among}"
-    sql = f"""SELECT lease.id, lease.job, job.class, server_class_id, granted, lease.reward, decision, options
-        FROM lease JOIN job ON job.id = lease.job WHERE lease.id > :after AND lease.state = 'finished'
-        AND lease.reward IS NOT NULL AND decision IS NOT NULL {own} ORDER BY lease.id LIMIT :limit"""
-    given = {"after": after, "limit": limit}
+    sql = f"""SELECT lease.id, lease.job, job.class, lease.server_class_id, granted, lease.reward, failed, decision, options
+        FROM observation JOIN lease ON lease.id = observation.lease JOIN job ON job.id = lease.job
+        WHERE seq > :since AND {first} AND decision IS NOT NULL {own} ORDER BY seq LIMIT :limit"""
+    given = {"since": since[0][0], "limit": limit}
     found = tx.rows(sql, **given) if namespaces is None else tx.among(sql, sorted(namespaces), **given)
-    return list(map(RewardedLease._make, found))
+    return list(map(JudgedLease._make, found))
 
 
 def count_rewards(tx: Transaction) -> int:

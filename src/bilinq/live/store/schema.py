@@ -163,9 +163,12 @@ ENDS = Migration(
 )
 """Ends of jobs have numbers, so that they can be followed without loss. Jobs that ended before have none."""
 
+SAFE_ENQUEUE = Migration(postgresql=(inbox_tables.SAFE_PATH, inbox_tables.ORDER))
+"""The function that enqueues ignores temporary tables of its callers, and the inbox is read class by class."""
+
 MIGRATIONS: tuple[Migration, ...] = (
     FIRST, NO_INDEX_OF_ACTIVE, LOG_OF_OBSERVATIONS, OPTIONS_OF_JOBS, PAUSES, LATE_REWARDS, DECISIONS, TENANTS,
-    ENQUEUE_BY_SQL, SETTINGS_HISTORY, ENDS,
+    ENQUEUE_BY_SQL, SETTINGS_HISTORY, ENDS, SAFE_ENQUEUE,
 )  # fmt: skip
 """Step i upgrades version i to version i + 1. A released step never changes; a change is a further step."""
 

@@ -158,7 +158,7 @@ class State(Struct, frozen=True):
     """The current state of the service. Rows of matrices are job classes, columns server classes.
 
     `expected` is the allocation of the last slot, `mean` and `width` are the learnt rewards and their standard errors.
-    `unserved` counts waiting jobs whose server classes have no registered server, and `awaited` jobs done without a reward.
+    `unserved` counts waiting jobs that no server may serve by class and namespace, and `awaited` jobs done without a reward.
     `shadow` is null if there is none, and for keys that see some namespaces only.
     """
 
@@ -182,7 +182,7 @@ class StateView(Struct, frozen=True):
     """The state of the scheduler; rows of matrices are job classes, columns server classes.
 
     `expected` is the allocation of the last slot, `rate` the leases per second over the last ten seconds, `mean` and
-    `width` are the learnt rewards and their standard errors.
+    `width` are the learnt rewards and their standard errors. `unserved` and `awaited` are as in `State`.
     """
 
     at: float
@@ -197,6 +197,8 @@ class StateView(Struct, frozen=True):
     counters: dict[str, int]
     reward_total: float
     shadow: ShadowInfo | None = None
+    unserved: int = 0
+    awaited: int = 0
 
 
 class RecentLease(Struct, frozen=True):
