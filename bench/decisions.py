@@ -98,10 +98,10 @@ def price_no_time(engine: LookAhead) -> None:
     engine._crowding = lambda: np.zeros_like(engine.learnt.crowd)  # type: ignore[method-assign]
 
 
-def explore_more(engine: LookAhead) -> None:
-    """Draw values with one standard error in place of a fifth."""
+def explore(errors: float, engine: LookAhead) -> None:
+    """Draw values with so many standard errors in place of a fifth of one."""
     terms = engine._terms
-    engine._terms = lambda now, waiting: terms(now, waiting)._replace(scale=1.0)  # type: ignore[method-assign]
+    engine._terms = lambda now, waiting: terms(now, waiting)._replace(scale=errors)  # type: ignore[method-assign]
 
 
 def leave_squares_out(engine: LookAhead) -> None:
@@ -116,7 +116,7 @@ CHANGES: dict[str, Change] = {
     "no forgetting": remember,
     "no durations": ignore_durations,
     "no price of server time": price_no_time,
-    "exploration 1 standard error": explore_more,
+    **{f"exploration {errors:g} standard errors": partial(explore, errors) for errors in (0.0, 0.1, 0.35, 0.5, 1.0)},
 }
 
 
@@ -308,7 +308,7 @@ def difference(found: Contest, name: str) -> str:
 def parts(data: Path, out: Path) -> str:
     """Return the reward without each part of the scheduler, less that with all, at load 0.8 and a wait of 5."""
     routers = {"all": Altered(), "no look-ahead": Altered(work_conserving=True)}
-    routers |= {name: Altered(name) for name in CHANGES} | {"no exploration": Altered(exploration="none")}
+    routers |= {name: Altered(name) for name in CHANGES}
     columns = {}
     for name in TABLES:
         settings: dict[str, Any] = {"seeds": 8, "seed": SEED, "jobs": WORKERS, "out": out / "runs"}
