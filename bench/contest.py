@@ -22,7 +22,7 @@ TABLES = {"paretobandit": "ParetoBandit", "mmlu": "MMLU"}
 WAITS = {0.5: 5.0, 0.8: 5.0, 0.95: 20.0}
 """The wait at each load; at 0.95 even a common queue makes jobs wait longer than 5."""
 JOBS, SEEDS, TUNING_SEEDS, WORKERS = 4000, 10, 5, 2
-ALL_QUESTIONS, MORE_SEEDS = 14_042, 40  # jobs of a run with each question of MMLU once, and how many such runs
+ALL_QUESTIONS, MORE_SEEDS = 14_042, 20  # jobs of a run with each question of MMLU once, and how many such runs
 POINTS = 100.0  # rewards of a percentage point
 UNPRICED = "no price, "  # how the names of contestants without a queue price begin
 

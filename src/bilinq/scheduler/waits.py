@@ -19,6 +19,7 @@ LARGEST_ERROR = 3.0  # how long a queue counts at most, in targets
 FIRST_GAIN = 0.02  # reward, on the scale of [-1, 1], for which a job is expected to wait as long as the target
 LOWEST, HIGHEST = 0.05, 20_000.0  # V relative to the mean duration beyond which decisions hardly change
 MET = 0.2  # part of the target by which waits may differ
+AT_END = 0.5  # logarithm of V, from one of its ends, that counts as being there: it varies with every job
 
 
 class Waits(NamedTuple):
@@ -132,7 +133,7 @@ class WaitController:
         )
         met, note = bool(abs(ratio - 1.0) <= MET), "as wanted"
         if not met:
-            low, high = log(LOWEST * duration) + 1e-9, log(HIGHEST * duration) - 1e-9
+            low, high = log(LOWEST * duration) + AT_END, log(HIGHEST * duration) - AT_END
             note = "on the way to the target"
             if ratio > 1.0 and self.log_weight <= low:
                 note = "the load does not allow it: a shorter wait would need more servers"
