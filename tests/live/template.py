@@ -80,10 +80,10 @@ def main() -> None:
     """Load everything, then fork for each line of settings."""
     from bilinq.live.logs import log_to
     from bilinq.live.run import run  # noqa: F401
-    from bilinq.live.service.configuration import warm
+    from bilinq.live.service.configuration import warm_up
 
-    warm(ServiceSettings())
-    warm(ServiceSettings(policy="sabr"))
+    warm_up(ServiceSettings())
+    warm_up(ServiceSettings(policy="sabr"))
     log_to()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for forks
     print("loaded", flush=True)

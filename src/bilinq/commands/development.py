@@ -84,12 +84,9 @@ def _steps() -> Iterator[tuple[str, Callable[[], object]]]:
 
 def _run_scheduler() -> None:
     from bilinq import JobClass, Scheduler, ServerClass
+    from bilinq.scheduler.warm import warm
 
-    scheduler = Scheduler([JobClass("job")], [ServerClass("server")])
-    scheduler.submit("job", features=[1.0])
-    for task in scheduler.assign({"server": 1}):
-        scheduler.report(task.job, reward=0.0)
-    scheduler.assign({})
+    warm(Scheduler([JobClass("job")], [ServerClass("a"), ServerClass("b")]), "job", {"a": 1, "b": 1}, 0.0)
 
 
 def _run_nodes(delay: tuple[float, float]) -> None:

@@ -17,6 +17,7 @@ from bilinq.gateway.worth import Judge
 from bilinq.live.http import App as AsgiApp
 from bilinq.live.http import Limits, Server, address, listen, possible
 from bilinq.live.keys import hash_key
+from bilinq.scheduler.warm import warm
 
 
 @contextlib.asynccontextmanager
@@ -40,7 +41,12 @@ async def serving(
 @contextlib.asynccontextmanager
 async def running(config: Config, judge: Judge | None = None) -> AsyncGenerator[tuple[str, Gateway]]:
     """Run a gateway while the block runs; yield its address and itself. Requests that are being answered may end."""
-    warm()
+    warm(
+        Scheduler([JobClass("job")], [ServerClass("a"), ServerClass("b")], target_wait=1.0),
+        "job",
+        {"a": 1, "b": 1},
+        0.0,
+    )
     gateway = Gateway(config, judge)
     try:
         async with serving(App(gateway), config.host, config.port, Limits(possible(config.max_connections))) as found:
@@ -57,16 +63,6 @@ async def run(config: Config, ready: Callable[[str], None]) -> None:
     async with running(config) as (found, _):
         ready(found)
         await stop.wait()
-
-
-def warm() -> None:
-    """Decide about a few jobs, so that the first request does not wait for kernels to be loaded."""
-    scheduler = Scheduler([JobClass("job")], [ServerClass("a"), ServerClass("b")], target_wait=1.0)
-    for k in range(12):
-        scheduler.submit("job", job=str(k), features=[float(k), 1.0], servers=("a", "b"), cost={"a": 0.1})
-        scheduler.explain(str(k))
-        for task in scheduler.assign({"a": 1, "b": 1}, 0.1):
-            scheduler.report(task.job, 0.5, duration=0.1)
 
 
 def check_secrets(config: Config) -> None:

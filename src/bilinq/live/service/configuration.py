@@ -15,7 +15,7 @@ from bilinq.errors import BadInput, NotFound
 from bilinq.learning.pair_model import fit_work
 from bilinq.live.service.entities import Ids
 from bilinq.live.service.memory import Memory
-from bilinq.live.settings import NO_SHADOW, LivePolicy, live_policies
+from bilinq.live.settings import LOOK_AHEAD, NO_SHADOW, LivePolicy, live_policies
 from bilinq.live.store.admin_tables import get_meta, largest_ids, put_meta
 from bilinq.live.store.class_tables import (
     ClassRow,
@@ -30,6 +30,7 @@ from bilinq.live.wire.messages import JobClassInfo, ServerClassInfo, SettingsInf
 from bilinq.live.wire.queries import BadField
 from bilinq.scheduler.classes import JobClass, RewardRange, ServerClass
 from bilinq.scheduler.scheduler import Scheduler
+from bilinq.scheduler.warm import warm
 
 if TYPE_CHECKING:
     from bilinq.live.settings import ServiceSettings
@@ -150,14 +151,11 @@ def new_scheduler(current: SchedulerClasses, settings: ServiceSettings) -> Sched
     return Scheduler(*current, reward=reward, seed=settings.seed or 0, policy=policy, keep=0, **own)
 
 
-def warm(settings: ServiceSettings) -> None:
+def warm_up(settings: ServiceSettings) -> None:
     """Run slots of a small scheduler, so that the first real one does not wait until kernels are loaded."""
     classes = SchedulerClasses([JobClass("job", [1.0])], [ServerClass("server", [1.0])])
     scheduler = new_scheduler(classes, structs.replace(settings, target_wait=None, V=1e-6))
-    for _ in range(2):
-        scheduler.submit("job")
-        for task in scheduler.assign({"server": 1}):
-            scheduler.report(task.job, reward=settings.reward.low)
+    warm(scheduler, "job", {"server": 1}, settings.reward.low, own=settings.policy == LOOK_AHEAD)
 
 
 def configure(tx: Transaction, settings: ServiceSettings, address: str | None) -> Ids:

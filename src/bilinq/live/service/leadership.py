@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING
 
 from bilinq.errors import Unavailable
-from bilinq.live.service.configuration import warm
+from bilinq.live.service.configuration import warm_up
 from bilinq.live.service.retention import Retention
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Leadership:
         """Lead if no other process does, else follow; `address` is where other processes reach this one."""
         replica = self._replica
         replica.address = address
-        await asyncio.to_thread(warm, replica.settings)
+        await asyncio.to_thread(warm_up, replica.settings)
         replica.spawn(self._recovery.run())
         try:
             await replica.store.start(wait=False)

@@ -19,7 +19,7 @@ from msgspec import structs
 
 from bilinq.errors import BadState, Unavailable
 from bilinq.live.service.comparison import Comparison, Opinion, Opinions, among
-from bilinq.live.service.configuration import new_scheduler, scheduler_classes, scheduler_settings, warm
+from bilinq.live.service.configuration import new_scheduler, scheduler_classes, scheduler_settings, warm_up
 from bilinq.live.service.replay import first_roster, fits, observation, replay_in_parts, roster_at
 from bilinq.live.service.tenants import is_open
 from bilinq.live.settings import LOOK_AHEAD, NO_SHADOW
@@ -250,7 +250,7 @@ class Shadows:
         """Let a shadow learn from the log, a little at a time, unless another one is wanted meanwhile."""
         replica = self._replica
         try:
-            await asyncio.to_thread(warm, shadow.settings)
+            await asyncio.to_thread(warm_up, shadow.settings)
             await replica.write(lambda tx: None)  # what was observed before is on disk then
             every, rows, last = await replica.store.read(_read_log)
             start = max(first_roster(every), rows[0].seq - 1 if rows else last)
