@@ -134,9 +134,12 @@ def refresh(
         while e >= 0:
             total += flow[e]
             e = edge[NEXT_OF_ROW, e]
+        scale = held[i] / total
+        if not scale < np.inf:  # rounding has left nothing on the edges of this row
+            flow[node[FIRST, i]], scale = np.inf, 0.0
         e = node[FIRST, i]
         while e >= 0:
-            flow[e] *= held[i] / total
+            flow[e] = flow[e] * scale if flow[e] < np.inf else held[i]
             held[edge[COLUMN, e]] += flow[e] * gain_of(e, rows, m, edge)
             e = edge[NEXT_OF_ROW, e]
 

@@ -155,10 +155,10 @@ def _pool_of(workers: int) -> Iterator[Executor]:
         yield pool
         pool.shutdown()
     except BaseException:
-        mine = [child for child in multiprocessing.active_children() if child not in others]
-        pool.shutdown(wait=False, cancel_futures=True)
-        for child in mine:
-            child.terminate()
+        for child in multiprocessing.active_children():
+            if child not in others:
+                child.terminate()
+        pool.shutdown(cancel_futures=True)  # its thread ends with the processes; Python's exit would fail if it did not
         raise
 
 
