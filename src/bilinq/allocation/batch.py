@@ -16,6 +16,7 @@ from bilinq.errors import BadInput
 log = logging.getLogger("bilinq.allocation")
 TOLERANCE = 1e-9  # the largest residual of an answer that counts as certified
 MOST_SHOWN = 6  # prices in the text of an allocation
+AGAIN = 3  # how often an answer that does not certify is solved again from its prices
 NO_PRICE = np.empty((0, 0))  # passed to the kernel for a cold start
 
 
@@ -113,15 +114,31 @@ def solve(program: Program, price: Array, given: Program) -> Allocation:
     steps = (kernels().small_batch if small else kernels().batch)(*program, price, y, q, residual, gap)
     if steps < 0:
         explain(given)
-    for b in np.flatnonzero(np.isinf(residual)).tolist() if small else ():  # those that need another way
-        one = slice(b, b + 1)
-        steps += kernels().batch(*(part[one] for part in program), price[one], y[one], q[one], residual[one], gap[one])
-    if not (residual <= TOLERANCE).all():
-        from bilinq.allocation.polish import polish
-
-        for b in np.flatnonzero(~(residual <= TOLERANCE)).tolist():
-            polish(program, b, y, q, residual, gap)
+    for b in np.flatnonzero(~(residual <= TOLERANCE)).tolist():
+        steps += _again(program, b, price, y, q, residual, gap)
     return Allocation(y, q, residual, steps, gap)
+
+
+def _again(program: Program, b: int, price: Array, y: Array, q: Array, residual: Array, gap: Array) -> int:
+    """Solve program b of a batch in other ways, until an answer certifies; return the steps.
+
+    A program that is not finished goes to the kernels for all sizes. Prices that are exact but for rounding are a good
+    start: what steps from far away have added to them is gone. Newton steps on all conditions are the last resort.
+    """
+    one, steps = slice(b, b + 1), 0
+    for _ in range(AGAIN):
+        start = price[one] if np.isinf(residual[b]) else q[one].copy()
+        found = np.empty_like(y[one]), np.empty_like(q[one]), np.empty(1), np.empty(1)
+        steps += kernels().batch(*(part[one] for part in program), start, *found)
+        if found[2][0] < residual[b]:
+            for whole, part in zip((y, q, residual, gap), found, strict=True):
+                whole[one] = part
+        if residual[b] <= TOLERANCE:
+            return steps
+    from bilinq.allocation.polish import polish
+
+    polish(program, b, y, q, residual, gap)
+    return steps
 
 
 class Kernels(NamedTuple):

@@ -162,6 +162,13 @@ def follow_prices(
                 inside[w] = True
                 node[ORDER, size] = w
                 size += 1
+                node[PARENT, w] = e
                 cost, gain = c[edge[ROW, e], edge[COLUMN, e] - rows], gain_of(e, rows, m, edge)
-                price[w] = max((price[v] - cost) / gain, 0.0) if v < rows else cost + gain * price[v]
+                if v < rows:  # costs first: they are often equal and far above the prices
+                    by = node[PARENT, v]
+                    j = edge[COLUMN, by]
+                    rest = c[v, j - rows] - cost + gain_of(by, rows, m, edge) * price[j]
+                    price[w] = max(rest / gain, 0.0)
+                else:
+                    price[w] = cost + gain * price[v]
             e = edge[NEXT_OF_ROW if v < rows else NEXT_OF_COLUMN, e]

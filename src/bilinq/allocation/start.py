@@ -107,12 +107,14 @@ def bounds(n: Array, u: Array, rows: IntArray, columns: IntArray, bound: Array) 
 def level(a: Array, c: Array, m: Array, bound: Array, least: Array, time: Array) -> float:
     """Return about the price at which rows would ask for the whole capacity, at their least cost and shortest duration.
 
+    It is not above the one at which they would if costs were zero: caps let the steps overshoot by many powers of ten.
     `least` and `time` (I,) are overwritten by these.
     """
-    rows, capacity, timed = a.size, 0.0, m.size > 0
+    rows, capacity, total, timed = a.size, 0.0, 0.0, m.size > 0
     for v in range(rows, bound.size):
         capacity += bound[v]
     for i in range(rows):
+        total += a[i]
         least[i] = np.inf
         time[i] = np.inf if timed else 1.0
         for j in range(c.shape[1]):
@@ -132,5 +134,5 @@ def level(a: Array, c: Array, m: Array, bound: Array, least: Array, time: Array)
                 demand += time[i] * bound[i]
         if demand <= capacity * LOW or slope == 0.0:
             break
-        price += (demand - capacity) / slope * (demand / capacity)
+        price = min(price + (demand - capacity) / slope * (demand / capacity), total / capacity)
     return price
