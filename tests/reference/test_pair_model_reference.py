@@ -11,7 +11,7 @@ from scipy.stats import multivariate_normal
 
 from bilinq.arrays import Array, IntArray
 from bilinq.learning.fit_kernels import class_loss, explain_all, invert_all
-from bilinq.learning.memory import PRIOR_COUNT, Memory, regress
+from bilinq.learning.memory import PRIOR_COUNT, Equations, Memory, regress
 from bilinq.learning.pair_model import USUAL, PairModel
 
 I, J, D = 3, 4, 2  # job classes, server classes, features
@@ -143,29 +143,68 @@ def test_long_memory_stays_exact_while_the_recent_one_is_compared() -> None:
     assert_dense(one, some)
 
 
-def test_shared_part_is_dense_regression_of_all_server_classes() -> None:
-    """The prior means are a regression on x (x) v with one deviation for each job class, Eq. (61).
+def levels(some: Data, v: Array, ridge: Array, kappa: float) -> tuple[Array, Array]:
+    """Return the design of vec B (n, (1 + D) e), and the covariance of the rest (n, n) in units of the noise, Eq. (61).
 
-    Values count without what the server class is better than its features say, by the last fit.
+    The rest is the noise, and the deviations of server classes and of pairs of classes from what they share.
     """
+    x = np.concatenate([np.ones((len(some.x), 1)), some.x], axis=1)
+    same_server = some.column[:, None] == some.column
+    same_pair = same_server & (some.kind[:, None] == some.kind)
+    rest = np.diag(1.0 / some.weight) + same_server * (x / ridge @ x.T) + same_pair / kappa
+    return np.einsum("na,nb->nab", x, v[some.column]).reshape(len(x), -1), rest
+
+
+def test_shared_part_is_a_dense_regression_with_deviations_as_noise() -> None:
+    """Prior means are generalised least squares with a ridge on x (x) v; a deviation of a class counts once, Eq. (61)."""
     v = np.random.default_rng(1).normal(size=(J, 1))
     some = data(200)
     one = settle(feed(model(v), some))
-    constant, number = one.long.theta[:, 0], one.long.number
     V = np.concatenate([np.ones((J, 1)), (v - v.mean()) / v.std()], axis=1)
-    P = V.T @ (number[:, None] * V) + np.diag([0.01, 1.0])
-    better = constant - V @ np.linalg.solve(P, V.T @ (number * constant))
-    one.refresh()
-    x = np.concatenate([np.ones((200, 1)), some.x], axis=1)
-    X = np.einsum("na,nb->nab", x, V[some.column]).reshape(200, -1)
-    X = np.concatenate([X, np.eye(I)[some.kind]], axis=1)
-    pairs, slopes, _, _ = np.exp(one.shared_shrinkage)
-    precision = np.array([0.01, *[slopes] * (2 * (1 + D) - 1), *[pairs] * I])
+    X, rest = levels(some, V, ridge(one.shrinkage), one.kappa)
+    slopes = np.exp(one.shared_shrinkage[1])
+    precision = np.array([0.01, *[slopes] * (2 * (1 + D) - 1)])
     m = np.zeros(precision.size)
     m[0] = one.start
-    P = X.T @ (some.weight[:, None] * X) + np.diag(precision)
-    beta = np.linalg.solve(P, X.T @ (some.weight * (some.value - better[some.column])) + precision * m)
-    np.testing.assert_allclose(one.mean, V @ beta[: 2 * (1 + D)].reshape(1 + D, 2).T, rtol=1e-6, atol=1e-6)
+    weighted = np.linalg.solve(rest, np.column_stack([X, some.value - one.shared[some.kind]]))
+    right = X.T @ weighted[:, -1] + precision * m
+    beta = np.linalg.solve(X.T @ weighted[:, :-1] + np.diag(precision), right)
+    np.testing.assert_allclose(one.mean, V @ beta.reshape(1 + D, 2).T, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+def test_loss_of_the_shared_part_is_the_marginal_likelihood(servers: int) -> None:
+    """Deviations and shared part integrated out, with the noise profiled as below, against SciPy's density."""
+    some, rng, guess, kappa = data(40), np.random.default_rng(6), 0.25, 7.0
+    V = np.concatenate([np.ones((J, 1)), rng.normal(size=(J, servers - 1))], axis=1)
+    shared, memory = rng.normal(size=I), summed(some)
+    equations = Equations.of(memory, np.zeros((J, 1 + D)), shared, kappa)
+    gaps = []
+    for own, ours in (([1.0, 30.0, 30.0], 4.0), ([0.3, 3.0, 3.0], 100.0), ([50.0, 9.0, 9.0], 0.5)):
+        found = equations.levels(np.array(own), V)
+        X, rest = levels(some, V, np.array(own), kappa)
+        covariance = rest + X @ X.T / ours
+        square = (some.value - shared[some.kind]) @ np.linalg.solve(covariance, some.value - shared[some.kind])
+        noise = (square + PRIOR_COUNT * guess) / (memory.number.sum() + PRIOR_COUNT)
+        wanted = (memory.number.sum() + PRIOR_COUNT) * np.log(noise) + np.linalg.slogdet(covariance)[1]
+        gaps.append(found.evidence(np.full(X.shape[1], ours), guess) - wanted)
+    np.testing.assert_allclose(gaps, gaps[0], atol=1e-8)
+
+
+def test_server_classes_that_get_other_jobs_keep_their_own_slopes() -> None:
+    """One falls with the first feature and mostly gets jobs where it is small, the other is level: no common curve does.
+
+    Before deviations were integrated out, both slopes were drawn together: errors of 0.4 and more in each of 12 runs.
+    """
+    rng = np.random.default_rng(2)
+    one = PairModel.new(1, np.zeros((2, 0)), 4, forgets=False)
+    one.rescale(*one.standards(np.zeros(4), np.ones(4)))
+    for _ in range(1500):
+        z = rng.normal(size=4)
+        j = int(z[0] + 0.7 * rng.normal() > 0.0)
+        one.observe(z, 0, j, -0.4 * z[0] * (j == 0) + 0.5 * rng.normal())
+    mean, _ = one.predict(np.outer([-1.5, 1.5], [1.0, 0.0, 0.0, 0.0]), np.zeros(2, np.int64))
+    assert abs(mean[1, 0] + 0.6) < 0.25 and abs(mean[0, 1]) < 0.25
 
 
 def test_likelihood_of_class_pairs_and_what_they_share() -> None:

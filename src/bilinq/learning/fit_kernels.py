@@ -210,6 +210,42 @@ def invert_all(precision: Array, right: Array, ridge: Array, mean: Array, theta:
         invert(L, U, inverse[j])
 
 
+@fast_kernel
+def integrate_all(
+    precision: Array, right: Array, ridge: Array, V: Array, shared: Array, moment: Array
+) -> tuple[float, float]:
+    """Add precision (d e, d e) and right side (d e,) of the shared part after deviations are integrated out, Eq. (61).
+
+    Of server class j with features v they are Lambda - Lambda P_j^-1 Lambda and Lambda P_j^-1 `right`, each (x) v.
+    Return what deviations alone explain of the squares, and the log-determinant of all P_j.
+    """
+    d, e = ridge.size, V.shape[1]
+    L, U, inverse, w, theta, none = (
+        np.empty((d, d)),
+        np.empty((d, d)),
+        np.empty((d, d)),
+        np.empty(d),
+        np.empty(d),
+        np.zeros(d),
+    )
+    explained, determinant = 0.0, 0.0
+    for j in range(len(right)):
+        v = V[j]
+        determinant += factorise(precision[j], ridge, L)
+        shift(L, right[j], none, w, theta)
+        invert(L, U, inverse)
+        for a in range(d):
+            explained += theta[a] * right[j, a]
+            for x in range(e):
+                moment[a * e + x] += v[x] * ridge[a] * theta[a]
+                row, s = shared[a * e + x], v[x] * ridge[a]
+                for h in range(a + 1):
+                    t = s * ((h == a) - inverse[a, h] * ridge[h])
+                    for y in range(e):
+                        row[h * e + y] += t * v[y]
+    return explained, determinant
+
+
 @inlined_kernel
 def combine(x: Array, first: Array, left: Array, own: Array) -> None:
     """Replace x (d,) by `first` x[0] + `left` x[k - 1] + `own` x[k]; x[0] stays."""
@@ -233,43 +269,6 @@ def transform(m: Memory, first: Array, left: Array, own: Array) -> None:
         for c in range(len(m.total)):
             if m.total[c, j] > 0.0:
                 combine(m.sums[c, j], first, left, own)
-
-
-@in_place_kernel
-def pool(m: Memory, V: Array, better: Array, into: Memory) -> None:
-    """Fill the sums of all server classes in regressors x (x) v, Eq. (61), as one server class.
-
-    Values of server class j count without `better` (J,). `into` is an empty memory of d e features.
-    """
-    J, d = m.moment.shape
-    e = V.shape[1]
-    gram, moment, I = into.gram[0], into.moment[0], len(m.total)
-    for j in range(J):
-        b, v = better[j], V[j]
-        for a in range(d):
-            for x in range(e):
-                row, s = gram[a * e + x], v[x]
-                moment[a * e + x] += s * (m.moment[j, a] - b * m.gram[j, a, 0])
-                for h in range(a + 1):
-                    t = s * m.gram[j, a, h]
-                    for y in range(e):
-                        row[h * e + y] += t * v[y]
-        into.square[0] += m.square[j] - b * (2.0 * m.moment[j, 0] - b * m.number[j])
-        into.number[0] += m.number[j]
-        for c in range(I):
-            n = m.total[c, j]
-            if n == 0.0:
-                continue
-            into.total[c, 0] += n
-            into.rewards[c, 0] += m.rewards[c, j] - b * n
-            sums = into.sums[c, 0]
-            for a in range(d):
-                t = m.sums[c, j, a]
-                for x in range(e):
-                    sums[a * e + x] += t * v[x]
-    for k in range(d * e):
-        for h in range(k):
-            gram[h, k] = gram[k, h]
 
 
 @in_place_kernel

@@ -164,6 +164,21 @@ class Equations(NamedTuple):
         determinant += self.determinant - len(self.mean) * float(np.log(ridge).sum())
         return self.number * log(noise) + determinant, noise
 
+    def levels(self, ridge: Array, server_features: Array) -> Levels:
+        """Return what is left for the shared part once deviations with a shrinkage (d,) are integrated out, Eq. (61).
+
+        The prior means must not contain the shared part.
+        """
+        from bilinq.learning.fit_kernels import integrate_all
+
+        d, e = ridge.size, server_features.shape[1]
+        precision, right = np.zeros((1, d * e, d * e)), np.zeros((1, d * e))
+        explained, determinant = integrate_all(
+            self.precision, self.right, ridge, server_features, precision[0], right[0]
+        )
+        determinant += self.determinant - len(self.mean) * float(np.log(ridge).sum())
+        return Levels(precision, right, self.square - explained, determinant, self.number, d)
+
     def coefficients(self, ridge: Array) -> Array:
         """Return the coefficients (J, d) for a shrinkage (d,)."""
         from bilinq.learning.fit_kernels import solve_all
@@ -177,6 +192,33 @@ class Equations(NamedTuple):
         from bilinq.learning.fit_kernels import invert_all
 
         invert_all(self.precision, self.right, ridge, self.mean, memory.theta, memory.inverse)
+
+
+class Levels(NamedTuple):
+    """The regression for the shared part B (d, e), as one server class; `features` is d, other fields as in `Equations`."""
+
+    precision: Array
+    right: Array
+    square: float
+    determinant: float
+    number: float
+    features: int
+
+    def evidence(self, ridge: Array, guess: float) -> float:
+        """Return minus twice the log-likelihood for a shrinkage (d e,) of the shared part, Eq. (60)."""
+        from bilinq.learning.fit_kernels import explain_all
+
+        explained, determinant = explain_all(self.precision, self.right, ridge)
+        noise = (max(self.square - explained, 0.0) + PRIOR_COUNT * guess) / self.number
+        return self.number * log(noise) + self.determinant + determinant - float(np.log(ridge).sum())
+
+    def shared(self, ridge: Array) -> Array:
+        """Return the shared part B (d, e) for a shrinkage (d e,)."""
+        from bilinq.learning.fit_kernels import solve_all
+
+        found = np.empty(self.right.shape)
+        solve_all(self.precision, self.right, ridge, np.zeros(self.right.shape), found)
+        return found.reshape(self.features, -1)
 
 
 class Fit(NamedTuple):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from math import exp, log
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ import numpy as np
 
 from bilinq.arrays import Array, IntArray, within
 from bilinq.errors import BadState
-from bilinq.learning.memory import PRIOR_COUNT, Equations, Memory
+from bilinq.learning.memory import PRIOR_COUNT, Equations, Levels, Memory
 from bilinq.learning.regressors import (
     LARGEST_SHARED,
     SQUARED,
@@ -27,7 +28,7 @@ from bilinq.learning.regressors import (
     unknown_standards,
 )
 
-USUAL = np.log([10.0, 30.0, 1.0, 300.0])
+USUAL = np.log([10.0, 100.0, 1.0, 1000.0])
 """Logarithms of the usual shrinkage, in observations: of class pairs, of coefficients, of constants, of squares."""
 CAUTIOUS = np.log([300.0, 1000.0, 100.0, 10_000.0])
 """The same where differences between server classes are the exception, as in durations."""
@@ -293,36 +294,41 @@ class PairModel:
     def refresh(self) -> None:
         """Fit the shared part and the shrinkage to all observations, Eq. (60) and (61), and solve from scratch."""
         self.next_refresh = int(GROWTH * self.seen) + len(self.version) + 16
+        self._fit_coefficients()
         self.long.theta[:] = self._equations().coefficients(self._ridge())
-        self._fit_shared()
         self._shrink_classes()
-        own = self._equations()
-        self.shrinkage = _climb(
-            lambda one: own.evidence(self._ridge(one), self.guess)[0], self.shrinkage, self.usual, self._slopes(2)
-        )
-        self._solve(own)
+        self._solve(self._equations())
 
     def _equations(self) -> Equations:
         return Equations.of(self.long, self.mean, self.shared, self.kappa)
 
-    def _fit_shared(self) -> None:
-        """Find the shrinkage of the coefficients that server classes share, and these, Eq. (60) and (61)."""
-        pooled = self._pooled()
-        prior = np.zeros((1, pooled.moment.shape[1]))
-        prior[0, 0] = self.start
-        equations = Equations.of(pooled, prior, np.zeros(len(self.shared)), exp(self.shared_shrinkage[0]))
+    def _fit_coefficients(self) -> None:
+        """Find the shrinkage of coefficients and of what server classes share of them, and that part, Eq. (60) and (61)."""
+        mean = np.zeros(self.mean.shape)
+        mean[:, 0] = self.start
+        equations = Equations.of(self.long, mean, self.shared, self.kappa)
+        features = self.server_features
 
-        def ridge(shrinkage: Array) -> Array:
-            made = np.repeat(self._ridge(shrinkage), self.server_features.shape[1])
-            made[1 : self.server_features.shape[1]] = exp(shrinkage[1])
+        @cache
+        def levels(*shrinkage: float) -> Levels:
+            return equations.levels(self._ridge(np.array(shrinkage)), features)
+
+        def shared_ridge(shrinkage: Array) -> Array:
+            made = np.repeat(self._ridge(shrinkage), features.shape[1])
+            made[1 : features.shape[1]] = exp(shrinkage[1])
             made[0] = FLAT
             return made
 
-        self.shared_shrinkage = _climb(
-            lambda one: equations.evidence(ridge(one), self.guess)[0], self.shared_shrinkage, self.usual, self._slopes()
-        )
-        theta = equations.coefficients(ridge(self.shared_shrinkage))[0]
-        self.mean = self.server_features @ theta.reshape(self.center.size, -1).T
+        slopes = (1, 3) if self.squares else (1,)
+        found = _climb(
+            lambda both: levels(*both[:4].tolist()).evidence(shared_ridge(both[4:]), self.guess),
+            np.concatenate([self.shrinkage, self.shared_shrinkage]), np.tile(self.usual, 2),
+            (*slopes, 2, *(4 + k for k in slopes)),
+        )  # fmt: skip
+        self.shrinkage, self.shared_shrinkage = found[:4].copy(), found[4:].copy()
+        shared = levels(*self.shrinkage.tolist()).shared(shared_ridge(self.shared_shrinkage))
+        shared[0, 0] += self.start
+        self.mean = features @ shared.T
 
     def _shrink_classes(self) -> None:
         """Find the shrinkage of class pairs and of what they share, and that part itself, Eq. (60) and (61)."""
@@ -385,11 +391,12 @@ class PairModel:
         return replace(self, long=memory, recent=memory, center=row, scale=row, mean=mean, squares=squares)
 
     def check_fixed(self, like: PairModel) -> None:
-        """Raise `BadState` unless what never changes is as in `like`."""
-        for name in ("usual", "guess", "forgets", "squares"):
+        """Raise `BadState` unless what never changes is as in `like`; the usual shrinkage, which versions may change, is set."""
+        for name in ("guess", "forgets", "squares"):
             mine, theirs = getattr(self, name), getattr(like, name)
             if not np.array_equal(mine, theirs):
                 raise BadState(f"{name} must be {theirs}; got {mine}")
+        self.usual = like.usual
 
     def _ridge(self, shrinkage: Array | None = None) -> Array:
         """Return the diagonal of Lambda (d,) for a shrinkage; default: the present one."""
@@ -400,10 +407,6 @@ class PairModel:
         ridge[0] = exp(constant)
         return ridge
 
-    def _slopes(self, *others: int) -> tuple[int, ...]:
-        """Return the shrinkages to search for: those of features and of squares, and `others`."""
-        return (1, *others, 3) if self.squares else (1, *others)
-
     def _solve(self, own: Equations) -> None:
         """Compute coefficients and inverse precision of both memories, of the recent one where it is in use."""
         from bilinq.learning.pair_kernels import fit_recent
@@ -412,26 +415,6 @@ class PairModel:
         self.noise = float(self.surprise[0] / self.surprise[1])
         fit_recent(self.arrays())
         self.version += 1
-
-    def _better(self) -> Array:
-        """Return by how much the constant of each server class is above what its features say (J,), or above the mean."""
-        constant, V = self.long.theta[:, 0], self.server_features
-        weighted = V * self.long.number[:, None]
-        ridge = np.ones(V.shape[1])
-        ridge[0] = FLAT
-        return np.asarray(constant - V @ np.linalg.solve(weighted.T @ V + np.diag(ridge), weighted.T @ constant))
-
-    def _pooled(self) -> Memory:
-        """Return the sums of all server classes in regressors x (x) v, Eq. (61), as one server class.
-
-        Values count without what a server class is better or worse than the others on average: otherwise classes of jobs
-        that are mostly on good servers would look good.
-        """
-        from bilinq.learning.fit_kernels import pool
-
-        pooled = Memory.empty(len(self.shared), 1, self.center.size * self.server_features.shape[1])
-        pool(self.long, self.server_features, self._better(), pooled)
-        return pooled
 
 
 def fit_work(classes: int, server_classes: int, features: int) -> float:
