@@ -217,6 +217,17 @@ class Logistic(Changed):
 
 
 @dataclass(frozen=True)
+class LowRank(Changed):
+    """`inner` with the parameter of each problem replaced by the nearest one of this rank."""
+
+    rank: int = 1
+
+    def problem(self, problem: Problem) -> Problem:
+        left, values, right = np.linalg.svd(np.asarray(problem.theta))
+        return problem.replace(theta=(left[:, : self.rank] * values[: self.rank]) @ right[: self.rank])
+
+
+@dataclass(frozen=True)
 class OtherRewards(Changed):
     """`inner` with another law of observed rewards; the noise of rewards that are zero or one is their own."""
 

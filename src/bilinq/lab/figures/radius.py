@@ -119,8 +119,8 @@ class RadiusFigure(Figure):
             f"{self.slots} slots, with the public code's {clipped['public code radius']:.0%}, with one that uses the noise "
             f"scale {clipped['calibrated radius']:.0%}. (c) The set contains the truth up to the dashed line. (d) Share of "
             f"{self._count():,} instances whose set contains it in all slots: {inside} with the whole radius. In (e) all "
-            f"run at V = {number(published(SETTING.example, self.slots))}; higher indices serve faster, so queues differ. (f) "
-            f"compares at an equal queue: relative to known rewards the printed radius costs "
+            f"run at V = {number(published(SETTING.example, self.slots))}; higher indices serve faster, so queues differ. "
+            f"(f) compares at an equal queue: relative to known rewards the printed radius costs "
             f"{number(paid['printed radius'])}, no learning {number(paid['no learning'])}, Thompson sampling "
             f"{number(paid['Thompson sampling'])}."
         )
