@@ -98,7 +98,7 @@ def test_low_rank_problems_keep_their_features() -> None:
     """The nearest parameter of a rank has its singular values first, by Eckart and Young; means follow from it."""
     base = Synthetic(dimension=3)
     (full,), (low,) = (setting.problems(2, range(1)) for setting in (base, LowRank(base, 2)))
-    assert np.linalg.matrix_rank(low.theta) == 2
+    assert np.linalg.matrix_rank(np.asarray(low.theta)) == 2
     values = np.linalg.svd(np.asarray(full.theta), compute_uv=False)
     assert np.linalg.norm(np.asarray(full.theta) - np.asarray(low.theta)) == pytest.approx(values[2])
     u, v = np.asarray(low.job_features), np.asarray(low.server_features)
