@@ -537,7 +537,7 @@ def test_radii_of_the_paper_need_a_horizon_from_the_user() -> None:
     classes = [JobClass("a", [1.0])], [ServerClass("x", [0.5])]
     for radius in ("paper", "published"):
         with pytest.raises(BadInput, match="horizon must be given for Sabr"):
-            Scheduler(*classes, policy=Sabr(V=5.0, radius=radius))  # type: ignore[arg-type]
+            Scheduler(*classes, policy=Sabr(V=5.0, radius=radius))
     one = Scheduler(*classes, policy=Sabr(V=5.0, radius="paper", horizon=100))
     one.submit("a")
     assert len(one.assign({"x": 1})) == 1
