@@ -142,6 +142,8 @@ def test_table_of_verdicts_has_counts() -> None:
     text = verdicts(over_seeds(seeds))
     assert text.splitlines()[0] == "| Claim | Seed 1 | Seed 2 | All seeds |"
     assert text.splitlines()[2] == "| `id` | 1 of 2 | holds | not decided: 1 of 2 hold, 1 not decided |"
+    alone = verdicts(over_seeds({1: [claim_with(-1.0, 1.0)]}))
+    assert alone.splitlines()[2] == "| `id` | 1 of 2 | 1 of 2 hold, 1 contradicted |"
 
 
 @pytest.mark.parametrize(

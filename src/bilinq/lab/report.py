@@ -105,7 +105,8 @@ def verdicts(claims: Sequence[Claim]) -> str:
     rows = [["Claim", *(f"Seed {seed}" for seed in numbers), "All seeds"], ["---"] * (len(numbers) + 2)]
     for claim in sorted(claims, key=lambda claim: claim.ours):
         name = f"`{claim.id}`{' (ours)' if claim.ours else ''}"
-        rows.append([name, *(_brief(result) for _, result in claim.seeds), claim.result])
+        together = claim.result.removeprefix(f"{Verdict.CONDITIONAL.value}: ")  # counts say so
+        rows.append([name, *(_brief(result) for _, result in claim.seeds), together])
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
