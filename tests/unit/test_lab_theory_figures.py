@@ -24,6 +24,7 @@ from bilinq.lab.figures import (
     noise,
     radius,
     scaling,
+    service,
     weights,
 )  # fmt: skip
 from bilinq.lab.presets import POSTERIOR, PRESETS, PRINTED, order, serve_once
@@ -109,6 +110,7 @@ def test_equal_queues_are_found_between_close_values_of_V() -> None:
         "comparison": (*comparison.STEPS, 1.0),
         "weights": (*weights.STEPS, 1.0),
         "radius": radius.STEPS,
+        "service": service.ServiceFigure(ReportOptions())._steps(service.WHOLE),
         "known rewards of radius": radius.LONG_STEPS["rewards known"],
         **{f"known rewards of {name}": case.steps for name, case in baseline.CASES.items()},
     }
