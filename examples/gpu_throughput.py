@@ -25,7 +25,7 @@ from rich.table import Table
 from bilinq import FirstCome, Greedy, KnownRewards, Policy, Problem, Random, Sabr, simulate
 from bilinq.arrays import Array
 from bilinq.commands.tables import show
-from bilinq.simulation import Interval, Poisson, Sized
+from bilinq.simulation import Interval, Poisson
 from bilinq.simulation.records import interval
 from bilinq.traces import reward_table
 
@@ -131,9 +131,12 @@ Measure = Callable[[Policy], Measured]
 
 
 def measure(problem: Problem, policy: Policy, *, slots: int, replications: int, seed: int) -> Measured:
-    """Simulate `policy`; waits follow from Little's law, so jobs that still wait at the end count."""
-    runs = simulate(problem, policy, slots=slots, replications=replications, seed=seed, arrivals=Sized(Poisson()),
-                    service="units", record_allocation=True, record_jobs=False)  # fmt: skip
+    """Simulate `policy`; waits follow from Little's law, so jobs that still wait at the end count.
+
+    A round ends a job with its service rate, so that no policy gives a job more than one GPU.
+    """
+    runs = simulate(problem, policy, slots=slots, replications=replications, seed=seed, arrivals=Poisson(),
+                    record_allocation=True, record_jobs=False)  # fmt: skip
     assert runs.allocation is not None
     served = runs.allocation.sum(axis=(1, 2, 3), dtype=np.float64)
     waiting = (runs.queue.sum(axis=(1, 2)) - served) / slots

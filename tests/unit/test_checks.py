@@ -51,6 +51,7 @@ SHIPPED: list[Policy] = [
     Greedy(),
     Random(),
     FirstCome(),
+    FirstCome(several=True),
     StaticSplit(),
 ]
 

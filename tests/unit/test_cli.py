@@ -174,6 +174,10 @@ def test_simulate_refuses_bad_settings(words: tuple[str, ...], parts: tuple[str,
         ("slot,job_class,units\n1,0,x\n", "must contain whole numbers"),
         ("slot,job_class,units\n1,0,0\n", "jobs units must be at least one"),
         ("slot,job_class,units\n1,99,1\n", "job classes must be below 10; got 99"),
+        (
+            "slot,job_class,units\n1,0,3\n",
+            "jobs of several units need service 'units'; got 'geometric' and a job of 3 units",
+        ),
     ],
 )
 def test_recorded_arrivals_are_checked(tmp_path: Path, text: str, part: str) -> None:

@@ -104,6 +104,31 @@ def test_seeds_that_disagree_decide_nothing() -> None:
                                  for s in range(1, 6)}  # fmt: skip
 
 
+def test_one_calculated_counterexample_contradicts() -> None:
+    """A theorem's largest growth rate over random systems: negative on four seeds, positive on one; the mean is negative."""
+    growth = {1: -0.5, 2: -0.4, 3: 0.2, 4: -0.5, 5: -0.3}
+    seeds = {
+        seed: [Claim("id", "", "", test="", findings=judged({"": effects.exact(value)}, below(0.0)))]
+        for seed, value in growth.items()
+    }
+    (claim,) = over_seeds(seeds)
+    assert claim.verdict is CONTRADICTED and claim.findings[0].effect.value == 0.2
+    assert over_seeds({seed: seeds[seed] for seed in (1, 2)})[0].findings[0].effect.value == -0.4
+
+
+def test_shares_are_tested_exactly() -> None:
+    """0.9^30 = 0.042 on one side; the interval of 9 in 10 is 0.5550 to 0.9975 in any table of Clopper and Pearson."""
+    some = effects.share(np.arange(10) < 9)
+    assert (some.low, some.high) == pytest.approx((0.5550, 0.9975), abs=5e-5)
+    assert some.doubt(0.5) == pytest.approx(2 * 11 / 1024)
+    every = effects.share(np.ones(30, bool))
+    assert every.doubt(0.9) == pytest.approx(2 * 0.9**30) and every.doubt(math.inf) == 0.0
+    assert (every.value, every.high, every.exact) == (1.0, 1.0, False)
+    assert Finding("", every, above(0.9)).verdict is UNDECIDED
+    pooled = effects.pooled([every, every, effects.share(np.arange(30) < 28)])
+    assert (pooled.value, pooled.trials) == (88 / 90, 90)
+
+
 def test_pooled_seeds_decide_more_than_each_alone() -> None:
     """Five seeds at 1.5 standard errors each are 3.4 together."""
     weak = [Claim("id", "", "", test="", findings=judged({"": Effect(-1.5, -3.46, 0.46)}, below(0.0)))]
@@ -117,6 +142,8 @@ def test_table_of_verdicts_has_counts() -> None:
     text = verdicts(over_seeds(seeds))
     assert text.splitlines()[0] == "| Claim | Seed 1 | Seed 2 | All seeds |"
     assert text.splitlines()[2] == "| `id` | 1 of 2 | holds | not decided: 1 of 2 hold, 1 not decided |"
+    alone = verdicts(over_seeds({1: [claim_with(-1.0, 1.0)]}))
+    assert alone.splitlines()[2] == "| `id` | 1 of 2 | 1 of 2 hold, 1 contradicted |"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,10 @@
 
 import csv
 import json
+import re
+from collections import Counter
+from html import escape
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -9,15 +13,18 @@ import pytest
 from bilinq import style
 from bilinq.experiments import Synthetic
 from bilinq.jsonable import plain
+from bilinq.lab import figures
 from bilinq.lab.figure import ReportOptions, Table
 from bilinq.lab.figures import FIGURES
 from bilinq.lab.paper import redraw
 from bilinq.lab.presets import PRESETS
+from bilinq.lab.report import CITATIONS
 from bilinq.style import inline, svg
 
 SMALL = ReportOptions(quick=True, replications=2)
 NAMES = [figure.name for figure in FIGURES]
-FINDINGS = (Path(__file__).parents[2] / "docs" / "findings.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+FINDINGS = (ROOT / "docs" / "findings.md").read_text(encoding="utf-8")
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -40,7 +47,13 @@ def test_figure_is_made_and_made_again(name: str, tmp_path: Path) -> None:
     assert all(claim.findings and claim.figure == name for claim in made.claims)
     report = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert name in report and "@article{kim2021scheduling" in report and "@software{bilinq" in report
-    assert all(f"| `{claim.id}`" in FINDINGS for claim in made.claims)  # the table of docs/findings.md is complete
+    ids = {f"{claim.id}`{' (ours)' if claim.ours else ''} |" for claim in made.claims}
+    assert all(f"\n| `{text}" in FINDINGS for text in ids)  # the table of docs/findings.md is complete
+    places = set(re.findall(r' id="([^"]+)"', report))
+    assert set(re.findall(r'href="#([^"]+)"', report)) - places == set()
+    for claim in made.claims:  # each verdict links to its numbers, and each number is there
+        assert f'<td><a href="#claim-{claim.id}"><span class="chip {claim.verdict.name.lower()}">' in report
+        assert all(escape(str(finding.effect)) in report for finding in claim.findings)
     redraw(SMALL, tmp_path, [name], workers=1)
     assert contents(tmp_path) == first
 
@@ -66,6 +79,49 @@ def test_several_seeds_are_judged_together(tmp_path: Path) -> None:
 @pytest.mark.parametrize("preset", PRESETS)
 def test_figures_of_the_paper_can_show_every_preset(preset: str, tmp_path: Path) -> None:
     redraw(ReportOptions(preset, replications=2, quick=True), tmp_path, ["comparison", "weights"], workers=1)
+
+
+def test_each_figure_says_in_one_sentence_what_to_see() -> None:
+    for figure in FIGURES:
+        assert re.fullmatch(r"[A-Z].*[^.]\.", figure.see) and ". " not in figure.see, figure.name
+        assert len(figure.see.split()) <= 30, figure.name
+
+
+def test_findings_agree_with_their_table() -> None:
+    """Numbers of claims and verdicts in the text are those of the table, and no seed contradicts another.
+
+    A verdict is "holds" or "contradicted", or has counts of conditions; with a question mark it is not decided.
+    """
+    rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in FINDINGS.splitlines() if line.startswith("| `")
+    ]
+    sources = "".join(path.read_text(encoding="utf-8") for path in Path(figures.__file__).parent.glob("*.py"))
+    assert all(f'"{row[0].split("`")[1]}"' in sources for row in rows)  # no claim that is gone
+    ours = [row for row in rows if "(ours)" in row[0]]
+    of_paper = Counter(verdict_of(row[-1]) for row in rows if row not in ours)
+    assert f"judges {len(rows) - len(ours)} claims of the paper and {len(ours)} observations of ours" in FINDINGS
+    assert (
+        f"Of the {of_paper.total()} claims, {of_paper['holds']} hold, {of_paper['conditional']} hold only under stated "
+        f"conditions, {of_paper['undecided']} are not decided and "
+    ) in FINDINGS
+    assert ("none is contradicted under all" in FINDINGS) == (of_paper["contradicted"] == 0)
+    for name, *seeds, together in rows:
+        assert len(seeds) == 5, name
+        assert not {"holds", "contradicted"} <= {verdict_of(cell) for cell in seeds}, name
+        assert len(set(re.findall(r" of (\d+)", " ".join([*seeds, together])))) <= 1, name
+
+
+def verdict_of(cell: str) -> str:
+    """Return the verdict in a cell of the table of findings."""
+    if cell.startswith(("?", "not decided")):
+        return "undecided"
+    return "conditional" if " of " in cell else cell
+
+
+def test_citations_are_the_same_everywhere() -> None:
+    assert CITATIONS % version("bilinq") in FINDINGS
+    cff = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert "year: 2025" in cff and "version 4" in cff and "year = {2025}" in CITATIONS
 
 
 def test_names_are_unique_words() -> None:

@@ -14,7 +14,19 @@ from bilinq.experiments import PlannedRun, Record, Synthetic
 from bilinq.experiments.run import run_chunk
 from bilinq.lab.claims import Finding, Verdict, below
 from bilinq.lab.figure import ReportOptions
-from bilinq.lab.figures import bounds, heavy_traffic, load, nodes, noise, scaling
+from bilinq.lab.figures import (
+    baseline,
+    bounds,
+    comparison,
+    heavy_traffic,
+    load,
+    nodes,
+    noise,
+    radius,
+    scaling,
+    service,
+    weights,
+)  # fmt: skip
 from bilinq.lab.presets import POSTERIOR, PRESETS, PRINTED, order, serve_once
 from bilinq.policies import Greedy, Sabr
 from bilinq.problem import Problem
@@ -89,6 +101,25 @@ def test_growth_differs_for_steady_and_growing_queues() -> None:
     assert load.drift(record(np.full((4, 400), 7.0), np.zeros(4))).value == 0.0
     assert load.drift(record(growing, np.zeros(4))).value == pytest.approx(1.0)
     assert bounds.still_growing(record(growing, np.zeros(4))).value == pytest.approx(2.0, abs=0.01)
+
+
+def test_equal_queues_are_found_between_close_values_of_V() -> None:
+    """Regret at a given queue is interpolated, so neighbours differ by a factor of 2.5 at most; ten was far too much."""
+    curves = {
+        "load": (load.SHARE, *load.STEPS, 1.0),
+        "comparison": (*comparison.STEPS, 1.0),
+        "weights": (*weights.STEPS, 1.0),
+        "radius": radius.STEPS,
+        "service": service.ServiceFigure(ReportOptions())._steps(service.WHOLE),
+        "known rewards of radius": radius.LONG_STEPS["rewards known"],
+        **{f"known rewards of {name}": case.steps for name, case in baseline.CASES.items()},
+    }
+    for name, steps in curves.items():
+        ordered = np.sort(np.unique(steps))
+        assert ordered.size > 2 and (ordered[1:] / ordered[:-1]).max() < 2.5, name
+    figure = load.LoadFigure(ReportOptions())
+    compared = [name for name in figure.runs() if name.startswith("SABR") and name.endswith(" 0.5")]
+    assert len(compared) == 4  # all of them are run
 
 
 @pytest.mark.parametrize(("loaded", "verdict"), [(0.95, Verdict.HOLDS), (1.05, Verdict.CONTRADICTED)])

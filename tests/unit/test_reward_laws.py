@@ -9,7 +9,7 @@ from scipy.stats import binomtest, kstest, norm
 from bilinq import BadInput, Greedy, Policy, Problem, Runs, Sabr, UgdaOl, simulate
 from bilinq.arrays import Array
 from bilinq.errors import UnstableLoad
-from bilinq.experiments import Logistic, OtherRewards, Synthetic, Unstructured
+from bilinq.experiments import Logistic, LowRank, OtherRewards, Synthetic, Unstructured
 from bilinq.problem.instances import stack
 from bilinq.simulation import BinaryRewards, HeavyTailedRewards, NormalRewards, RewardLaw, rewards
 
@@ -92,3 +92,15 @@ def test_settings_keep_what_they_do_not_change() -> None:
 
 def test_examples() -> None:
     assert doctest.testmod(rewards, extraglobs={"np": np}).failed == 0
+
+
+def test_low_rank_problems_keep_their_features() -> None:
+    """The nearest parameter of a rank has its singular values first, by Eckart and Young; means follow from it."""
+    base = Synthetic(dimension=3)
+    (full,), (low,) = (setting.problems(2, range(1)) for setting in (base, LowRank(base, 2)))
+    assert np.linalg.matrix_rank(np.asarray(low.theta)) == 2
+    values = np.linalg.svd(np.asarray(full.theta), compute_uv=False)
+    assert np.linalg.norm(np.asarray(full.theta) - np.asarray(low.theta)) == pytest.approx(values[2])
+    u, v = np.asarray(low.job_features), np.asarray(low.server_features)
+    np.testing.assert_array_equal(u, np.asarray(full.job_features))
+    assert low.mean_reward == pytest.approx(u @ np.asarray(low.theta) @ v.T)

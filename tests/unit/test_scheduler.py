@@ -532,6 +532,17 @@ def test_bad_servers_of_a_class() -> None:
         Scheduler([JobClass("chat", [1.0, 0.1], servers=["large"])], SERVERS, policy=FirstCome())
 
 
+def test_radii_of_the_paper_need_a_horizon_from_the_user() -> None:
+    """T is in the radius and a scheduler has no end; n comes from the fleet (tests/unit/test_learning.py)."""
+    classes = [JobClass("a", [1.0])], [ServerClass("x", [0.5])]
+    for radius in ("paper", "published"):
+        with pytest.raises(BadInput, match="horizon must be given for Sabr"):
+            Scheduler(*classes, policy=Sabr(V=5.0, radius=radius))
+    one = Scheduler(*classes, policy=Sabr(V=5.0, radius="paper", horizon=100))
+    one.submit("a")
+    assert len(one.assign({"x": 1})) == 1
+
+
 def test_a_stand_in_serves_the_oldest_job_that_a_server_may_serve() -> None:
     one = Scheduler.first_come(JOBS, SERVERS, reward=(0.0, 10.0))
     one.submit("chat", job="a", servers=["large"], features=[1.0])

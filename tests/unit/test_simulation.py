@@ -11,6 +11,7 @@ from bilinq import KnownRewards, Policy, Problem, Random, Runs, Sabr, UgdaOl, or
 from bilinq.arrays import Array
 from bilinq.errors import BadInput, UnstableLoad
 from bilinq.learning import Outcome
+from bilinq.policies import CMu, FirstCome, Greedy, MaxWeight
 from bilinq.problem.instances import stack
 from bilinq.simulation import Bernoulli, Breakdowns, Interval, MarkovModulated, Poisson, Recorded, Schedule, Sized
 from bilinq.simulation.records import interval
@@ -175,6 +176,35 @@ def test_a_class_gets_as_many_servers_as_its_jobs_need_units() -> None:
         problem, KnownRewards(V=0.1), slots=3, arrivals=Recorded([(0, 0, 1)] * 5), service="units", seed=1
     )
     assert capped.services.tolist() == [[4, 1, 0]]
+
+
+@pytest.mark.parametrize(
+    "policy", [Greedy(), Random(), MaxWeight(V=0.0), CMu(), CMu(generalised=True), FirstCome(several=True)], ids=repr
+)
+def test_rules_without_V_leave_no_server_idle_while_units_wait(policy: Policy) -> None:
+    """One job of five units, then one of two; first come, first served gives a job one server unless asked."""
+    problem = Problem(arrival_rate=[0.1, 0.1], servers=[3, 1], mean_reward=[[0.9, 0.8], [0.7, 0.2]], noise=0.0)
+    trace = Recorded([(0, 0, 5), (1, 1, 2)])
+    runs = simulate(problem, policy, slots=4, arrivals=trace, service="units", seed=1)
+    assert runs.services.tolist() == [[4, 3, 0, 0]]
+    alone = simulate(problem, FirstCome(), slots=4, arrivals=trace, service="units", seed=1)
+    assert alone.services.tolist() == [[1, 2, 2, 1]]
+
+
+def test_the_oldest_job_gets_all_that_it_needs_first() -> None:
+    """Four servers: five units of the first job, then the last one and the three of the next; two that tie share."""
+    problem = Problem(arrival_rate=[0.1, 0.1], servers=[4], mean_reward=[[0.9], [0.8]], noise=0.0)
+    trace = Recorded([(0, 0, 5), (1, 1, 9)])
+    runs = simulate(
+        problem, FirstCome(several=True), slots=3, arrivals=trace, service="units", seed=1, record_allocation=True
+    )
+    assert runs.allocation is not None
+    assert runs.allocation[0, :, :, 0].tolist() == [[4.0, 0.0], [1.0, 3.0], [0.0, 4.0]]
+    tied = simulate(
+        problem, FirstCome(several=True), slots=1, arrivals=Recorded([(0, 0, 6), (0, 1, 2)]), service="units", seed=1,
+        record_allocation=True,
+    )  # fmt: skip
+    assert tied.allocation is not None and tied.allocation[0, 0, :, 0].tolist() == [3.0, 1.0]
 
 
 def test_units_are_drawn_without_repeating_one() -> None:

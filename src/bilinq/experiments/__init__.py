@@ -9,6 +9,7 @@ from bilinq.experiments.settings import (
     Backlogged,
     Fixed,
     Logistic,
+    LowRank,
     OtherRewards,
     Setting,
     SizedJobs,
@@ -19,6 +20,6 @@ from bilinq.experiments.settings import (
 from bilinq.experiments.workers import start_workers
 
 __all__ = [
-    "Backlogged", "Band", "Fixed", "Logistic", "OtherRewards", "PlannedRun", "Record", "Setting", "SizedJobs", "Synthetic",
-    "UnequalNoise", "Unstructured", "execute", "load_run", "start_workers",
+    "Backlogged", "Band", "Fixed", "Logistic", "LowRank", "OtherRewards", "PlannedRun", "Record", "Setting", "SizedJobs",
+    "Synthetic", "UnequalNoise", "Unstructured", "execute", "load_run", "start_workers",
 ]  # fmt: skip

@@ -217,6 +217,17 @@ class Logistic(Changed):
 
 
 @dataclass(frozen=True)
+class LowRank(Changed):
+    """`inner` with the parameter of each problem replaced by the nearest one of this rank."""
+
+    rank: int = 1
+
+    def problem(self, problem: Problem) -> Problem:
+        left, values, right = np.linalg.svd(np.asarray(problem.theta))
+        return problem.replace(theta=(left[:, : self.rank] * values[: self.rank]) @ right[: self.rank])
+
+
+@dataclass(frozen=True)
 class OtherRewards(Changed):
     """`inner` with another law of observed rewards; the noise of rewards that are zero or one is their own."""
 
@@ -287,6 +298,10 @@ def _served(setting: Setting, problem: Mapping[str, Any]) -> Setting:
     found.capacity()  # raises what is wrong with the chances
     if found.recorded and (most := max(row[1] for row in found.recorded)) >= setting.example.job_classes:
         raise BadInput(f"recorded: job classes must be below {setting.example.job_classes}; got {most}")
+    if found.recorded and not found.units and (largest := max(row[2] for row in found.recorded)) > 1:
+        raise BadInput(
+            f"recorded: jobs of several units need service 'units'; got 'geometric' and a job of {largest} units"
+        )
     return found
 
 

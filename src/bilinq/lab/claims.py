@@ -6,6 +6,7 @@ contradicted if the effect is outside and the test rejects that it is inside, an
 report are one family: by Holm's method the chance that any of them decides wrongly is at most 5 %.
 
 Several seeds are pooled. A condition on which two seeds point to different sides is not decided, whatever the pooled number.
+Where numbers are calculated, not sampled, no chance is involved: the seed that speaks most against the claim decides.
 """
 
 import math
@@ -42,6 +43,10 @@ class ClaimedRange:
     def contains(self, value: float) -> bool:
         """Return whether the claim is true for this value."""
         return self.low <= value <= self.high
+
+    def margin(self, value: float) -> float:
+        """Return how far inside the range a value is, negative outside."""
+        return min(value - self.low, self.high - value)
 
     def doubt(self, effect: Effect) -> float:
         """Return the p-value of the test that decides on which side of the range's ends the true value is."""
@@ -229,6 +234,9 @@ def _pooled(same: Sequence[Claim]) -> Claim:
     for parts in zip(*(claim.findings for claim in same), strict=True):
         first = parts[0]
         assert {part.condition for part in parts} == {first.condition}, "conditions must not depend on the seed"
+        if all(part.effect.exact for part in parts):
+            findings.append(min(parts, key=lambda part: part.claimed.margin(part.effect.value)))
+            continue
         sides = {first.claimed.contains(part.effect.value) for part in parts}
         effect = effects.pooled([part.effect for part in parts])
         findings.append(replace(first, effect=effect, agreed=len(sides) == 1))

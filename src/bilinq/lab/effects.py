@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-from scipy.special import stdtr, stdtrit
+from scipy.special import betaincinv, stdtr, stdtrit
+from scipy.stats import binom
 
 from bilinq.display import MINUS, number
 
 if TYPE_CHECKING:
-    from bilinq.arrays import Array, IntArray
+    from bilinq.arrays import Array, BoolArray, IntArray
     from bilinq.experiments import Record
 
 Runs: TypeAlias = "Sequence[Record]"  # runs of a policy at several V in one setting
@@ -25,7 +26,8 @@ GROUPS = 25  # groups of replications that the jackknife leaves out, one at a ti
 class Effect:
     """A measured number, the ends of its 95 % interval (NaN with one replication), its unit, and degrees of freedom.
 
-    The interval is Student's t with `freedom` degrees of freedom; its sides may have different widths.
+    The interval is Student's t with `freedom` degrees of freedom; its sides may have different widths. If `trials` is not
+    zero, the number is the share of so many independent trials, and interval and tests are exact for binomial counts.
     """
 
     value: float
@@ -33,6 +35,7 @@ class Effect:
     high: float
     unit: str = ""
     freedom: float = math.inf
+    trials: int = 0
 
     @property
     def exact(self) -> bool:
@@ -47,6 +50,9 @@ class Effect:
         >>> round(Effect(2.0, 1.0, 3.0).doubt(1.0), 3)
         0.05
         """
+        if self.trials and math.isfinite(end):
+            hits, law = round(self.value * self.trials), binom(self.trials, min(max(end, 0.0), 1.0))
+            return min(1.0, 2.0 * float(min(law.cdf(hits), law.sf(hits - 1))))
         half = self.high - self.value if end > self.value else self.value - self.low
         if math.isnan(half) or end == self.value:
             return 1.0
@@ -90,8 +96,27 @@ def mean(values: Array, unit: str = "") -> Effect:
     return _student(float(kept.mean()), error, kept.size - 1, unit)
 
 
+def share(hits: BoolArray, unit: str = "") -> Effect:
+    """Return the share of independent trials (R,) that are hits, with the interval of Clopper and Pearson.
+
+    Examples
+    --------
+    >>> print(share(np.array([True] * 9 + [False])))
+    0.90 [0.55, 1.00]
+    """
+    return _binomial(int(hits.sum()), len(hits), unit)
+
+
+def _binomial(hits: int, trials: int, unit: str) -> Effect:
+    low = float(betaincinv(hits, trials - hits + 1, 0.025)) if hits else 0.0
+    high = float(betaincinv(hits + 1, trials - hits, 0.975)) if hits < trials else 1.0
+    return Effect(hits / trials, low, high, unit, trials=trials)
+
+
 def pooled(found: Sequence[Effect]) -> Effect:
     """Return the mean of equal measurements on independent seeds; its degrees of freedom are those of Satterthwaite.
+
+    Trials are counted together.
 
     Examples
     --------
@@ -99,8 +124,9 @@ def pooled(found: Sequence[Effect]) -> Effect:
     2.0 [1.3, 2.7]
     """
     value = float(np.mean([effect.value for effect in found]))
-    if all(effect.exact for effect in found):
-        return Effect(value, value, value, found[0].unit)
+    if all(effect.trials for effect in found):
+        hits = sum(round(effect.value * effect.trials) for effect in found)
+        return _binomial(hits, sum(effect.trials for effect in found), found[0].unit)
     errors = np.array([(effect.high - effect.low) / 2.0 / _quantile(effect.freedom) for effect in found])
     freedoms = np.array([min(effect.freedom, 1e9) for effect in found])
     total = float((errors**2).sum())

@@ -24,7 +24,8 @@ CITATIONS = """@article{kim2021scheduling,
   title = {Learning to Schedule in Parallel-Server Queues with Stochastic Bilinear Rewards},
   author = {Kim, Jung-hun and Vojnović, Milan},
   journal = {arXiv preprint arXiv:2112.06362},
-  year = {2021}
+  year = {2025},
+  note = {Version 4; versions 1 to 3, from 2021 on, as ``Scheduling Servers with Stochastic Bilinear Rewards''}
 }
 
 @software{bilinq,
@@ -104,7 +105,8 @@ def verdicts(claims: Sequence[Claim]) -> str:
     rows = [["Claim", *(f"Seed {seed}" for seed in numbers), "All seeds"], ["---"] * (len(numbers) + 2)]
     for claim in sorted(claims, key=lambda claim: claim.ours):
         name = f"`{claim.id}`{' (ours)' if claim.ours else ''}"
-        rows.append([name, *(_brief(result) for _, result in claim.seeds), claim.result])
+        together = claim.result.removeprefix(f"{Verdict.CONDITIONAL.value}: ")  # counts say so
+        rows.append([name, *(_brief(result) for _, result in claim.seeds), together])
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
@@ -139,7 +141,7 @@ def _glance(claims: Sequence[Claim], what: str, where: str) -> str:
         f'<tr data-claim="{claim.id}"><td><a href="#claim-{claim.id}">{escape(claim.statement)}</a></td>'
         f"<td class=where>{escape(claim.where)}</td>"
         f"<td>{claim.counts[Verdict.HOLDS]} of {len(claim.findings)} hold</td>"
-        f"<td>{_chip(claim.verdict)}</td></tr>"
+        f'<td><a href="#claim-{claim.id}">{_chip(claim.verdict)}</a></td></tr>'
         for claim in claims
     )
     head = f"<tr><th>{what}</th><th>{where}</th><th>Conditions</th><th>Verdict</th></tr>"

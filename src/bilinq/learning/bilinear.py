@@ -97,7 +97,7 @@ class Bilinear(Learner):
     bound : float
         S of Eq. (15), which the norm of the parameter is assumed not to exceed.
     rank : int, optional
-        Replace what is estimated or sampled by its best approximation of this rank, in the scale of the features.
+        Replace what is estimated or sampled by one whose rewards are the best approximation of this rank.
     """
 
     exploration: Exploration = "thompson"
@@ -239,7 +239,7 @@ class Bilinear(Learner):
         elif self.exploration == "ucb":
             radius = self._radius(state, noise)
         if self.rank is not None:
-            drawn = _of_rank(drawn, self.rank, state.job_features.shape[2])
+            drawn = _of_rank(drawn, self.rank, state.job_features, state.server_features)
         return state._replace(estimate=theta, noise=noise, drawn=drawn, radius=radius, normals=normals)
 
     def _radius(self, state: BilinearState, noise: Array) -> Array:
@@ -339,11 +339,20 @@ def _eigenvalues(state: BilinearState) -> Array:
     return np.sort(found, axis=1)
 
 
-def _of_rank(theta: Array, rank: int, rows: int) -> Array:
-    """Return the best approximations of a rank to parameters (R, p), matrices of so many rows."""
-    left, size, right = np.linalg.svd(theta.reshape(len(theta), rows, -1), full_matrices=False)
+def _of_rank(theta: Array, rank: int, u: Array, v: Array) -> Array:
+    """Return parameters (R, p) whose rewards u_i theta v_j are the best approximations of a rank to those of `theta`.
+
+    What no pair can show stays as it is: where features are longer than there are classes, a sample is mostly that.
+    """
+    whole = theta.reshape(len(theta), u.shape[2], v.shape[2])
+    (size_u, base_u), (size_v, base_v) = (np.linalg.svd(x, full_matrices=False)[1:] for x in (u, v))
+    inside = base_u @ whole @ base_v.transpose(0, 2, 1)  # in the directions of the features of known classes
+    scale = size_u[:, :, None] * size_v[:, None, :]
+    left, size, right = np.linalg.svd(scale * inside, full_matrices=False)
     size[:, rank:] = 0.0
-    return np.asarray(((left * size[:, None, :]) @ right).reshape(theta.shape))
+    shown = scale > 1e-9 * scale.max(axis=(1, 2), keepdims=True)
+    best = np.divide((left * size[:, None, :]) @ right, scale, out=inside.copy(), where=shown)
+    return np.asarray((whole + base_u.transpose(0, 2, 1) @ (best - inside) @ base_v).reshape(theta.shape))
 
 
 def _normals(seeds: Sequence[int], block: int, size: int) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -24,11 +24,19 @@ TIE = 1e-9  # how much rewards count between pairs of equal cost, relative to th
 
 
 class RankedState(NamedTuple):
-    """The learner's state, the service rates (R, I) or (R, I, J) that weigh queues, and the eligible pairs (R, I, J)."""
+    """The learner's state, the service rates (R, I) or (R, I, J) that weigh queues, and the eligible pairs (R, I, J).
+
+    `units` (R, I) are the services that waiting jobs still need, None if that is one for each job.
+    """
 
     learnt: BilinearState
     service_rate: Array
     eligible: BoolArray | None = None
+    units: Array | None = None
+
+    def services(self, queue: Array) -> Array:
+        """Return how many servers the jobs of each class can use in this slot (R, I)."""
+        return queue if self.units is None else self.units
 
 
 class _Ranked(Policy):
@@ -39,6 +47,9 @@ class _Ranked(Policy):
 
     def start(self, instances: Instances, horizon: int, rngs: Sequence[np.random.Generator]) -> RankedState:
         return RankedState(Bilinear().start(instances, horizon, rngs), instances.service_rate, instances.eligible)
+
+    def with_units(self, state: RankedState, units: Array) -> RankedState:
+        return state._replace(units=units)
 
     def learn(self, state: RankedState, outcome: Outcome) -> RankedState:
         return state._replace(learnt=Bilinear().learn(state.learnt, outcome))
@@ -74,7 +85,7 @@ class MaxWeight(_Ranked):
         index = Bilinear().index(state.learnt)
         rate = state.service_rate if state.service_rate.ndim == 3 else state.service_rate[:, :, None]
         score = rate * queue[:, :, None] + self.V * (index - self.gamma)
-        return _by_rank(np.where(score > 0.0, score, -np.inf), queue, capacity, state.eligible)
+        return _by_rank(np.where(score > 0.0, score, -np.inf), state.services(queue), capacity, state.eligible)
 
 
 class CostState(NamedTuple):
@@ -102,11 +113,14 @@ class CMu(Policy):
         urgency = np.broadcast_to(instances.holding_cost[:, :, None] * rate, instances.mean_reward.shape)
         return CostState(np.asarray(urgency), Greedy().start(instances, horizon, rngs))
 
+    def with_units(self, state: CostState, units: Array) -> CostState:
+        return state._replace(ranked=state.ranked._replace(units=units))
+
     def decide(self, state: CostState, queue: Array, capacity: Array) -> Array:
         score = state.urgency * queue[:, :, None] if self.generalised else state.urgency
         step = TIE * max(float(score.max()), 1e-100)
         score = score + step * Bilinear().index(state.ranked.learnt)
-        return _by_rank(score, queue, capacity, state.ranked.eligible)
+        return _by_rank(score, state.ranked.services(queue), capacity, state.ranked.eligible)
 
     def learn(self, state: CostState, outcome: Outcome) -> CostState:
         return state._replace(ranked=Greedy().learn(state.ranked, outcome))
@@ -114,26 +128,38 @@ class CMu(Policy):
 
 @dataclass(frozen=True)
 class Greedy(_Ranked):
-    """A policy that serves the pair with the highest learnt reward first and never idles while a job waits."""
+    """A policy that serves the pair with the highest learnt reward first and never idles while work waits."""
 
     assignment: str = "distinct"
 
     def decide(self, state: RankedState, queue: Array, capacity: Array) -> Array:
-        return _by_rank(Bilinear().index(state.learnt), queue, capacity, state.eligible)
+        return _by_rank(Bilinear().index(state.learnt), state.services(queue), capacity, state.eligible)
+
+
+class _Sized(NamedTuple):
+    """A policy's state, and the units of service (R, rows) that waiting jobs still need in this slot."""
+
+    state: Any
+    units: Array
 
 
 @dataclass(frozen=True)
 class Random(Policy):
-    """A policy in which every server serves a random job; it never idles while a job waits."""
+    """A policy in which every server serves a random unit of work; it never idles while work waits."""
 
     live = True
     assignment: str = "distinct"
 
-    def decide(self, state: Instances, queue: Array, capacity: Array) -> Array:
-        return _by_rank(np.zeros((*queue.shape, capacity.shape[1])), queue, capacity, state.eligible)
+    def with_units(self, state: Instances, units: Array) -> _Sized:
+        return _Sized(state, units)
 
-    def learn(self, state: Instances, outcome: Outcome) -> Instances:
-        return state
+    def decide(self, state: Instances | _Sized, queue: Array, capacity: Array) -> Array:
+        instances, services = state if isinstance(state, _Sized) else (state, queue)
+        return _by_rank(np.zeros((*queue.shape, capacity.shape[1])), services, capacity, instances.eligible)
+
+    def learn(self, state: Instances | _Sized, outcome: Outcome) -> Instances:
+        instances: Instances = state.state if isinstance(state, _Sized) else state
+        return instances
 
     def adapt(self, state: Instances, instances: Instances) -> Instances:
         return instances
@@ -152,13 +178,15 @@ class FirstCome(Policy):
 
     A job that has a server keeps one until it leaves (unless servers fail), but not always of the same class: classes are
     drawn in each slot in proportion to their capacity. At most one server serves a job at a time, even if the job needs
-    several units of service. Jobs that arrived in the same slot are served in random order. With `newest` the last server
-    classes are filled first, as operators do whose classes are listed by age. If not every server class may serve every
-    job, a job takes one of the idle servers that may, and is passed over if there is none.
+    several units of service; with `several` it gets as many as it needs units. Jobs that arrived in the same slot are
+    served in random order. With `newest` the last server classes are filled first, as operators do whose classes are
+    listed by age. If not every server class may serve every job, a job takes one of the idle servers that may, and is
+    passed over if there is none.
     """
 
     live = True
     newest: bool = False
+    several: bool = False
     assignment = "distinct"  # no setting: independent draws would leave servers idle while jobs wait
 
     @property
@@ -172,12 +200,16 @@ class FirstCome(Policy):
     def with_pairs(self, state: Array, pairs: Pairs) -> Array | _Masked:
         return state if pairs.eligible is None else _Masked(state, pairs.eligible)
 
-    def decide(self, state: Array | _Masked, queue: Array, capacity: Array) -> Array:
-        """Return one server for each of the oldest jobs, shared over the classes in proportion to the servers used."""
-        if isinstance(state, _Masked):
-            return self._decide_masked(state, queue, capacity)
+    def with_units(self, state: Array | _Masked, units: Array) -> Array | _Masked | _Sized:
+        return _Sized(state, units) if self.several else state
+
+    def decide(self, state: Array | _Masked | _Sized, queue: Array, capacity: Array) -> Array:
+        """Return the servers of the oldest jobs, shared over the classes in proportion to the servers used."""
+        known, services = state if isinstance(state, _Sized) else (state, queue)
+        if isinstance(known, _Masked):
+            return self._decide_masked(known, services, capacity)
         room = capacity.sum(axis=1, keepdims=True)
-        served = _oldest(_with_rows(state, queue.shape[1]), queue > 0.0, room)
+        served = _oldest(_with_rows(known, queue.shape[1]), services, room)
         total = served.sum(axis=1, keepdims=True)
         used = _last_first(capacity, total) if self.newest else capacity * total / np.maximum(room, 1.0)
         share = np.divide(used, total, out=np.zeros_like(capacity), where=total > 0.0)
@@ -191,11 +223,11 @@ class FirstCome(Policy):
         score = -columns * rank[:, :, None] + (np.arange(columns) if self.newest else np.zeros(columns))
         return _by_rank(score, queue, capacity, state.eligible)
 
-    def learn(self, state: Array | _Masked, outcome: Outcome) -> Array:
+    def learn(self, state: Array | _Masked | _Sized, outcome: Outcome) -> Array:
         if outcome.queue is None:
             raise BadInput("outcome.queue must be the queue that the policy was shown; got None")
-        state = state.since if isinstance(state, _Masked) else state
-        since = _with_rows(state, outcome.queue.shape[1])
+        known = state.state if isinstance(state, _Sized) else state
+        since = _with_rows(known.since if isinstance(known, _Masked) else known, outcome.queue.shape[1])
         since = np.where((outcome.queue > 0.0) & np.isinf(since), float(outcome.slot), since)
         begun = np.ceil(since) - 0.5  # before jobs of the same slot that are not served yet
         since = np.where(outcome.count.sum(axis=2) > 0, begun, since)
@@ -249,16 +281,21 @@ def _last_first(capacity: Array, wanted: Array) -> Array:
     return np.clip(wanted - behind, 0.0, capacity)
 
 
-def _oldest(since: Array, waits: BoolArray, room: Array) -> Array:
-    """Return how much of a server each row's job gets (R, rows) if the oldest share `room` (R, 1) servers.
+def _oldest(since: Array, services: Array, room: Array) -> Array:
+    """Return how many servers each row's job gets (R, rows) if the oldest share `room` (R, 1) servers.
 
-    A job with `since` infinity has just arrived, so it is the youngest. All jobs older than the last one that fits get a
-    server; those of the same age as the last one share the rest.
+    A job can use `services` (R, rows) servers, zero if none waits in the row. A job with `since` infinity has just arrived,
+    so it is the youngest. All jobs older than the last one that fits get what they can use; those of the same age as the
+    last one share the rest in proportion.
     """
+    waits = services > 0.0
     age = np.where(waits, np.minimum(since, np.finfo(float).max), np.inf)
-    fits = np.minimum(waits.sum(axis=1, keepdims=True), room).astype(np.int64)
-    last = np.take_along_axis(np.sort(age, axis=1), np.maximum(fits - 1, 0), axis=1)
-    older, tied = waits & (age < last), waits & (age == last)
-    rest, many = room - older.sum(axis=1, keepdims=True), tied.sum(axis=1, keepdims=True)
-    share = np.minimum(rest / np.maximum(many, 1), 1.0)
-    return np.asarray(np.where(fits > 0, older + tied * share, 0.0))
+    rank = np.argsort(age, axis=1)
+    before = np.take_along_axis(services, rank, axis=1).cumsum(axis=1) < room
+    place = np.minimum(before.sum(axis=1, keepdims=True), np.maximum(waits.sum(axis=1, keepdims=True) - 1, 0))
+    last = np.take_along_axis(np.take_along_axis(age, rank, axis=1), place, axis=1)
+    full, tied = np.where(age < last, services, 0.0), np.where(waits & (age == last), services, 0.0)
+    rest, wanted = room - full.sum(axis=1, keepdims=True), tied.sum(axis=1, keepdims=True)
+    return np.asarray(
+        full + tied * np.minimum(np.divide(rest, wanted, out=np.zeros_like(rest), where=wanted > 0.0), 1.0)
+    )

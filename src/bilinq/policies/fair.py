@@ -320,6 +320,11 @@ class Sabr(WeightedFairPolicy):
         printed: dict[str, Any] = {"radius": "paper", "assignment": "independent", "limit": "none"}
         return cls(horizon=horizon, V=V, **{**printed, **settings})
 
+    @property
+    def needs_horizon(self) -> bool:
+        """The radii "paper" and "published" have T in them."""
+        return self.radius in ("paper", "published") and self.horizon is None
+
     @classmethod
     def for_scheduler(cls, **settings: Any) -> Self:
         """Return the policy with measured noise."""

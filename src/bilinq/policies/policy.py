@@ -60,6 +60,11 @@ class Policy(ABC):
         """What a row of an allocation is: a job class, or a single job (`queue` is then one where a job waits)."""
         return "class"
 
+    @property
+    def needs_horizon(self) -> bool:
+        """Whether it is made for a known number of slots that its settings do not name; default: it is not."""
+        return False
+
     def start(self, instances: Instances, horizon: int, rngs: Sequence[np.random.Generator]) -> State:
         """Return the state before the first slot; default: `instances` itself.
 

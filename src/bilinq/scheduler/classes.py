@@ -187,6 +187,10 @@ class Roster:
         assert self.policy is not None  # raises if the weights do not fit the policy
         if self.eligible is not None and self.policy.rows == "job":
             raise BadInput(f"servers of job classes must be None for {self.policy!r}, whose rows are jobs")
+        if self.policy.needs_horizon:
+            raise BadInput(
+                f"horizon must be given for {self.given!r}: its radius is for a known number of slots, not for a fleet"
+            )
 
     def updated(self, **settings: Any) -> Roster:
         """Return the roster with other settings of its policy; None stays, `target_wait` and `V` replace each other."""

@@ -2,6 +2,8 @@
 
 from typing import Literal
 
+import numpy as np
+
 from bilinq import style
 from bilinq.display import number
 from bilinq.experiments import PlannedRun, Setting, Synthetic, UnequalNoise
@@ -15,6 +17,8 @@ from bilinq.style import Drawing, Look, log_axis
 
 SCALES = (0.05, 0.25, 0.5, 1.0, 4.0)
 LITTLE, HALF, FULL = SCALES[0], 0.5, 1.0
+PRIORS = (1e-4, 1e-2, 1.0, 100.0)  # ridges: the posterior begins with the variance of the noise over the ridge
+SURE = PRIORS[-2:]
 SHARE = 0.1  # V as a share of sqrt(I T)
 MOST = 50  # replications at most
 EQUAL, UNEQUAL = "noise 0.1 everywhere", "noise 0.02 and 0.5"
@@ -32,7 +36,7 @@ LOOKS = {EQUAL: Look(style.BLUE, marker="o"), UNEQUAL: Look(style.ORANGE, marker
 
 
 class ExplorationFigure(Figure):
-    """Regret over the scale of exploration, and for three ways to treat noise, with equal and unequal noise."""
+    """Regret over the scale of exploration and over the prior, and for three ways to treat noise, equal and unequal."""
 
     name = "exploration"
     title = "How much to explore"
@@ -46,6 +50,7 @@ class ExplorationFigure(Figure):
         for text, setting in SETTINGS.items():
             policies = {f"scale {scale}": Sabr(V=V, scale=scale) for scale in self._scales()}
             policies |= {name: Sabr(V=V, noise=noise) for name, noise in NOISES.items()}
+            policies |= {f"ridge {ridge}": Sabr(V=V, regularization=ridge) for ridge in self._priors()}
             for name, policy in policies.items():
                 runs[f"{text}, {name}"] = self.options.run(setting, policy, self.slots, most=MOST)
         return runs
@@ -56,26 +61,34 @@ class ExplorationFigure(Figure):
             for scale in self._scales():
                 found = effects.mean(records[f"{text}, scale {scale}"].samples["regret"])
                 rows.append({"setting": text, "scale": scale, **found.row()})
+            for ridge in self._priors():
+                found = effects.mean(records[f"{text}, ridge {ridge}"].samples["regret"])
+                rows.append({"setting": text, "ridge": ridge, **found.row()})
             for name in NOISES:
                 found = effects.mean(records[f"{text}, {name}"].samples["regret"])
                 rows.append({"setting": text, "noise": name, **found.row()})
         return Table(rows)
 
     def draw(self, table: Table) -> Drawing:
-        figure, (scales, noises) = style.panels()
+        figure, (scales, priors, noises) = style.panels(1, 3, height=3.5)
         for text, look in LOOKS.items():
-            mine = Table([row for row in table.where(setting=text).rows if "scale" in row])
-            style.curve(scales, mine, look, text, x="scale")
-        log_axis(scales, "x", mine.numbers("scale"))
+            rows = table.where(setting=text).rows
+            for axes, column, label in ((scales, "scale", text), (priors, "ridge", "")):
+                style.curve(axes, Table([row for row in rows if column in row]), look, label, x=column)
+        log_axis(scales, "x", np.array(self._scales()))
         style.label(scales, "(a) Regret over the scale", x="scale of Thompson samples")
+        priors.set_xscale("log")
+        priors.set_xticks(self._priors(), [f"{ridge:g}" for ridge in self._priors()])
+        priors.minorticks_off()
+        style.label(priors, "(b) Regret over the prior", x="ridge")
         for place, name in enumerate(NOISES):
             for shift, (text, look) in zip((-0.1, 0.1), LOOKS.items(), strict=True):
                 (row,) = table.where(setting=text, noise=name).rows
                 noises.plot([place + shift] * 2, [row["low"], row["high"]], color=look.colour, lw=1.6, alpha=0.6)
                 noises.plot(place + shift, row["mean"], look.marker, color=look.colour, ms=6)
-        noises.set_xticks(range(len(NOISES)), [name.replace(" ", "\n", 1) for name in NOISES])
+        noises.set_xticks(range(len(NOISES)), [name.replace("noise ", "").replace(" ", "\n") for name in NOISES])
         noises.set_xlim(-0.5, len(NOISES) - 0.5)
-        style.label(noises, "(b) Regret by assumed noise", x="")
+        style.label(noises, "(c) Regret by assumed noise", x="")
         style.legend(figure, scales)
         return figure
 
@@ -88,14 +101,17 @@ class ExplorationFigure(Figure):
             f"T = {self.slots}, V a tenth of sqrt(I T), no job served twice. With noise 0.1 regret is {equal[LITTLE]} at "
             f"scale {LITTLE:g}, {equal[HALF]} at {HALF:g} and {equal[FULL]} at {FULL:g}, which is the posterior itself; "
             f"with noise 0.02 and 0.5 on the two server classes {unequal[LITTLE]}, {unequal[HALF]} and {unequal[FULL]}. "
-            "SABR uses one noise scale for all pairs: by default the largest."
+            "SABR uses one noise scale for all pairs: by default the largest. (b) A large ridge is a prior that is sure of "
+            "rewards of zero, a small one a prior that knows nothing."
         )
 
     def claims(self, records: Records) -> list[Claim]:
-        half, little, noise = {}, {}, {}
+        half, little, noise, priors = {}, {}, {}, {}
         for text in SETTINGS:
             half[text] = _less(records, text, f"scale {HALF}", f"scale {FULL}")
             little[text] = _less(records, text, f"scale {LITTLE}", f"scale {HALF}")
+            for ridge in SURE:
+                priors[f"ridge {ridge:g}, {text}"] = _less(records, text, f"ridge {ridge}", f"ridge {PRIORS[0]}")
             noise[f"noise estimated, {text}"] = _less(records, text, "noise estimated", "largest noise assumed")
         other = "noise 0.1 assumed"  # with noise 0.1 everywhere it is the same run
         noise[f"{other}, {UNEQUAL}"] = _less(records, UNEQUAL, other, "largest noise assumed")
@@ -113,6 +129,14 @@ class ExplorationFigure(Figure):
                 ours=True,
             ),
             Claim(
+                "sure-priors-lose", "Algorithm 1",
+                "A prior that is sure of small rewards loses against one that knows nothing.",
+                test=f"Regret with a ridge of {SURE[0]:g} and of {SURE[1]:g} less that with {PRIORS[0]:g}, {test}.",
+                findings=judged(priors, above(0.0)), ours=True,
+                note="The default ridge is the variance of the noise. The paper's is n = 4, with a radius that makes up for "
+                "it.",
+            ),
+            Claim(
                 "largest-noise-costs", "Section 2.3", "To assume the largest noise for all pairs loses.",
                 test=f"Regret with another assumed noise less that with the largest, {test}.",
                 findings=judged(noise, below(0.0)), ours=True,
@@ -122,6 +146,9 @@ class ExplorationFigure(Figure):
 
     def _scales(self) -> tuple[float, ...]:
         return self.options.pick(SCALES, quick=(LITTLE, HALF, FULL))
+
+    def _priors(self) -> tuple[float, ...]:
+        return self.options.pick(PRIORS, quick=(PRIORS[0], *SURE))
 
 
 def _less(records: Records, text: str, one: str, other: str) -> Effect:

@@ -21,6 +21,7 @@ MOST = 10  # replications at most
 STEPS = (2.0, 7.0, 28.0)  # V; the second is a tenth of sqrt(I T) with T = 500
 LITTLE, MIDDLE, MUCH = STEPS
 LONGEST = 112.0  # V without preemption only, where jobs stay shorter at the same V
+BETWEEN = (3.7, 14.0, 56.0)  # as well, so that V is close where policies are compared at an equal time
 ALIKE = 0.01  # rewards per slot of service that differ by less count as equal
 PREEMPTED, WHOLE, FIRST = "SABR, preempted", "SABR, not preempted", "least busy, not preempted"
 CURVES = {PREEMPTED: Look(style.BLUE, marker="o"), WHOLE: Look(style.ORANGE, marker="s")}
@@ -78,10 +79,10 @@ class ServiceFigure(Figure):
             some = mine.where(policy=name) if name == FIRST else mine.where(policy=name, V=MIDDLE)
             return number(some.last(column))
 
-        steps = ", ".join(f"{V:g}" for V in self._steps(WHOLE))
+        steps, paused = (", ".join(f"{V:g}" for V in self._steps(name)) for name in (WHOLE, PREEMPTED))
         return (
             f"{self.slots} jobs on four servers by `bilinq.replay`; lengths are geometric, rewards are counted per slot of "
-            f"service. SABR has V = {steps} from left to right, the last only without preemption. At load {LOADS[-1]:g} "
+            f"service. From left to right SABR has V = {paused} with preemption and {steps} without. At load {LOADS[-1]:g} "
             f"with jobs of {LENGTHS[-1]} slots and V = {MIDDLE:g} it loses {at(PREEMPTED)} where services are interrupted "
             f"after each slot and {at(WHOLE)} where not, and jobs stay {at(PREEMPTED, 'time')} and {at(WHOLE, 'time')} "
             f"times their mean length. The oldest job on the least busy servers loses {at(FIRST)} and stays "
@@ -139,7 +140,9 @@ class ServiceFigure(Figure):
         )  # fmt: skip
 
     def _steps(self, name: str) -> tuple[float, ...]:
-        return (*STEPS, LONGEST) if name == WHOLE else self.options.pick(STEPS, quick=(MIDDLE,))
+        if name == WHOLE:
+            return tuple(sorted((*STEPS, LONGEST, *self.options.pick(BETWEEN, quick=()))))
+        return self.options.pick(STEPS, quick=(MIDDLE,))
 
 
 def _key(name: str, load: float, length: int, V: float = 0.0) -> str:

@@ -24,7 +24,7 @@ SIMPLE: dict[str, tuple[Policy, str]] = {
     "first come": (FirstCome(), style.ORANGE),
     "greedy": (Greedy(), style.PINK),
 }
-"""Policies without V, which use as many machines as collections wait, and their colours."""
+"""Policies without V and their colours. First come, first served gives a collection one machine, the others several."""
 TITLES = {"reward": "(a) Reward collected", "queue": "(b) Collections in the system"}
 ALL = "all that can be earned"
 HARDLY = 0.1  # share of what can be earned below which a policy hardly serves
@@ -90,8 +90,9 @@ class TraceSweepFigure(Figure):
         V = self._values()[-1]
         return (
             f"At the paper's V = {number(V)} SABR earns {at(PAPER, V)} of {at(ALL)}; random service earns {at('random')}, "
-            f"first come, first served {at('first come')}, and greedy service {at('greedy')}, each with as many "
-            f"machines as collections wait. With V = {number(SMALL)} SABR earns {at(PAPER, SMALL)}, with V = "
+            f"greedy service {at('greedy')}, both with as many machines as units wait, and first come, first served, which "
+            f"gives a collection one machine at a time, {at('first come')}. With V = {number(SMALL)} SABR earns "
+            f"{at(PAPER, SMALL)}, with V = "
             f"{number(VALUES[0])} {at(PAPER, VALUES[0])}, and has {at(PAPER, VALUES[0], 'queue')} collections in the system "
             f"instead of {at(PAPER, V, 'queue')}. "
             f"{min(self.options.count, MOST)} replications of the same arrivals."
