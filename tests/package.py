@@ -32,7 +32,7 @@ PROMISES = {
     "serve": ("python -c 'import bilinq.plugins.ray_serve'",),
     "litellm": ("python -c 'import litellm, bilinq.plugins.litellm'",),
     "postgres": ("python -c 'import bilinq.live.store.postgres, bilinq.live.run'",),
-    "lab": ("bilinq paper --quick --figure comparison --out out --workers 1",),
+    "lab": ("bilinq paper comparison --quick --out out --workers 1",),
     "otel": ("python -c 'import bilinq.live.tracing, opentelemetry.sdk.trace'",),
     "ray": ("bilinq distributed --engine ray --shards 2 --json",),
     "text": ("python -c 'from bilinq.traces.routing_tables import _hashed; _hashed(list(\"abcdefgh\") * 4, 2, 0)'",),

@@ -25,6 +25,7 @@ from numba import njit
 from numba.core.caching import FunctionCache
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import Dispatcher
+from numba.core.types import unliteral
 
 from bilinq.linking import put_together
 
@@ -81,7 +82,7 @@ def _compile(function: F, **options: Any) -> F:
     made = _version(function, KernelLocator, options)
     if made is not function:  # as with NUMBA_DISABLE_JIT
         inner = cache(partial(_version, function, InnerLocator, options | {"no_cpython_wrapper": True}))
-        made.get_call_template = lambda *types: inner().get_call_template(*types)
+        made.get_call_template = lambda types, named: inner().get_call_template(tuple(map(unliteral, types)), named)
         made.get_overload = lambda *types: inner().get_overload(*types)
     return cast(F, made)
 

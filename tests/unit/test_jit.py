@@ -9,11 +9,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from numba.core.compiler import Flags
 
 import bilinq
-from bilinq import jit
+from bilinq import jit, linking
 
 CODE = "import sys; sys.path.insert(0, sys.argv[1]); import small; print(small.outer(1.0))"
 ONCE = "compiling kernels for this machine"
@@ -95,6 +97,21 @@ def test_a_package_that_cannot_be_written_uses_other_folders(tmp_path: Path) -> 
     assert value == 2.0 and "each process compiles them; set NUMBA_CACHE_DIR" in told
 
 
+def test_a_folder_that_is_read_only_is_used_for_what_it_contains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in an image of a container: an empty one is passed over, and one with kernels is not."""
+    monkeypatch.setattr(jit.SETTINGS, "CACHE_DIR", str(tmp_path / "image"))
+    monkeypatch.setattr(jit, "_writable", lambda folder: folder.is_relative_to(tmp_path / "user"))
+    monkeypatch.setattr(jit, "__file__", str(tmp_path / "package" / "jit.py"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+    name = f"kernels-{jit._digest()}"
+    assert jit.cache_folder.__wrapped__() == tmp_path / "user" / "bilinq" / name
+    (stored := tmp_path / "image" / name / "allocation" / "a.nbc").parent.mkdir(parents=True)
+    stored.touch()
+    assert jit.cache_folder.__wrapped__() == tmp_path / "image" / name
+
+
 def kernels_in(folder: Path) -> tuple[set[str], set[str]]:
     """Return the names of stored kernels that Python calls, and of their parts."""
     names = [file.name for file in folder.rglob("*.nbc")]
@@ -137,6 +154,69 @@ def test_compiled_functions_of_users_may_call_kernels(built: Path, tmp_path: Pat
     code = "import sys, numba; sys.path.insert(0, sys.argv[1]); from small import inner, outer; print(user(1.0))"
     user = "numba.njit(lambda x: inner(x) + outer(x))"
     assert run(tmp_path, code.replace("user", user))[0] == 4.0
+
+
+SHARED = """
+from small.jit import in_place_kernel, kernel
+from small.linking import share
+
+
+@share
+@in_place_kernel
+def large(x, n):
+    return x * n
+
+
+@kernel
+def one(x):
+    return large(x, 1.0)
+
+
+@kernel
+def two(x):
+    return one(x) + large(x, 2)
+"""
+COUNTED = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from small import linking
+made, compile = [], linking.KernelLibrary._optimize_final_module
+linking.KernelLibrary._optimize_final_module = lambda library: made.append(library.name) or compile(library)
+import numba
+from small import one, two
+print(VALUE)
+print(*made, file=sys.stderr)
+"""
+
+
+def test_shared_functions_become_machine_code_once(tmp_path: Path) -> None:
+    """Whoever calls them: kernels of this process, of one that finds them stored, and functions of users."""
+    make(tmp_path, 2)
+    shutil.copy(Path(bilinq.__file__).parent / "linking.py", tmp_path / "small" / "linking.py")
+    jit_file = tmp_path / "small" / "jit.py"
+    jit_file.write_text(jit_file.read_text().replace("bilinq.linking", "small.linking"))
+    (tmp_path / "small" / "__init__.py").write_text(SHARED)
+    for value, expected, compiled in (
+        ("one(3.0)", 3.0, "large one"), ("two(3.0) + one(1.0)", 10.0, "large two"), ("two(3.0)", 9.0, ""),
+        ("numba.njit(lambda x: two(x) + one(x))(3.0)", 12.0, ""),
+    ):  # fmt: skip
+        found, told = run(tmp_path, COUNTED.replace("VALUE", value))
+        assert (found, told.splitlines()[-1].strip()) == (expected, compiled), value
+
+
+def test_options_are_equal_where_numba_says_so() -> None:
+    """What is set differs from what is not set only if it differs from the default."""
+    kinds = [{}, {"nrt": False}, {"nrt": True}, {"noalias": True, "nrt": True}, {"noalias": True}, {"noalias": False}]
+    made: Any = Flags
+    flags = [made() for _ in kinds]
+    for one, values in zip(flags, kinds, strict=True):
+        for name, value in values.items():
+            setattr(one, name, value)
+    for one in flags:
+        for other in flags:
+            assert linking._are_equal(one, other) == (one == other)
+        assert linking._hash(Flags) == hash(one)
+    assert not linking._are_equal(flags[0], 1)
 
 
 FULL = f"""

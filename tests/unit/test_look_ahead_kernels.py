@@ -8,7 +8,7 @@ import pytest
 from bilinq import JobClass, Scheduler, ServerClass
 from bilinq.arrays import Array, BoolArray, IntArray
 from bilinq.scheduler.board import PAIR, ROW, TOGETHER, Records
-from bilinq.scheduler.look_ahead_kernels import BATCH, MORE, WINDOW, window
+from bilinq.scheduler.window import LEAST, MORE, WINDOW, window
 
 
 def board(rng: np.random.Generator, size: int, J: int, ties: bool) -> tuple[Records, Records]:
@@ -31,7 +31,7 @@ def sorted_rows(table: Records, pairs: Records, allowed: BoolArray, idle: Array)
         return rows
     kept = np.zeros(rows.size, np.bool_)
     for j in np.flatnonzero(idle):
-        kept[np.flatnonzero(pairs["eligible"][rows, j])[: BATCH + MORE * int(idle.sum())]] = True
+        kept[np.flatnonzero(pairs["eligible"][rows, j])[: LEAST + MORE * int(idle.sum())]] = True
     return rows[kept]
 
 

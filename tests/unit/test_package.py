@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
+from bilinq.commands.app import app
 from package import PROMISES, ROOT, build
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -48,6 +50,15 @@ def test_the_wheel_runs_without_the_source_tree(unpacked: Path, tmp_path: Path) 
 
 def test_every_extra_has_a_promise_that_is_checked() -> None:
     assert set(PROMISES) - {""} == set(PROJECT["optional-dependencies"]) - {"bench", "dev"}
+
+
+@pytest.mark.parametrize(
+    "command", [line for lines in PROMISES.values() for line in lines if line.startswith("bilinq")]
+)
+def test_the_commands_of_the_promises_exist(command: str) -> None:
+    """Their options too: an unknown one is an error even where help is asked for."""
+    done = CliRunner().invoke(app, [*command.split()[1:], "--help"])
+    assert done.exit_code == 0, done.stderr
 
 
 def test_the_licence_is_complete() -> None:

@@ -25,6 +25,7 @@ from bilinq.allocation.start import (
 )
 from bilinq.arrays import Array, BoolArray, IntArray
 from bilinq.jit import bare_kernel, kernel, part_kernel
+from bilinq.linking import share
 
 SMALL = 250  # pairs
 UNFINISHED = np.inf  # the certificate where a program needs the steps that only the kernels for all sizes have
@@ -127,6 +128,7 @@ def parts(room: Room, rows: int, columns: int, timed: bool) -> Parts:
     )  # fmt: skip
 
 
+@share
 @kernel
 def solve_small(
     a: Array, c: Array, m: Array, n: Array, u: Array, q_last: Array, y: Array, q: Array, room: Room

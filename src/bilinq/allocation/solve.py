@@ -21,6 +21,7 @@ from bilinq.allocation.start import (
 )
 from bilinq.arrays import Array, BoolArray, IntArray
 from bilinq.jit import kernel, part_kernel
+from bilinq.linking import share
 
 DIRECT = 1000  # pairs up to which prices may start from one level for all columns, if that fits well
 MISPLACED, PLENTY = 0.5, 0.3
@@ -60,6 +61,12 @@ def solve_plain(
     return solve_one(a, c, c[:0], capacity, u, u[:0], y, q) if good else (BAD, np.inf, np.inf)
 
 
+@kernel
+def solve_saturated(a: Array, c: Array, m: Array, n: Array, u: Array, q_last: Array, y: Array, q: Array) -> int:
+    """Do the same as `saturated`, for calls from Python."""
+    return saturated(a, c, m, n, u, q_last, y, q)
+
+
 @part_kernel
 def solve_one(
     a: Array, c: Array, m: Array, n: Array, u: Array, q_last: Array, y: Array, q: Array
@@ -79,7 +86,8 @@ def solve_one(
     return steps, r, gap
 
 
-@part_kernel
+@share
+@kernel
 def saturated(a: Array, c: Array, m: Array, n: Array, u: Array, q_last: Array, y: Array, q: Array) -> int:
     """Solve where prices matter; rows and columns that take no part are left out: they get nothing, at no price.
 

@@ -14,7 +14,7 @@ import numpy as np
 from bilinq.allocation.flows import Flows, Pairs, certify, flows_of, pairs_of
 from bilinq.allocation.program import OVER, unsaturated
 from bilinq.allocation.smooth import Rows, blocks, descend
-from bilinq.allocation.solve import saturated
+from bilinq.allocation.solve import solve_saturated
 from bilinq.arrays import Array, BoolArray, IntArray
 from bilinq.jit import fast_kernel, kernel
 
@@ -200,7 +200,7 @@ def _fit(load: Array, n: Array) -> Array:
 
 def _solve_table(a: Array, c: Array, n: Array, u: Array, start: Array) -> tuple[Array, Array, int]:
     y, q = np.empty(c.shape), np.empty(n.size)
-    return y, q, saturated(a, c, NO_TIME, n, u, start, y, q)
+    return y, q, solve_saturated(a, c, NO_TIME, n, u, start, y, q)
 
 
 def _nearest(rows: Rows, price: Array) -> Nearest:

@@ -118,7 +118,7 @@ PATIENCE = 10.0  # seconds after which a message explains why the start takes so
 POLL_EVERY = 0.2  # seconds between checks whether all processes run
 
 WATCH = "Watch the queues settle and the reward approach the best possible reward. Press Ctrl-C to stop."
-SLOW = "Still starting: the first start compiles the kernels, which takes about two minutes."
+SLOW = "Still starting: the first start compiles the kernels, which takes up to a minute."
 
 
 def run_demo(fleet: str, options: Mapping[str, Any], show: Callable[[str], None], *, baseline: bool = False) -> None:

@@ -113,7 +113,8 @@ def noise_scale(
     """Fill the estimated noise scale: residual sum of squares over degrees of freedom, near `prior` while data are few."""
     p = b.shape[1]
     members = np.empty(p, np.int64)
-    scale[:] = square
+    for r in range(b.shape[0]):
+        scale[r] = square[r]
     for q in range(up.shape[0]):
         begin = q if up.shape[0] > 1 else 0
         end = q + 1 if up.shape[0] > 1 else b.shape[0]

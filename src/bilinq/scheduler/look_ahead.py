@@ -20,6 +20,7 @@ from bilinq.scheduler.learnt import Learnt, Services
 from bilinq.scheduler.ledger import Entry, Job, job_features
 from bilinq.scheduler.snapshot import LATEST, class_features, encode, label, number, whole
 from bilinq.scheduler.waits import Waits
+from bilinq.scheduler.window import window
 
 SCALE = 0.2  # standard errors by which values are drawn, or added; chosen over many tables, see docs/contest.md
 CROWDING = 3.0  # weight of the price of server time, Eq. (66)
@@ -123,7 +124,7 @@ class LookAhead(Engine):
         self, idle: Array, now: float, pools: Collection[str] | None, waiting: int
     ) -> list[tuple[Job, int, Decision | None]]:
         """Return jobs that start now with their columns, the most urgent first; so many are `waiting` that count."""
-        from bilinq.scheduler.look_ahead_kernels import choose, window
+        from bilinq.scheduler.look_ahead_kernels import choose
 
         board, learnt = self.board, self.learnt
         rows = window(board.table, board.pairs, board.allowed(pools), idle, now, learnt.mean_time)
@@ -167,12 +168,12 @@ class LookAhead(Engine):
         learnt.looked = now
 
     def explain(self, job: Job, entry: Entry, out: Array, now: float) -> Decision:
-        from bilinq.scheduler.look_ahead_kernels import weigh
+        from bilinq.scheduler.look_ahead_kernels import weigh_jobs
 
         row, gap, board, learnt = np.array([self.board.row(job)]), self._gap(), self.board, self.learnt
         urgency, bend, duration, fee, worth = np.empty(1), np.empty(1), *np.empty((3, 1, gap.size))
-        weigh(board.table, board.pairs, board.features, row, learnt.value.arrays(), learnt.time.arrays(),
-              self._terms(now, self._servable()), urgency, bend, duration, fee, worth)  # fmt: skip
+        weigh_jobs(board.table, board.pairs, board.features, row, learnt.value.arrays(), learnt.time.arrays(),
+                   self._terms(now, self._servable()), urgency, bend, duration, fee, worth)  # fmt: skip
         delay, pair = np.where(np.isinf(gap), 0.0, gap), board.pairs[row]
         there = (learnt.present >= THERE) | ~learnt.present.any()  # before any server was seen, all may be
         toll = np.where(pair["eligible"] & there, (urgency + bend * delay) * delay, inf)

@@ -1,4 +1,4 @@
-"""Kernels of the look-ahead: waiting jobs, the most urgent of them, what they are worth now, and which of them start.
+"""Kernels of the look-ahead: waiting jobs, what they are worth now, and which of them start.
 
 `table` (R,) and `pairs` (R, J) are the arrays of the board with named fields, and `features` (R, d) those of its jobs.
 """
@@ -10,11 +10,10 @@ from bilinq.assignment.match_kernels import match
 from bilinq.jit import fast_kernel, inlined_kernel, kernel
 from bilinq.learning.pair_kernels import expect, standardise
 from bilinq.learning.pair_model import Model
+from bilinq.linking import share
 from bilinq.scheduler.board import THERE, Records, Terms
 
-WINDOW = 256  # jobs that are all looked at; of more, the most urgent ones of each server class
-BATCH, MORE = 64, 2
-"""Jobs that are matched together; also how many are looked at for a server class, with two more for each idle server."""
+BATCH = 64  # jobs that are matched together
 FARTHEST = 100.0  # factor by which a predicted duration may differ from the mean
 DURATIONS = 200.0  # services over which durations are averaged
 STEP, FIRST, SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
@@ -120,78 +119,76 @@ def survey(
 
 
 @kernel
-def in_order(urgency: Array, rank: Array) -> IntArray:
-    """Return the order of jobs: the most urgent first, then by rank."""
-    order = np.argsort(rank, kind="mergesort")
-    return order[np.argsort(-urgency[order], kind="mergesort")]
+def waiting(table: Records, allowed: BoolArray, now: float, tau: float, rows: IntArray, keys: Array) -> int:
+    """Fill the rows (R,) of waiting jobs and `keys` (2, R), by the last of which they come in order; return how many.
 
-
-@kernel
-def most_urgent(urgency: Array, rank: Array, number: int) -> IntArray:
-    """Return the `number` jobs (of more) that come first, in any order."""
-    level = -np.partition(-urgency, number - 1)[number - 1]
-    tied = np.flatnonzero(urgency == level)
-    missing = number - (urgency > level).sum()
-    last = np.partition(rank[tied], missing - 1)[missing - 1]
-    return np.flatnonzero((urgency > level) | ((urgency == level) & (rank <= last)))
-
-
-@kernel
-def window(table: Records, pairs: Records, allowed: BoolArray, idle: Array, now: float, tau: float) -> IntArray:
-    """Return the rows to look at, most urgent first: all, or of many the most urgent for each idle server class.
-
-    With `allowed` (by pool) that is not empty, only jobs of such pools.
+    The keys are ranks and minus the urgency. With `allowed` (by pool) that is not empty, only jobs of such pools.
     """
-    rows, n = np.empty(table.size, np.int64), 0
+    n = 0
     for i in range(table.size):
-        if table[i].used and (allowed.size == 0 or allowed[table[i].pool]):
-            rows[n] = i
+        one = table[i]
+        if one.used and (allowed.size == 0 or allowed[one.pool]):
+            rows[n], keys[0, n], keys[1, n] = i, one.rank, -(one.weight * (tau + now - one.since))
             n += 1
-    rows = rows[:n]
-    urgency, rank = np.empty(n), np.empty(n)
-    for a in range(n):
-        one = table[rows[a]]
-        urgency[a], rank[a] = one.weight * (tau + now - one.since), one.rank
-    if n > WINDOW:
-        kept = select(pairs, rows, urgency, rank, idle)
-        rows, urgency, rank = rows[kept], urgency[kept], rank[kept]
-    return rows[in_order(urgency, rank)]
+    return n
 
 
 @kernel
-def select(pairs: Records, rows: IntArray, urgency: Array, rank: Array, idle: Array) -> IntArray:
-    """Return the most urgent jobs of each idle server class, 64 and two for each idle server, as indices of rows.
+def eligible_jobs(pairs: Records, rows: IntArray, j: int, found: IntArray) -> int:
+    """Fill the places in `rows` of jobs that server class j may serve; return how many there are."""
+    n = 0
+    for a in range(rows.size):
+        if pairs[rows[a], j].eligible:
+            found[n] = a
+            n += 1
+    return n
 
-    Idle servers of other classes count too, since they may take the same jobs.
-    Most often they are among the most urgent of all. Only for a server class that these leave with too few are all
-    jobs looked at.
-    """
-    wanted = np.where(idle > 0.0, BATCH + MORE * idle.sum(), 0.0)
-    some = most_urgent(urgency, rank, min(2 * int(wanted.max()), rows.size))
-    some = some[in_order(urgency[some], rank[some])]
-    kept = np.zeros(rows.size, np.bool_)
-    for j in range(idle.size):
-        left = wanted[j]
-        for a in some:
-            if left > 0.0 and pairs[rows[a], j].eligible:
-                kept[a] = True
-                left -= 1.0
-        if left > 0.0 and some.size < rows.size:
-            own, n = np.empty(rows.size, np.int64), 0
-            for a in range(rows.size):
-                if pairs[rows[a], j].eligible:
-                    own[n] = a
-                    n += 1
-            own = own[:n]
-            if n > wanted[j]:
-                own = own[most_urgent(urgency[own], rank[own], int(wanted[j]))]
-            kept[own] = True
-    return np.flatnonzero(kept)
+
+@kernel
+def smallest(values: Array, k: int) -> float:
+    """Return the value that would be at place k if `values` were sorted; reorders them (quickselect)."""
+    low, high = 0, values.size - 1
+    while low < high:
+        pivot, i, j = values[(low + high) // 2], low, high
+        while i <= j:
+            while values[i] < pivot:
+                i += 1
+            while values[j] > pivot:
+                j -= 1
+            if i <= j:
+                values[i], values[j] = values[j], values[i]
+                i, j = i + 1, j - 1
+        if k <= j:
+            high = j
+        elif k >= i:
+            low = i
+        else:
+            break
+    return float(values[k])
+
+
+@kernel
+def first_jobs(rank: Array, late: Array, number: int, found: IntArray) -> None:
+    """Fill the `number` jobs (of more) with the lowest `late`, by rank where it is equal, in any order."""
+    values = late.copy()
+    level = smallest(values, number - 1)
+    less, tied = 0, 0
+    for a in range(late.size):
+        less += late[a] < level
+        if late[a] == level:
+            values[tied] = rank[a]
+            tied += 1
+    last, n = smallest(values[:tied], number - less - 1), 0
+    for a in range(late.size):
+        if n < number and (late[a] < level or (late[a] == level and rank[a] <= last)):
+            found[n] = a
+            n += 1
 
 
 # Decisions
 
 
+@share
 @fast_kernel
 def weigh(
     table: Records, pairs: Records, features: Array, rows: IntArray, value: Model, time: Model, terms: Terms,
@@ -226,6 +223,15 @@ def weigh(
             fee[a, j] = (urgency[a] + terms.eta * terms.crowding[j]) * lasts + pair.cost
             drawn = pair.value + terms.scale * pair.value_width * pair.draw
             worth[a, j] = drawn - fee[a, j] if pair.eligible else -np.inf
+
+
+@kernel
+def weigh_jobs(
+    table: Records, pairs: Records, features: Array, rows: IntArray, value: Model, time: Model, terms: Terms,
+    urgency: Array, bend: Array, duration: Array, fee: Array, worth: Array,
+) -> None:  # fmt: skip
+    """Do the same as `weigh`, for calls from Python."""
+    weigh(table, pairs, features, rows, value, time, terms, urgency, bend, duration, fee, worth)
 
 
 @kernel
