@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from bench import contest as page
-from bench import decisions
+from bench import decisions, learners
 
 from bilinq import contest, replay
 from bilinq.routing.routers import BestScore, KnownClasses, LeastBusy, QueuePrice
@@ -41,3 +41,15 @@ def test_slope_of_the_queue_is_that_of_a_queue_that_grows() -> None:
     work = random_fleet(400, seed=1, load=2.0)
     run = replay(work, LeastBusy())
     assert decisions.slope(run) > 0.3 * work.rate and decisions.waiting(run).min() >= 0.0
+
+
+def test_learners_earn_more_than_chance_and_most_with_all_rewards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learners, "JOBS", 600)
+    _, worth = learners.table("one feature", "")
+    found = {name: learners.earned(("", "one feature", name, 1)) for name in learners.LEARNERS}
+    assert (
+        100.0 * worth.mean() + 2.0
+        < found["bilinq"]
+        < found["bilinq, sees all rewards"]
+        < 100.0 * worth.max(axis=1).mean()
+    )
