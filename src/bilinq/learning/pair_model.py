@@ -391,7 +391,7 @@ class PairModel:
         return replace(self, long=memory, recent=memory, center=row, scale=row, mean=mean, squares=squares)
 
     def check_fixed(self, like: PairModel) -> None:
-        """Raise `BadState` unless what never changes is as in `like`; take its usual shrinkage, which versions may change."""
+        """Raise `BadState` unless what never changes is as in `like`; take its usual shrinkage, which versions change."""
         for name in ("guess", "forgets", "squares"):
             mine, theirs = getattr(self, name), getattr(like, name)
             if not np.array_equal(mine, theirs):
