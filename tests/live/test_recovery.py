@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import sys
 import time
 from typing import Any
 
@@ -100,6 +101,27 @@ def test_a_slot_whose_scheduler_fails_serves_first_come_first_served_and_recover
     run(work())
     assert caplog.text.count("the scheduler failed, jobs are served first come, first served") == 1
     assert caplog.text.count("the scheduler works again") == 1
+
+
+def test_an_allocation_that_is_not_certified_is_used_and_counted_in_the_metrics(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    batch = sys.modules["bilinq.allocation.batch"]
+    monkeypatch.setattr(batch.tally, "uncertified", 0)
+
+    async def work() -> None:
+        async with serving(sqlite_url, policy="sabr") as service:
+            await serve_job(service)
+            assert "bilinq_uncertified_allocations_total 0" in await service.metrics()
+            monkeypatch.setattr(batch, "TOLERANCE", -1.0)
+            for _ in range(3):
+                await serve_job(service)
+            slots = batch.tally.uncertified
+            assert slots >= 3 and f"bilinq_uncertified_allocations_total {slots}" in await service.metrics()
+            assert "bilinq_slot_fallbacks_total 0" in await service.metrics()
+
+    run(work())
+    assert caplog.text.count("an allocation could not be certified") == 1
 
 
 def test_a_scheduler_that_cannot_be_made_again_is_replaced_until_it_can(
