@@ -60,7 +60,8 @@ class Bilinq(Score):
     def value(self, job: WaitingJob) -> Values:
         assert job.features is not None
         mean, width = self.model.predict(job.features[None], np.array([job.job_class]))
-        drawn: Values = (mean[0] + SCALE * width[0] * self.rng.standard_normal(mean.size)).tolist()
+        spread = width[0] * np.maximum(SCALE, width[0] ** 2 / (width[0] ** 2 + self.model.noise))
+        drawn: Values = (mean[0] + spread * self.rng.standard_normal(mean.size)).tolist()
         return [self._low + 0.5 * self._span * (1.0 + part) for part in drawn]
 
     def learn(self, job: WaitingJob, server: int, reward: float) -> None:

@@ -1,5 +1,6 @@
 """Why each lease was granted: the record, what the API tells of it, and the log for off-policy estimates."""
 
+from base64 import b64encode
 from typing import Any
 
 import msgspec
@@ -42,7 +43,7 @@ def test_a_record_has_at_most_300_bytes_and_says_what_the_scheduler_says(number:
     toll[chosen] = 0.1
     names = tuple(f"server {k}" for k in range(number))
     numbers = np.stack([value, width, duration, price, toll])[None]
-    decision = Decision(Choices(numbers, np.array([chosen]), 0.2, exploration, names), 0)
+    decision = Decision(Choices(numbers, np.array([chosen]), 0.2, 0.09, exploration, names), 0)
     text = record(decision, [10**6 + k for k in range(number)])
     assert len(text) <= 300
     found = explained(text, {10**6 + k: name for k, name in enumerate(names)}, "j1", "a", RewardBounds(0.0, 10.0))
@@ -156,3 +157,14 @@ def test_the_log_of_decisions_is_what_evaluate_reads(database_url: str) -> None:
     estimate = bilinq.evaluate(log, "y")
     assert abs(estimate.direct.mean - 0.7) < 0.05
     assert abs(bilinq.evaluate(log, "x").direct.mean - 0.2) < 0.05
+
+
+def test_a_record_of_an_earlier_version_is_read_with_the_least_draws() -> None:
+    """It ended after the server classes, with the padding of its text."""
+    numbers = np.array([[[0.5, 0.4], [0.3, 0.3], [1.0, 1.0], [0.1, 0.1], [0.0, 0.0]]])
+    decision = Decision(Choices(numbers, np.array([0]), 0.2, np.inf, "thompson", ("x", "y")), 0)
+    text = "t" + b64encode(decision.packed([1, 2], 11)).decode()
+    assert text.endswith("=")
+    found = explained(text, {1: "x", 2: "y"}, "j1", "a", RewardBounds(-1.0, 1.0))
+    wanted = explanation("j1", "a", "x", decision, -1.0, 1.0)
+    assert found.probability == pytest.approx(wanted.probability, rel=1e-4)

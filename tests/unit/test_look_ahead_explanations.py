@@ -7,6 +7,8 @@ import pytest
 from default_scheduler import mean, scheduler
 
 from bilinq import BadInput, Scheduler
+from bilinq.scheduler.explain import Decision
+from bilinq.scheduler.look_ahead import LookAhead
 
 
 def taught(**options: Any) -> Scheduler:
@@ -102,6 +104,24 @@ def test_probability_is_how_often_a_server_is_chosen() -> None:
         one.cancel(job)
     assert abs(np.mean(chosen) - np.mean(chance)) < 0.065
     assert abs(np.mean(chance) - 0.5) > 0.1
+
+
+def test_a_server_that_was_hardly_tried_is_drawn_more_where_one_try_would_tell_much() -> None:
+    """Both times two standard errors below the other: with little noise by 0.6 of them, with much by 0.25, Eq. (63)."""
+    chance = {}
+    for noise in (0.1, 3.0):
+        rng = np.random.default_rng(1)
+        one = scheduler(reward=(0.0, 10.0), V=1000.0)
+        one.observe([("chat", "p", 7.0 + noise * rng.uniform(-1.0, 1.0)) for _ in range(60)])
+        one.assign({"p": 1, "q": 1})
+        engine = one._engine
+        assert isinstance(engine, LookAhead)
+        numbers = np.array([[[0.4, 0.0], [0.0, 0.2], [1.0, 1.0], [0.0, 0.0], [0.0, 0.0]]])
+        decision = Decision(engine._choices(numbers, np.array([0])), 0)
+        ratio = 0.04 / (0.04 + engine.learnt.value.noise)
+        assert decision.spread[1] == pytest.approx(0.2 * max(0.2, ratio))
+        chance[noise] = decision.probabilities()[1]
+    assert chance[0.1] > 1e-4 > 1e-9 > chance[3.0]
 
 
 def test_only_eligible_servers_are_options() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -118,7 +119,7 @@ class Record:
         arrays = {name: np.array(self.why[name], np.float64) for name in ("value", "width", "duration", "price")}
         decision = Decision.alone(
             arrays["value"], arrays["width"], arrays["duration"], arrays["price"], self.why["scale"],
-            self.why["exploration"], tuple(self.why["backends"]),
+            self.why.get("noise", inf), self.why["exploration"], tuple(self.why["backends"]),
         )  # fmt: skip
         found = explanation(self.id, self.kind, self.backend, decision, LOWEST, (HIGHEST - LOWEST) / 2.0)
         return [
@@ -140,7 +141,8 @@ def why(decision: Decision | None) -> dict[str, Any]:
     return {
         "backends": [decision.servers[k] for k in possible], "value": _plain(decision.value, possible),
         "width": _plain(decision.width, possible), "duration": _plain(decision.duration, possible),
-        "price": _plain(price, possible), "scale": decision.scale, "exploration": decision.exploration,
+        "price": _plain(price, possible), "scale": decision.scale, "noise": decision.noise,
+        "exploration": decision.exploration,
     }  # fmt: skip
 
 

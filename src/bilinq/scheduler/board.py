@@ -47,8 +47,8 @@ FIXED: dict[Exploration, float] = {"thompson": np.nan, "ucb": 1.0, "none": 0.0}
 class Terms(NamedTuple):
     """What prices depend on, Eq. (65) and (66).
 
-    Time, price of a slot of waiting, mean duration, the ratio of Eq. (70), how many standard errors are drawn, and the price
-    of server time (J,).
+    Time, price of a slot of waiting, mean duration, the ratio of Eq. (70), how many standard errors are drawn at least, and
+    the price of server time (J,).
     """
 
     now: float

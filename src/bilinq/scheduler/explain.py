@@ -12,6 +12,7 @@ from bilinq.arrays import Array, IntArray
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(24)
 WEIGHTS = WEIGHTS / WEIGHTS.sum()
+TINY = 1e-300
 
 
 OPTION = np.dtype([("id", "<u4"), ("value", "<f4"), ("width", "<f4"), ("duration", "<f4"), ("cost", "<f4")])
@@ -23,13 +24,15 @@ class Choices:
     """What the decisions of a slot rested on: `numbers` (S, 5, J) and the chosen `column` (S,) of each of S jobs.
 
     The numbers are, by server class, estimates of value and its standard error on the scale of [-1, 1], duration, price of
-    the service, and toll, which is infinity where a server class is not eligible or absent. Values were drawn with `scale`
-    standard errors, or had that much added, or neither, by the kind of `exploration`.
+    the service, and toll, which is infinity where a server class is not eligible or absent. Values were drawn with at least
+    `scale` standard errors, or had that much added, or neither, by the kind of `exploration`; `noise` is the variance of a
+    single observation.
     """
 
     numbers: Array
     column: IntArray
     scale: float
+    noise: float
     exploration: str
     servers: tuple[str, ...]
     _packed: tuple[Sequence[int], list[bytes]] | None = None
@@ -64,12 +67,12 @@ class Decision(NamedTuple):
 
     @classmethod
     def alone(
-        cls, value: Array, width: Array, duration: Array, cost: Array, scale: float, exploration: str,
+        cls, value: Array, width: Array, duration: Array, cost: Array, scale: float, noise: float, exploration: str,
         servers: tuple[str, ...],
     ) -> Decision:  # fmt: skip
         """Return a decision that is not part of a slot; `cost` is the price of the service with its toll."""
         numbers = np.stack([value, width, duration, cost, np.zeros_like(cost)])[None]
-        return cls(Choices(numbers, np.zeros(1, np.int64), scale, exploration, servers), 0)
+        return cls(Choices(numbers, np.zeros(1, np.int64), scale, noise, exploration, servers), 0)
 
     def _numbers(self, kind: int) -> Array:
         found: Array = self.choices.numbers[self.place, kind]
@@ -102,8 +105,19 @@ class Decision(NamedTuple):
 
     @property
     def scale(self) -> float:
-        """How many standard errors are drawn or added."""
+        """How many standard errors are drawn or added at least."""
         return self.choices.scale
+
+    @property
+    def noise(self) -> float:
+        """Variance of a single observation."""
+        return self.choices.noise
+
+    @property
+    def spread(self) -> Array:
+        """Standard deviation of the draws, or what is added: more where one observation would tell much, Eq. (63)."""
+        variance = self.width**2
+        return np.asarray(self.width * np.maximum(self.scale, variance / (variance + self.noise + TINY)))
 
     @property
     def exploration(self) -> str:
@@ -122,7 +136,7 @@ class Decision(NamedTuple):
     @property
     def net(self) -> Array:
         """Value less all prices, before a draw: with it, the chosen server class had the largest."""
-        bonus = self.scale * self.width if self.exploration == "ucb" else 0.0
+        bonus = self.spread if self.exploration == "ucb" else 0.0
         return np.asarray(self.value + bonus - self.service_price - self.toll)
 
     def probabilities(self) -> Array:
@@ -130,7 +144,7 @@ class Decision(NamedTuple):
         from scipy.special import ndtr
 
         net = self.net
-        spread = self.scale * self.width if self.exploration == "thompson" else np.zeros_like(self.width)
+        spread = self.spread if self.exploration == "thompson" else np.zeros_like(self.width)
         allowed = np.flatnonzero(np.isfinite(net))
         chance = np.zeros(net.size)
         if not allowed.size:
@@ -201,6 +215,6 @@ def explanation(
         )
         for k in order
     )  # fmt: skip
-    drawn = f"values drawn with {decision.scale:g} standard errors"
-    kinds = {"thompson": drawn, "ucb": f"values with {decision.scale:g} standard errors added"}
+    drawn = f"values drawn with {decision.scale:g} standard errors or more"
+    kinds = {"thompson": drawn, "ucb": f"values with {decision.scale:g} standard errors or more added"}
     return Explanation(job, job_class, chosen, options, kinds.get(decision.exploration, "values as estimated"))

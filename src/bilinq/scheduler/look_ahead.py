@@ -22,7 +22,7 @@ from bilinq.scheduler.snapshot import LATEST, class_features, encode, label, num
 from bilinq.scheduler.waits import Waits
 from bilinq.scheduler.window import window
 
-SCALE = 0.2  # standard errors by which values are drawn, or added; chosen over many tables, see docs/contest.md
+SCALE = 0.2  # least standard errors by which values are drawn, or added; chosen over many tables, see docs/contest.md
 CROWDING = 3.0  # weight of the price of server time, Eq. (66)
 STEADY = 2.0  # mean durations over which the jobs that wait for a server class are averaged
 ABSENT = 3.0  # mean durations after which servers that are neither idle nor busy are forgotten
@@ -181,7 +181,8 @@ class LookAhead(Engine):
         return Decision(self._choices(numbers, np.array([-1])), 0)
 
     def _choices(self, numbers: Array, column: IntArray) -> Choices:
-        return Choices(numbers, column, SCALE, self._settings.exploration, tuple(self.roster.servers))
+        noise = self.learnt.value.noise
+        return Choices(numbers, column, SCALE, noise, self._settings.exploration, tuple(self.roster.servers))
 
     # Learning
 

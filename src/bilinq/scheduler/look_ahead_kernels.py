@@ -194,7 +194,7 @@ def weigh(
     table: Records, pairs: Records, features: Array, rows: IntArray, value: Model, time: Model, terms: Terms,
     urgency: Array, bend: Array, duration: Array, fee: Array, worth: Array,
 ) -> None:  # fmt: skip
-    """Fill the arguments of the program for `rows` (K,): Eq. (65) and (66); `worth` is drawn, and less the `fee`.
+    """Fill the arguments of the program for `rows` (K,): Eq. (65) and (66); `worth` is drawn, Eq. (63), and less the `fee`.
 
     `urgency` and `bend` (K,) are the price of waiting and how fast it grows; `duration` and `fee` (K, J) the expected time
     of a service, Eq. (70), and what it costs. `worth` is minus infinity where a pair is not eligible. Predictions are
@@ -221,7 +221,9 @@ def weigh(
                 lasts = min(max(np.exp(pair.time) * terms.smear, terms.tau / FARTHEST), terms.tau * FARTHEST)
             duration[a, j] = lasts
             fee[a, j] = (urgency[a] + terms.eta * terms.crowding[j]) * lasts + pair.cost
-            drawn = pair.value + terms.scale * pair.value_width * pair.draw
+            variance = pair.value_width**2
+            spread = pair.value_width * max(terms.scale, variance / (variance + value.noise))
+            drawn = pair.value + spread * pair.draw
             worth[a, j] = drawn - fee[a, j] if pair.eligible else -np.inf
 
 

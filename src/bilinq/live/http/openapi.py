@@ -74,7 +74,7 @@ BODIES: dict[Any, Any] = {
     m.DecisionInfo: m.DecisionInfo(
         job="j123", job_class="short", lease="l7", at=_AT + 1.5, chosen="gpu", probability=0.97,
         options=[m.DecisionOption("gpu", 0.81, 0.02, 1.4, 0.0, 0.81, 0.97)],
-        explored="values drawn with 0.2 standard errors",
+        explored="values drawn with 0.2 standard errors or more",
     ),
     m.NewReward: m.NewReward(0.8, "thumb 12"), m.Rewarded: m.Rewarded("j123", 0.8),
     m.Submit: m.Submit([m.NewJob("short", _PAYLOAD, "order 77"), m.NewJob("short")]),
