@@ -163,7 +163,9 @@ class OperatorRules(RuleBasedStateMachine):
     def explain(self, id: str) -> None:
         """A job that waits or has had a lease has a decision, whose server class may serve it."""
         answer, state = self.ask("GET", f"/v1/jobs/{id}/decision"), self.jobs[id]["state"]
-        may_lack = state in ("cancelled", "expired") or (state == "queued" and self.jobs[id]["start"] > self.clock.seconds)
+        may_lack = state in ("cancelled", "expired") or (
+            state == "queued" and self.jobs[id]["start"] > self.clock.seconds
+        )
         assert answer.status in ((200, 404) if may_lack else (200,)), answer.body
         if answer.status == 200 and state != "queued":
             assert answer.json["chosen"] in self.jobs[id]["servers"]
