@@ -165,9 +165,9 @@ class Core:
         self.update_settings(**settings)
 
     def set_pool(self, name: str, weight: float = 1.0, servers: Sequence[str] | None = None) -> None:
-        """Change a pool: a factor of the weights of its jobs, and the server classes that have servers for it; None: all.
+        """Change a pool: its weight, and the server classes that have servers for it; None: all.
 
-        With a policy, pools take turns within each job class in proportion to their weights.
+        Pools whose jobs wait begin services in proportion to their weights; with a policy, within each job class.
         """
         pool = Pool(scalar("weight", weight, positive), None if servers is None else tuple(servers))
         if pool != self._pools.get(name, Pool()):
