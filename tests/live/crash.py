@@ -24,7 +24,8 @@ from statistics import median
 from typing import Any
 
 from crash_audit import Audit, Found, counted
-from crash_load import JOBS, SERVERS, Load
+from crash_load import JOBS, Load
+from crash_own import OTHER, SERVERS
 from databases import Postgres, own_postgres
 from process import make_key, wait_for
 from template import Copy, Template
@@ -69,19 +70,24 @@ def crash_test(
 ) -> Result:
     """Kill a service on `database` so many times under load, let it end all jobs, and audit; `outage` happens in between."""
     settings = service_settings(database, **others)
-    key = make_key(database, "admin")
+    key, other = make_key(database, "admin"), make_key(database, "admin", namespace=OTHER)
     with Template(folder / "log.txt") as template, Client(f"http://127.0.0.1:{settings.port}", key) as client:
-        return Crash(settings, key, template, client, random.Random(seed)).run(kills, outage)
+        return Crash(settings, (key, other), template, client, random.Random(seed)).run(kills, outage)
 
 
 class Crash:
     """One crash test."""
 
     def __init__(
-        self, settings: ServiceSettings, key: str, template: Template, client: Client, chance: random.Random
+        self,
+        settings: ServiceSettings,
+        keys: tuple[str, str],
+        template: Template,
+        client: Client,
+        chance: random.Random,
     ) -> None:
         self.settings, self.template, self.client, self.chance = settings, template, client, chance
-        self.load = Load([f"http://127.0.0.1:{settings.port}"], key, chance.randrange(10**9))
+        self.load = Load([f"http://127.0.0.1:{settings.port}"], keys, settings.database, chance.randrange(10**9))
         self.audit = Audit(self.load, client, settings)
         self.starts: list[float] = []
 
@@ -148,10 +154,14 @@ class Crash:
             "median seconds of a start": round(median(self.starts or [0.0]), 3),
             "jobs acknowledged": len(said.jobs), "jobs in doubt": len(said.asked) - len(said.jobs),
             "jobs": len(states), "done": states.count("done"), "dead": states.count("dead"),
-            "cancelled": states.count("cancelled"), "leases": len(found.leases), "rewards": len(found.rewards),
+            "cancelled": states.count("cancelled"), "expired": states.count("expired"),
+            "jobs with features": sum("features" in (row.options or "") for row in found.jobs),
+            "jobs of another namespace": len(said.elsewhere), "enqueued by SQL": len(said.committed),
+            "leases": len(found.leases), "rewards": len(found.rewards),
             "finishes acknowledged": len(said.finished), "finishes refused": len(said.refused),
             "bulk cancels acknowledged": len(told.cancelled), "jobs retried in bulk": counted(found, "retry jobs").total(),
-            "late rewards": sum(row.revision > 0 for row in found.rewards), "servers held": len(told.windows),
+            "late rewards": sum(row.revision > 0 for row in found.rewards),
+            "corrections": sum(row.before is not None for row in found.rewards), "servers held": len(told.windows),
         }  # fmt: skip
 
 

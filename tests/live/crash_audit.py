@@ -1,6 +1,7 @@
 """The audit after a crash test: what was acknowledged against the contents of the database. Faults are sentences."""
 
 import asyncio
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from typing import TypeVar
 import numpy as np
 from crash_load import Load, Said
 from crash_operators import OFTEN, Operated
+from crash_own import own_faults, sql_faults
 from msgspec import structs
 from process import wait_for
 
@@ -17,9 +19,10 @@ from bilinq.live.service.configuration import new_scheduler, scheduler_classes
 from bilinq.live.service.options import options_of
 from bilinq.live.service.outbox import from_text
 from bilinq.live.service.replay import first_roster, replay, roster_at
+from bilinq.live.service.tenants import server_rights
 from bilinq.live.settings import ServiceSettings
 from bilinq.live.store import Transaction, open_store
-from bilinq.live.store.admin_tables import AuditRow, list_audit
+from bilinq.live.store.admin_tables import AuditRow, all_keys, list_audit
 from bilinq.live.store.class_tables import all_classes, all_namespaces, all_servers, stored_settings
 from bilinq.live.store.job_tables import LEASE_COLUMNS, JobRow, LeaseRow, ObservationRow, list_jobs, observations_since
 from bilinq.live.wire.access import NamespaceInfo
@@ -40,6 +43,14 @@ class Found:
     classes: dict[int, str] = field(default_factory=dict)
     """Names by id; a class gets another id when its features change."""
     actions: list[AuditRow] = field(default_factory=list)
+    at: float = 0.0
+    """When it was read."""
+    serves: dict[int, frozenset[str] | None] = field(default_factory=dict)
+    """Namespaces that servers serve; None: all."""
+    inbox: set[str] = field(default_factory=set)
+    """Payloads of jobs that the service has not yet taken from the inbox."""
+    orders: set[str] = field(default_factory=set)
+    """Those of orders of the application, each of which was added with a job."""
 
 
 def read(tx: Transaction) -> Found:
@@ -47,7 +58,15 @@ def read(tx: Transaction) -> Found:
     leases = [LeaseRow._make(row) for row in tx.rows(f"SELECT {LEASE_COLUMNS} FROM lease ORDER BY id")]
     classes = {row.id: row.name for row in all_classes(tx)}
     jobs, rewards = list_jobs(tx, None, None, None, None, 10**9), observations_since(tx, 0)
-    return Found(jobs, leases, rewards, classes, list_audit(tx, 10**9))
+    keys = {row.prefix: row for row in all_keys(tx)}
+    serves = {row.id: server_rights(keys, row.owner)["serves"] for row in all_servers(tx)}
+    return Found(jobs, leases, rewards, classes, list_audit(tx, 10**9), time.time(), serves)
+
+
+def read_sql(tx: Transaction, found: Found) -> None:
+    """Add the orders of the application and the inbox, which only PostgreSQL has."""
+    found.inbox = {from_text(payload) for (payload,) in tx.rows("SELECT payload FROM inbox")}
+    found.orders = {payload for (payload,) in tx.rows("SELECT payload FROM orders")}
 
 
 class Audit:
@@ -62,7 +81,7 @@ class Audit:
         self.load.pause()
         self._compare("at rest", drained=False)
         self.load.serving.set()
-        wait_for(lambda: self._waiting() == 0, 120.0)
+        wait_for(lambda: self._waiting() == 0 and not self._read(self._all).inbox, 120.0)
         self.load.stop()
         return self._compare("at the end", drained=True)
 
@@ -76,10 +95,28 @@ class Audit:
         return sum(one.queued + one.leased for one in self.client.state().job_classes)
 
     def _compare(self, when: str, *, drained: bool) -> Found:
-        found, told = self._read(read), self.load.operators.told
+        (found, state), told = self._still(), self.load.operators.told
         wrong = faults(self.load.said, found, max_attempts=self.settings.max_attempts, drained=drained, told=told)
-        self.faults += [f"{when}: {fault}" for fault in wrong + queue_faults(self.client.state(), found)]
+        wrong += own_faults(self.load.said, found, self.settings.late == "drop")
+        wrong += sql_faults(self.load.said, found, drained)
+        self.faults += [f"{when}: {fault}" for fault in wrong + queue_faults(state, found)]
         self.of_settings(when)
+        return found
+
+    def _still(self) -> tuple[Found, State]:
+        """Return the contents of the database, and what the service says while these stay the same: deadlines may pass."""
+        found = self._read(self._all)
+        for _ in range(20):
+            before, state, found = found, self.client.state(), self._read(self._all)
+            if before.jobs == found.jobs:
+                break
+            time.sleep(0.2)
+        return found, state
+
+    def _all(self, tx: Transaction) -> Found:
+        found = read(tx)
+        if self.settings.database.startswith("postgresql"):
+            read_sql(tx, found)
         return found
 
     def of_settings(self, when: str) -> None:

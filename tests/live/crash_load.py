@@ -9,13 +9,14 @@ from typing import Any
 
 import httpx
 from crash_operators import MANY, OFTEN, Operators
+from crash_own import SERVERS, Others, own, own_of
 from process import wait_for
 
 from bilinq.client import Client, NewJob
 from bilinq.errors import Conflict, Stale
 from bilinq.live.wire.messages import Lease, WorkFinish
 
-JOBS, SERVERS = ("short", "long"), ("gpu", "cpu")
+JOBS = ("short", "long")
 PAUSE = 0.01
 """Seconds between two calls of one who submits."""
 
@@ -36,6 +37,10 @@ class Said:
     failed: dict[str, str] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
     cancelled: set[str] = field(default_factory=set)
+    elsewhere: set[str] = field(default_factory=set)
+    """Payloads of jobs of the other namespace."""
+    committed: set[str] = field(default_factory=set)
+    """Payloads of jobs that SQL has enqueued in transactions that were committed."""
     errors: list[str] = field(default_factory=list)
     """What must not happen at all."""
 
@@ -43,12 +48,18 @@ class Said:
 class Load:
     """All clients of a service at one or several addresses; `submitting` and `serving` tell which of them continue."""
 
-    def __init__(self, urls: Sequence[str], key: str, seed: int) -> None:
-        self.key, self.said = key, Said()
+    def __init__(self, urls: Sequence[str], keys: tuple[str, str], database: str, seed: int) -> None:
+        """The `keys` are of the whole fleet, and of an admin of the other namespace."""
+        self.key, self.database, self.said = keys[0], database, Said()
         self.submitting, self.serving = threading.Event(), threading.Event()
         self._stop, self._resting = False, set[threading.Thread]()
         self._random, self.operators = random.Random(seed), Operators(self)
+        others = Others(self)
+        elsewhere = (others.submits_elsewhere, self._serves)
+        by_sql = (others.enqueues,) if database.startswith("postgresql") else ()
         roles = (
+            *elsewhere,
+            *by_sql,
             self._singly,
             self._batches,
             self._without_keys,
@@ -61,6 +72,7 @@ class Load:
             threading.Thread(target=self._guarded, args=(role, f"{role.__name__}{number}"), daemon=True)
             for number, role in enumerate(roles)
         ]
+        self._keys = {f"{role.__name__}{number}": keys[number < len(elsewhere)] for number, role in enumerate(roles)}
         self._url = {f"{role.__name__}{number}": urls[number % len(urls)] for number, role in enumerate(roles)}
 
     def start(self) -> None:
@@ -88,7 +100,7 @@ class Load:
     def _guarded(self, role: Callable[[Client, random.Random, str], None], name: str) -> None:
         chance = random.Random(f"{self._random.random()} {name}")
         try:
-            with Client(self._url[name], self.key, timeout=180.0, attempt=5.0) as client:
+            with Client(self._url[name], self._keys[name], timeout=180.0, attempt=5.0) as client:
                 role(client, chance, name)
         except Exception as error:
             self.said.errors.append(f"{name}: {type(error).__name__}: {error}")
@@ -113,11 +125,11 @@ class Load:
         number = 0
         while self.goes_on(self.submitting):
             number += 1
-            job = self.new(chance, name, number, keyed=number % 2 == 0)
-            ref = client.submit(job.job_class, job.payload, key=job.key, units=job.units)
+            job = self.new(chance, name, number, keyed=number % 2 == 0, **own(chance))
+            ref = client.submit(job.job_class, job.payload, key=job.key, units=job.units, **own_of(job))
             self.said.jobs[job.payload] = ref.id
             if job.key and chance.random() < 0.3:
-                ref = client.submit(job.job_class, job.payload, key=job.key, units=job.units)
+                ref = client.submit(job.job_class, job.payload, key=job.key, units=job.units, **own_of(job))
                 self.said.again.append((job.payload, ref.id))
             time.sleep(PAUSE)
 
@@ -125,7 +137,9 @@ class Load:
         """Submit several at once."""
         number = 0
         while self.goes_on(self.submitting):
-            many = [self.new(chance, name, number + k, keyed=k % 2 == 0) for k in range(chance.randint(1, 6))]
+            many = [
+                self.new(chance, name, number + k, keyed=k % 2 == 0, **own(chance)) for k in range(chance.randint(1, 6))
+            ]
             number += len(many)
             for job, ref in zip(many, client.submit_all(many), strict=True):
                 self.said.jobs[job.payload] = ref.id
@@ -137,8 +151,8 @@ class Load:
         with httpx.Client(base_url=self._url[name], headers=headers, timeout=10.0, trust_env=False) as http:
             while self.goes_on(self.submitting):
                 number += 1
-                job = self.new(chance, name, number, keyed=False)
-                body = {"class": job.job_class, "payload": job.payload, "units": job.units}
+                job = self.new(chance, name, number, keyed=False, **own(chance))
+                body = {"class": job.job_class, "payload": job.payload, "units": job.units} | own_of(job)
                 time.sleep(2 * PAUSE)
                 try:
                     answer = http.post("/v1/jobs", json={"jobs": [body]})

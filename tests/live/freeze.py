@@ -25,6 +25,7 @@ import psycopg
 from crash import Result, service_settings
 from crash_audit import Audit
 from crash_load import Load
+from crash_own import OTHER
 from databases import own_postgres
 from msgspec import structs
 from process import make_key, wait_for
@@ -80,9 +81,10 @@ class Service:
 def freeze_test(folder: Path, database: str, freezes: int, seed: int) -> Result:
     """Freeze the leader so many times under load, let all jobs end, and audit."""
     settings, key, chance = service_settings(database, lease=3.0), make_key(database, "admin"), random.Random(seed)
+    keys = key, make_key(database, "admin", namespace=OTHER)
     both = settings, structs.replace(settings, port=service_settings(database).port)
     urls = [f"http://127.0.0.1:{one.port}" for one in both]
-    load = Load(urls, key, chance.randrange(10**9))
+    load = Load(urls, keys, database, chance.randrange(10**9))
     with Template(folder / "log.txt") as template, Client(urls[0], key) as client:
         audit = Audit(load, client, settings)
         with ExitStack() as stack:

@@ -11,6 +11,7 @@ from crash import crash_test, hang_of, outage_of
 from crash_audit import Found, Settings, faults, queue_faults, settings_faults
 from crash_load import Said
 from crash_operators import OFTEN, Operated
+from crash_own import OTHER, own_faults, sql_faults
 from databases import own_postgres
 from freeze import freeze_test
 
@@ -28,8 +29,18 @@ def test_kills_under_load_lose_nothing_and_count_nothing_twice(tmp_path: Path, d
     result = crash_test(tmp_path, database_url, kills=6, seed=11)
     assert result.faults == []
     assert result.numbers["jobs acknowledged"] >= 20 and result.numbers["finishes acknowledged"] >= 20, result.numbers
-    operated = ("bulk cancels acknowledged", "jobs retried in bulk", "late rewards", "servers held")
-    assert min(result.numbers[name] for name in operated) >= 1, result.numbers
+    did = [
+        "bulk cancels acknowledged",
+        "jobs retried in bulk",
+        "late rewards",
+        "corrections",
+        "servers held",
+        "expired",
+    ]
+    did += ["jobs with features", "jobs of another namespace"] + ["enqueued by SQL"] * database_url.startswith(
+        "postgresql"
+    )
+    assert min(result.numbers[name] for name in did) >= 1, result.numbers
 
 
 @pytest.mark.parametrize(("outage", "least"), [(outage_of, (22, 20)), (hang_of, (22, 10))])
@@ -174,6 +185,60 @@ def test_the_audit_finds_what_bulk_calls_and_holds_left_undone(
 ) -> None:
     assert operators_audit(lambda told, found: None) == []
     assert fault in operators_audit(change)
+
+
+OWN_SAID = Said(asked={
+    "p1": NewJob("short", "p1", features=[1.0], servers=["gpu"], not_before=1.0, deadline=5.0), "p2": NewJob("short", "p2"),
+}, elsewhere={"p2"}, committed={"enqueues-1"})  # fmt: skip
+OWN_FOUND = Found(
+    [job(1, "done", 0)._replace(options='{"features":[1.0],"servers":["gpu"],"not_before":2.0,"deadline":6.0}'),
+     job(2, "queued", 1)._replace(namespace=OTHER)],
+    [lease(1, 1, "finished")._replace(granted=2.0), lease(2, 2, "failed")._replace(server=7)], [], classes={2: "gpu"},
+    at=9.0, serves={1: None, 7: frozenset({OTHER})}, inbox={"enqueues-1"}, orders={"enqueues-1"},
+)  # fmt: skip
+"""Job 1 was submitted at 1.0, may start at 2.0 and until 6.0; an order of SQL is in the inbox."""
+
+
+@pytest.mark.parametrize(
+    ("which", "changes", "fault"),
+    [
+        (0, {"options": None}, "j1 was submitted with features [1.0] and has None"),
+        (0, {"submitted": 1.5}, "j1 was submitted at 1.5 with deadline 5.0 and has 6.0"),
+        (0, {"namespace": OTHER}, "j1 was submitted to default and is in other"),
+        (0, {"state": "queued"}, "j1 waits 3.00 s after its deadline"),
+        (0, {"state": "expired", "ended": 5.5}, "j1 expired before its deadline"),
+        (1, {"state": "expired", "ended": 9.0}, "j2 expired before its deadline"),
+        (2, {"granted": 1.9}, "l1 of j1 began 0.100 s early"),
+        (2, {"granted": 7.5}, "l1 of j1 began 1.500 s after its deadline"),
+        (2, {"server_class_id": 3}, "j1 is for ['gpu'] and l1 is of None"),
+        (2, {"server": 7}, "s7 serves ['other'] and got j1 of default"),
+    ],
+)
+def test_the_audit_finds_what_breaks_options_and_namespaces(which: int, changes: dict[str, Any], fault: str) -> None:
+    assert list(own_faults(OWN_SAID, OWN_FOUND, drops=True)) == []
+    found = deepcopy(OWN_FOUND)
+    rows: Any = found.leases if which >= 2 else found.jobs
+    rows[which % 2] = rows[which % 2]._replace(**changes)
+    assert fault in list(own_faults(OWN_SAID, found, drops=True))
+    if "deadline" in fault and which != 1:
+        late = [one for one in own_faults(OWN_SAID, found, drops=False) if "after its deadline" in one]
+        assert late == [], "late jobs may be served"
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (lambda found: found.inbox.clear(), "enqueues-1 was committed and is not there"),
+        (lambda found: found.orders.add("enqueues-2"), "enqueues-2 has an order and no job"),
+        (lambda found: found.inbox.add("enqueues-undone-1"), "enqueues-undone-1 has a job and no order"),
+    ],
+)
+def test_the_audit_finds_half_done_transactions(change: Callable[[Found], Any], fault: str) -> None:
+    found = deepcopy(OWN_FOUND)
+    assert list(sql_faults(OWN_SAID, found, drained=False)) == []
+    assert list(sql_faults(OWN_SAID, found, drained=True)) == ["1 jobs are still in the inbox"]
+    change(found)
+    assert fault in list(sql_faults(OWN_SAID, found, drained=False))
 
 
 def test_the_audit_compares_settings() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 from process import Process, make_key, wait_for
-from slotless import delete_after, run, serving
+from slotless import delete_after, ready, run, serving
 from tenants import Tenants, opened, tenants
 
 from bilinq.client import AsyncClient, Client, NewKey
@@ -97,6 +97,10 @@ def test_a_job_that_is_retried_is_sent_again_when_it_ends(sqlite_url: str) -> No
             assert [(end.event, end.state) for end in await kept(one)] == [("e1", "dead")]
             await one.service.retry(LOCAL, job)
             assert await kept(one) == []
+            behind = await one.ask("all", "GET", "/v1/events?kind=jobs&seconds=0&after=e1")
+            assert (behind.status_code, jobs_of(behind.text)) == (200, []), "its place is still one of this service"
+            one.service.replica.fail("for this test")
+            await ready(one.service)
             server = await one.service.register(LOCAL, NewServer("x", "s"))
             [lease] = await one.service.lease(LOCAL, [server.id], 0.0)
             await one.service.finish_one(LOCAL, WorkFinish(lease.lease, lease.fence, 0.5))

@@ -5,7 +5,6 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +14,8 @@ from virtual import Clock, Served, serving, virtual_time
 
 from bilinq.client import Client, HeldJob, NewJob, Worker
 from bilinq.live.wire.messages import JobClassInfo, ServerClassInfo
+
+pytest_plugins = ["databases"]
 
 CLASSES = {"job_class": (JobClassInfo("a"),), "server_class": (ServerClassInfo("x"), ServerClassInfo("y"))}
 
@@ -81,10 +82,10 @@ class Fleet:
         return all(any(success and at > after for at, success in self.ended[name]) for name in names)
 
 
-def run(folder: Path, names: str, work: Callable[[Fleet], Coroutine[Any, Any, None]]) -> None:
+def run(database: str, names: str, work: Callable[[Fleet], Coroutine[Any, Any, None]]) -> None:
     async def scenario() -> None:
         with virtual_time() as clock:
-            async with serving(database=f"sqlite:///{folder}/live.db", seed=1, slot=1.0, **CLASSES) as served:
+            async with serving(database=database, seed=1, slot=1.0, **CLASSES) as served:
                 fleet = Fleet(clock, served, *names.split())
                 await fleet.register()
                 await work(fleet)
@@ -92,7 +93,7 @@ def run(folder: Path, names: str, work: Callable[[Fleet], Coroutine[Any, Any, No
     uvloop.run(scenario())
 
 
-def test_a_server_that_fails_at_once_kills_no_job_and_is_back_within_a_minute(tmp_path: Path) -> None:
+def test_a_server_that_fails_at_once_kills_no_job_and_is_back_within_a_minute(database_url: str) -> None:
     """Beside two healthy servers it is paused within five failures; it is repaired when its pauses are longest."""
 
     async def work(fleet: Fleet) -> None:
@@ -111,10 +112,10 @@ def test_a_server_that_fails_at_once_kills_no_job_and_is_back_within_a_minute(tm
         states = await fleet.states()
         assert states.keys() == {"done"} and states.total() > 90
 
-    run(tmp_path, "x0 x1 x2", work)
+    run(database_url, "x0 x1 x2", work)
 
 
-def test_a_class_that_fails_altogether(tmp_path: Path) -> None:
+def test_a_class_that_fails_altogether(database_url: str) -> None:
     """Jobs that others may serve are done; those that only it may serve end after five attempts on several servers."""
 
     async def work(fleet: Fleet) -> None:
@@ -135,11 +136,11 @@ def test_a_class_that_fails_altogether(tmp_path: Path) -> None:
             assert len({event["server"] for event in failed}) > 1
         assert sum(fleet.failures(name) for name in fleet.broken) < 60
 
-    run(tmp_path, "x0 x1 y0 y1 y2", work)
+    run(database_url, "x0 x1 y0 y1 y2", work)
 
 
 @pytest.mark.parametrize("names", ["x0 x1 x2 x3 x4 x5 x6 x7 x8 x9", "x0 x1 x2 x3 x4 y0 y1 y2 y3 y4"])
-def test_bad_jobs_do_not_pause_a_healthy_fleet(tmp_path: Path, names: str) -> None:
+def test_bad_jobs_do_not_pause_a_healthy_fleet(sqlite_url: str, names: str) -> None:
     """Ten servers that have succeeded 200 times; then batches of jobs fail wherever they are tried, beside jobs of others.
 
     Of two classes one may be paused for seconds until the jobs have failed on the other class, too, and of the only class
@@ -161,10 +162,10 @@ def test_bad_jobs_do_not_pause_a_healthy_fleet(tmp_path: Path, names: str) -> No
                 alive = {job["id"] for job in ends if job["state"] != "dead"}
             assert held <= (12 if many > 3 else 0)
 
-    run(tmp_path, names, work)
+    run(sqlite_url, names, work)
 
 
-def test_a_class_comes_back_if_one_of_its_servers_is_repaired(tmp_path: Path) -> None:
+def test_a_class_comes_back_if_one_of_its_servers_is_repaired(database_url: str) -> None:
     """The trials of a class go to one server after the other, and not always to the one that asks first."""
 
     async def work(fleet: Fleet) -> None:
@@ -178,16 +179,16 @@ def test_a_class_comes_back_if_one_of_its_servers_is_repaired(tmp_path: Path) ->
         assert await fleet.held() == {}
         assert (await fleet.states())["dead"] == 0
 
-    run(tmp_path, "x0 x1 y0 y1 y2", work)
+    run(database_url, "x0 x1 y0 y1 y2", work)
 
 
 @contextmanager
-def served(folder: Path, **settings: Any) -> Iterator[Client]:
+def served(database: str, **settings: Any) -> Iterator[Client]:
     """A client of a service that runs in a thread of its own, by the real clock."""
     ready, over, found = threading.Event(), asyncio.Event(), list[Any]()
 
     async def serve() -> None:
-        async with serving(database=f"sqlite:///{folder}/live.db", seed=1, **CLASSES, **settings) as one:
+        async with serving(database=database, seed=1, **CLASSES, **settings) as one:
             found.extend((asyncio.get_running_loop(), one))
             ready.set()
             await over.wait()
@@ -216,7 +217,7 @@ def at_work(client: Client, name: str, function: Callable[[HeldJob], float]) -> 
         assert not thread.is_alive()
 
 
-def test_a_worker_that_raises_kills_no_job_and_comes_back(tmp_path: Path) -> None:
+def test_a_worker_that_raises_kills_no_job_and_comes_back(database_url: str) -> None:
     """Two healthy workers of the client and one whose function raises; pauses are at most half a second here."""
     broken, calls = threading.Event(), Counter[str]()
     broken.set()
@@ -235,7 +236,7 @@ def test_a_worker_that_raises_kills_no_job_and_comes_back(tmp_path: Path) -> Non
         return [one.name for one in client.servers() if one.held == "paused"]
 
     with (
-        served(tmp_path, slot=0.01, retry_first=0.05, retry_longest=0.5, pause_longest=0.5) as client,
+        served(database_url, slot=0.01, retry_first=0.05, retry_longest=0.5, pause_longest=0.5) as client,
         ExitStack() as all,
     ):
         for name in ("bad", "good", "better"):

@@ -124,6 +124,29 @@ def test_an_allocation_that_is_not_certified_is_used_and_counted_in_the_metrics(
     assert caplog.text.count("an allocation could not be certified") == 1
 
 
+@pytest.mark.parametrize(("spoil", "better"), [(spoil_assign, "y"), (spoil_numbers, "x")])
+def test_while_a_scheduler_is_made_again_jobs_go_where_they_were_worth_most(
+    spoil: Any, better: str, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both classes are idle and y was worth more; if values are not finite, jobs go to the first class, which is x."""
+
+    async def work() -> None:
+        async with serving(sqlite_url) as service:
+            await service.put_class(LOCAL, ServerClassInfo("y", [1.0, 0.2]))
+            scheduler = service.replica.memory.scheduler
+            assert scheduler is not None
+            scheduler.observe(("a", name, value) for name, value in (("x", 0.1), ("y", 0.9)) for _ in range(50))
+            scheduler.assign({})
+            monkeypatch.setattr("bilinq.live.service.fallback.load_scheduler", lambda *_: 1 / 0)
+            spoil(scheduler, monkeypatch)
+            idle = [(await service.register(LOCAL, NewServer(name, name))).id for name in ("x", "y")]
+            await service.submit(LOCAL, [NewJob("a")])
+            [lease] = await service.lease(LOCAL, idle, 0.0)
+            assert lease.server == idle["xy".index(better)]
+
+    run(work())
+
+
 def test_a_scheduler_that_cannot_be_made_again_is_replaced_until_it_can(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

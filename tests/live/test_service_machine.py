@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from itertools import count
+from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from asgi import Answer, request
 from databases import Postgres
@@ -15,7 +16,9 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule, run_state_machine_as_test
 from learnt import from_log, learnt
-from operator_rules import OperatorRules
+from msgspec import structs
+from tenant_rules import TenantRules
+from virtual import virtual_time
 
 from bilinq.live.http.app import make_app
 from bilinq.live.keys import LOCAL
@@ -32,6 +35,8 @@ pytest_plugins = ["databases"]
 JOBS = (JobClassInfo("a", [1.0, 0.0]), JobClassInfo("b", [0.6, 0.8], weight=2.0))
 SERVERS = (ServerClassInfo("x", [1.0, 0.1]), ServerClassInfo("y", [0.2, 1.0]))
 ATTEMPTS = 2
+LEASE = 30.0
+SPANS = (3.0, 8.0, LEASE + 1.0)  # seconds that pass; some jobs start after 5, and some deadlines are after 5 or 10
 PHASES = (Phase.explicit, Phase.generate)
 """No shrinking: a database makes an example slow, and a long one is clear enough."""
 
@@ -39,21 +44,25 @@ PHASES = (Phase.explicit, Phase.generate)
 OPTIONS: tuple[dict[str, Any], ...] = (
     {},
     {"features": [0.5, -1.0], "tags": ["some"]},
-    {"features": [2.0, 0.0], "weight": 2.0, "deadline": 1e6, "max_attempts": ATTEMPTS, "servers": ["x", "y"]},
+    {"features": [2.0, 0.0], "weight": 2.0, "deadline": 10.0, "max_attempts": ATTEMPTS, "servers": ["x", "y"]},
+    {"servers": ["x"], "not_before": 5.0},
+    {"deadline": 5.0, "tags": ["some"]},
 )
-"""What jobs have of their own, by their class and the number of their units."""
+"""What jobs have of their own."""
 
 
-class ServiceMachine(OperatorRules):
+class ServiceMachine(TenantRules):
     """Jobs, leases and rewards as dictionaries; every answer must be the one that they imply."""
 
     fresh: Callable[[], str]
+    attempts = ATTEMPTS
 
     def __init__(self) -> None:
         super().__init__()
-        self.runner = asyncio.Runner()
+        self.runner, self.patches = asyncio.Runner(), ExitStack()
+        self.clock = self.patches.enter_context(virtual_time())
         self.settings = ServiceSettings(
-            database=type(self).fresh(), work_conserving=True, job_class=JOBS, server_class=SERVERS, slot=60.0,
+            database=type(self).fresh(), work_conserving=True, job_class=JOBS, server_class=SERVERS, slot=60.0, lease=LEASE,
             max_attempts=ATTEMPTS, retry_longest=0.0, pause_longest=0.0, rate=0.0, checkpoint_every=3600.0, backlog=40,
             seed=1,
         )  # fmt: skip
@@ -61,9 +70,13 @@ class ServiceMachine(OperatorRules):
         self.keys: dict[str, tuple[str, dict[str, Any]]] = {}
         self.finished: dict[str, dict[str, Any]] = {}
         self.rewards = 0
+        self.until: dict[str, float] = {}
         self.earned: dict[str, float | None] = {}
         self.key = ""
         self.start()
+        for name in "xy":
+            self.register(name)
+        self._submit([(name, None, units, options) for options in OPTIONS for name, units in (("a", 1), ("b", 2))])
 
     def start(self) -> None:
         async def begin() -> None:
@@ -72,31 +85,66 @@ class ServiceMachine(OperatorRules):
             while not self.service.ready:  # PostgreSQL needs some time to notice that the previous leader is gone
                 await asyncio.sleep(0.01)
             if not self.key:
-                made = await self.service.create_key(LOCAL, NewKey(["fleet"]))
-                self.key = made.key
+                new = NewKey(["fleet"]), NewKey(["admin"]), NewKey(["admin"], namespace="other")
+                made = [await self.service.create_key(LOCAL, one) for one in new]
+                self.fleet, self.key, self.other = (one.key for one in made)
 
         self.runner.run(begin())
         self.app = make_app(self.service, Watcher(self.service.replica), self.settings)
+        self.slot()
 
-    def ask(self, method: str, url: str, body: Any = None) -> Answer:
-        return self.runner.run(request(method, url, body, self.key).run(self.app))
+    def ask(self, method: str, url: str, body: Any = None, *, key: str = "") -> Answer:
+        return self.runner.run(request(method, url, body, key or self.key).run(self.app))
+
+    def slot(self) -> None:
+        """Run a slot while no server asks for work: leases and deadlines that have passed are over."""
+
+        async def run() -> None:
+            self.service.slots.run_slot()
+            await asyncio.sleep(0)
+            await self.service.replica.write(lambda tx: None)  # behind what the slot writes
+
+        self.runner.run(run())
+        for lease in [lease for lease, until in self.until.items() if until <= self.clock.seconds]:
+            if lease in self.active:
+                self.lose(lease)
+        self.drop_late()
+
+    def drop_late(self) -> None:
+        for id, job in self.jobs.items():
+            if job["state"] == "queued" and job["deadline"] <= self.clock.seconds and self.settings.late == "drop":
+                self.to(id, "expired")
+
+    @rule(seconds=st.sampled_from(SPANS))
+    def time_passes(self, seconds: float) -> None:
+        self.clock.seconds += seconds
+        self.slot()
 
     def teardown(self) -> None:
         self.learnt_is_the_replay()
         self.runner.run(self.service.stop())
         self.runner.close()
+        self.patches.close()
 
     @rule(
         wanted=st.lists(
-            st.tuples(st.sampled_from("ab"), st.sampled_from([None, None, "k1", "k2", "k3"]), st.integers(1, 2)),
+            st.tuples(
+                st.sampled_from("ab"),
+                st.sampled_from([None, None, "k1", "k2", "k3"]),
+                st.integers(1, 2),
+                st.sampled_from(OPTIONS),
+            ),
             min_size=1,
             max_size=4,
         )
     )
-    def submit(self, wanted: list[tuple[str, str | None, int]]) -> None:
+    def submit(self, wanted: list[tuple[str, str | None, int, dict[str, Any]]]) -> None:
+        self._submit(wanted)
+
+    def _submit(self, wanted: list[tuple[str, str | None, int, dict[str, Any]]]) -> None:
         bodies = [
-            {"class": name, "payload": {"n": units}, "key": key, "units": units} | OPTIONS[(units + (name == "b")) % 3]
-            for name, key, units in wanted
+            {"class": name, "payload": {"n": units}, "key": key, "units": units} | options
+            for name, key, units, options in wanted
         ]
         known, clash = dict(self.keys), False
         for body in bodies:
@@ -114,56 +162,76 @@ class ServiceMachine(OperatorRules):
                 continue
             assert ref["id"] not in self.jobs
             new = {"class": body["class"], "state": "queued", "left": body["units"], "attempts": 0}
-            self.jobs[ref["id"]] = new | {"tags": body.get("tags", [])}
+            own = {"tags": body.get("tags", []), "servers": body.get("servers", ["x", "y"])}
+            times = {
+                "deadline": self.clock.seconds + body.get("deadline", inf),
+                "start": self.clock.seconds + body.get("not_before", 0.0),
+            }
+            self.jobs[ref["id"]] = new | own | times
             if body["key"] is not None:
                 self.keys[str(body["key"])] = (ref["id"], body)
 
-    @rule(name=st.sampled_from("xy"))
     def register(self, name: str) -> None:
         answer = self.ask("POST", "/v1/servers", {"class": name})
         assert answer.status == 201
         self.servers[answer.json["id"]] = name
 
-    @precondition(lambda self: self.servers)
     @rule(data=st.data())
     def work(self, data: st.DataObject) -> None:
-        some = data.draw(st.lists(st.sampled_from(sorted(self.servers)), unique=True, min_size=1))
+        """Servers that ask get jobs that they may serve; what they held before comes to nothing."""
+        busy = {server for _, server in self.active.values()}
+        ids = sorted(set(self.servers) - busy) or sorted(self.servers)
+        some = data.draw(st.just(ids) | st.lists(st.sampled_from(sorted(self.servers)), unique=True, min_size=1))
         for lease, (_, server) in list(self.active.items()):
             if server in some:
                 self.lose(lease)
-        queued = sum(job["state"] == "queued" for job in self.jobs.values())
+        self.drop_late()
         answer = self.ask("POST", "/v1/work", {"lease": some})
         assert answer.status == 200
         leases = answer.json["leases"]
         free = [id for id in some if self.held.get(id) is None]
-        assert len(leases) == min(queued, len(free))
         for lease in leases:
             job = self.jobs[lease["job"]["id"]]
             assert (job["state"], job["class"]) == ("queued", lease["job"]["class"])
             assert (lease["job"]["units_left"], lease["job"]["attempts"]) == (job["left"], job["attempts"])
             assert lease["server"] in free and lease["lease"] not in self.active
-            job["state"] = "leased"
+            assert self.servers[lease["server"]] in job["servers"] and job["start"] <= self.clock.seconds
+            self.to(lease["job"]["id"], "leased")
             self.active[lease["lease"]] = (lease["job"]["id"], lease["server"])
+            self.until[lease["lease"]] = self.clock.seconds + LEASE
+            free.remove(lease["server"])
+        idle = {self.servers[id] for id in free}
+        ready = [job for job in self.jobs.values() if job["state"] == "queued" and job["start"] <= self.clock.seconds]
+        assert not [job for job in ready if idle & {*job["servers"]}], "no server idles while a job waits for it"
 
     def lose(self, lease: str) -> None:
         """Note that a lease came to nothing."""
-        job = self.jobs[self.active.pop(lease)[0]]
+        id, _ = self.active.pop(lease)
         self.over.add(lease)
-        job["attempts"] += 1
-        job["state"] = "dead" if job["attempts"] >= ATTEMPTS else "queued"
+        self.jobs[id]["attempts"] += 1
+        self.to(id, "dead" if self.jobs[id]["attempts"] >= ATTEMPTS else "queued")
 
-    @precondition(lambda self: self.active)
-    @rule(data=st.data(), reward=st.none() | st.floats(0.0, 1.0), done=st.none() | st.booleans())
-    def finish(self, data: st.DataObject, reward: float | None, done: bool | None) -> None:
+    @precondition(lambda self: self.active or self.finished or self.over)
+    @rule(data=st.data())
+    def end_or_extend(self, data: st.DataObject) -> None:
+        """One of the calls about a lease."""
+        calls = [self.finish] * 3 + [self.fail, self.extend, self.finish_badly] if self.active else []
+        calls += [self.finish_again] if self.finished else []
+        calls += [self.finish_too_late] if self.over else []
+        data.draw(st.sampled_from(calls))(data)
+
+    def finish(self, data: st.DataObject) -> None:
         lease = data.draw(st.sampled_from(sorted(self.active)))
+        reward, done = data.draw(st.none() | st.floats(0.0, 1.0)), data.draw(st.none() | st.booleans())
         body = {"fence": int(lease[1:]), "reward": reward, "done": done, "result": {"r": reward}}
         answer = self.ask("POST", f"/v1/leases/{lease}/finish", body)
         id, _ = self.active.pop(lease)
         job = self.jobs[id]
         over = job["left"] == 1 if done is None else done
         job["left"] = max(job["left"] - 1, 0 if over else 1)
-        job["state"] = "done" if over else "queued"
+        self.to(id, "done" if over else "queued")
         assert (answer.status, answer.json) == (200, {"job": id, "state": job["state"], "repeated": False})
+        self.slot()
         self.finished[lease] = body
         self.rewards += reward is not None
         self.earned[id] = reward
@@ -185,8 +253,6 @@ class ServiceMachine(OperatorRules):
         awaited = sum(self.earned.get(one) is None for one, job in self.jobs.items() if job["state"] == "done")
         assert self.ask("GET", "/v1/state").json["awaited"] == awaited
 
-    @precondition(lambda self: self.finished)
-    @rule(data=st.data())
     def finish_again(self, data: st.DataObject) -> None:
         lease = data.draw(st.sampled_from(sorted(self.finished)))
         same = self.ask("POST", f"/v1/leases/{lease}/finish", self.finished[lease])
@@ -194,47 +260,37 @@ class ServiceMachine(OperatorRules):
         other = self.ask("POST", f"/v1/leases/{lease}/finish", self.finished[lease] | {"reward": 0.123})
         assert other.status == 409
 
-    @precondition(lambda self: self.active)
-    @rule(data=st.data(), reward=st.sampled_from([-0.5, 1.5, 1e300]))
-    def finish_badly(self, data: st.DataObject, reward: float) -> None:
+    def finish_badly(self, data: st.DataObject) -> None:
+        reward = data.draw(st.sampled_from([-0.5, 1.5, 1e300]))
         lease = data.draw(st.sampled_from(sorted(self.active)))
         assert self.ask("POST", f"/v1/leases/{lease}/finish", {"fence": int(lease[1:]), "reward": reward}).status == 422
         assert self.ask("POST", f"/v1/leases/{lease}/finish", {"fence": int(lease[1:]) + 1}).status == 409
 
-    @precondition(lambda self: self.over)
-    @rule(data=st.data())
     def finish_too_late(self, data: st.DataObject) -> None:
         lease = data.draw(st.sampled_from(sorted(self.over)))
         assert self.ask("POST", f"/v1/leases/{lease}/finish", {"fence": int(lease[1:]), "reward": 0.5}).status == 409
         assert self.ask("POST", f"/v1/leases/{lease}/extend", {"fence": int(lease[1:])}).status == 409
 
-    @precondition(lambda self: self.active)
-    @rule(data=st.data())
     def fail(self, data: st.DataObject) -> None:
         lease = data.draw(st.sampled_from(sorted(self.active)))
         id = self.active[lease][0]
         answer = self.ask("POST", f"/v1/leases/{lease}/fail", {"fence": int(lease[1:]), "error": "broke"})
         self.lose(lease)
         assert (answer.status, answer.json["state"]) == (200, self.jobs[id]["state"])
+        self.slot()
 
-    @precondition(lambda self: self.active)
-    @rule(data=st.data())
-    def extend_or_let_expire(self, data: st.DataObject) -> None:
+    def extend(self, data: st.DataObject) -> None:
         lease = data.draw(st.sampled_from(sorted(self.active)))
         assert self.ask("POST", f"/v1/leases/{lease}/extend", {"fence": int(lease[1:])}).status == 200
-        memory = self.service.replica.memory
-        memory.extend(memory.leases[int(lease[1:])], time.monotonic() - 1.0)
-
-        async def slot() -> None:
-            self.service.slots.run_slot()
-            await asyncio.sleep(0)
-            await self.service.replica.write(lambda tx: None)  # behind what the slot writes
-
-        self.runner.run(slot())
-        self.lose(lease)
+        self.until[lease] = self.clock.seconds + LEASE
 
     @precondition(lambda self: self.jobs)
     @rule(data=st.data())
+    def cancel_or_retry(self, data: st.DataObject) -> None:
+        """One of the calls of an operator about one job or many."""
+        dead = any(job["state"] == "dead" for job in self.jobs.values())
+        data.draw(st.sampled_from([self.cancel, self.cancel_many, *[self.retry, self.retry_many] * 2 * dead]))(data)
+
     def cancel(self, data: st.DataObject) -> None:
         id = data.draw(st.sampled_from(sorted(self.jobs)))
         answer = self.ask("DELETE", f"/v1/jobs/{id}")
@@ -244,23 +300,23 @@ class ServiceMachine(OperatorRules):
         assert (answer.status, answer.json["state"]) == (200, "cancelled")
         self.cancelled(id)
 
-    @precondition(lambda self: any(job["state"] == "dead" for job in self.jobs.values()))
-    @rule(data=st.data())
     def retry(self, data: st.DataObject) -> None:
         dead = sorted(id for id, job in self.jobs.items() if job["state"] == "dead")
         assert sorted(job["id"] for job in self.ask("GET", "/v1/dead").json["jobs"]) == dead
         id = data.draw(st.sampled_from(dead))
         assert self.ask("POST", f"/v1/dead/{id}/retry").status == 200
         assert self.ask("POST", f"/v1/dead/{id}/retry").status == 409
-        self.jobs[id] |= {"state": "queued", "attempts": 0}
+        self.retried(id)
 
-    @rule(in_order=st.booleans())
-    def restart(self, in_order: bool) -> None:
+    @rule(in_order=st.booleans(), late=st.sampled_from(["drop", "drop", "serve"]))
+    def restart(self, in_order: bool, late: Literal["drop", "serve"]) -> None:
         if in_order:
             self.runner.run(self.service.stop())
         else:
             self.service.replica.ready = False
             self.runner.run(self.crash())
+        self.settings = structs.replace(self.settings, late=late)
+        self.until = dict.fromkeys(self.active, self.clock.seconds + LEASE)
         self.start()
 
     async def crash(self) -> None:
@@ -270,8 +326,15 @@ class ServiceMachine(OperatorRules):
         await self.service.replica.store.stop()
 
     @precondition(lambda self: self.jobs)
-    @rule()
-    def look(self) -> None:
+    @rule(data=st.data())
+    def look(self, data: st.DataObject) -> None:
+        """All that can be read is as the calls before imply."""
+        self.list_servers()
+        self.read_ended()
+        self.settings_are_as_set()
+        self.neither_sees_the_other(data)
+        self.learnt_is_the_replay()
+        self.explain(data.draw(st.sampled_from(sorted(self.jobs))))
         for id, job in self.jobs.items():
             found = self.ask("GET", f"/v1/jobs/{id}").json
             assert (found["state"], found["class"], found["units_left"], found["attempts"]) == (
@@ -282,7 +345,6 @@ class ServiceMachine(OperatorRules):
             states = [job["state"] for job in self.jobs.values() if job["class"] == one["name"]]
             assert (one["queued"], one["leased"]) == (states.count("queued"), states.count("leased"))
 
-    @rule()
     def learnt_is_the_replay(self) -> None:
         """Every reward counts once: what is learnt equals what a new scheduler learns from the log, bit for bit."""
 
@@ -304,7 +366,7 @@ def run(fresh: Callable[[], str], examples: int) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(
-            phases=PHASES, max_examples=examples, stateful_step_count=30, deadline=None, suppress_health_check=checks
+            phases=PHASES, max_examples=examples, stateful_step_count=50, deadline=None, suppress_health_check=checks
         ),
     )
 

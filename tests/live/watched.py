@@ -18,10 +18,10 @@ from small_load import SETTINGS, Load
 class Watched:
     """A service that has served some jobs and is idle now, with keys of several scopes."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, policy: str = "sabr") -> None:
         database = f"sqlite:///{folder / 'live.db'}"
         self.keys = {scope: make_key(database, scope) for scope in ("admin", "read", "submit")}
-        settings = f'policy = "sabr"\n{SETTINGS.format(sample=0.25)}'  # predictions are for sabr
+        settings = f'policy = "{policy}"\n{SETTINGS.format(sample=0.25)}'  # predictions are for sabr
         self.process = Process(folder, database, settings=settings)
         self.client = self.process.client(self.keys["admin"])
         with Load(self.client):

@@ -543,6 +543,20 @@ def test_radii_of_the_paper_need_a_horizon_from_the_user() -> None:
     assert len(one.assign({"x": 1})) == 1
 
 
+def test_a_stand_in_uses_values_that_are_still_known() -> None:
+    """Jobs go by their order, each to the idle server whose class is worth most to it, until classes change."""
+    values = np.array([[1.0, 2.0], [2.0, 1.0]])
+    one = Scheduler.first_come(JOBS, SERVERS, reward=(0.0, 10.0), values=values)
+    for job_class in ("chat", "chat", "code", "code"):
+        one.submit(job_class)
+    tasks = one.assign({"small": 2, "large": 1})
+    assert [(task.job_class, task.server_class) for task in tasks] == [
+        ("chat", "large"), ("chat", "small"), ("code", "small"),
+    ]  # fmt: skip
+    one.set_classes(JOBS, SERVERS[::-1])
+    assert [task.server_class for task in one.assign({"small": 1, "large": 1})] == ["large"], "the first of the classes"
+
+
 def test_a_stand_in_serves_the_oldest_job_that_a_server_may_serve() -> None:
     one = Scheduler.first_come(JOBS, SERVERS, reward=(0.0, 10.0))
     one.submit("chat", job="a", servers=["large"], features=[1.0])

@@ -10,6 +10,7 @@ from bilinq.errors import BadInput
 from bilinq.policies.baselines import FirstCome
 from bilinq.policies.policy import Policy
 from bilinq.scheduler import JobClass, Scheduler, ServerClass
+from bilinq.scheduler.shares import SLACK
 
 JOBS, SERVERS = (
     [JobClass("i", [1.0, 0.0]), JobClass("j", [0.0, 1.0])],
@@ -88,14 +89,14 @@ def test_what_one_pool_earns_is_learnt_for_all() -> None:
     assert after.mean[0, 0] > 0.8 > before.mean[0, 0]
 
 
-def served(scheduler: Scheduler, slots: int) -> Counter[str]:
+def served(scheduler: Scheduler, slots: int, pools: str = "ab") -> Counter[str]:
     """Return how many jobs of each pool are served if both always have 50 waiting jobs, and one server is free."""
     found = Counter[str]()
     for pool in ("a", "b"):
         for k in range(50):
             scheduler.submit("i", job=f"{pool}{k}", pool=pool)
     for slot in range(slots):
-        [task] = scheduler.assign_pools([(frozenset("ab"), {"x": 1})])
+        [task] = scheduler.assign_pools([(frozenset(pools), {"x": 1})])
         pool = str(task.job)[0]
         found[pool] += 1
         scheduler.report(task.job, 0.5)
@@ -111,35 +112,81 @@ def test_pools_of_a_class_take_turns_by_weight() -> None:
     assert served(even, 80) == {"a": 40, "b": 40}
 
 
-def test_a_pool_with_more_weight_waits_less() -> None:
-    """By look-ahead the price of waiting is proportional to the weight, so jobs start at equal weight times age."""
+@pytest.mark.parametrize(("weight", "expected"), [(3.0, 150), (1.0, 100), (1.0 / 3.0, 50)])
+def test_pools_share_servers_by_weight_when_it_looks_ahead(weight: float, expected: int) -> None:
+    """No pool is ahead of its share of 200 services by more than the slack, and the one that rounds up."""
+    scheduler = make("look ahead")
+    scheduler.set_pool("a", weight=weight)
+    assert abs(served(scheduler, 200)["a"] - expected) <= SLACK + 1.0
+
+
+def test_a_pool_that_floods_the_queue_takes_no_more_than_its_share() -> None:
+    """All 300 jobs of a are older than the 60 of b, 20 servers come free at a time, and a job of b has its turn."""
+    scheduler = make("look ahead")
+    for pool, number in (("a", 300), ("b", 60)):
+        for k in range(number):
+            scheduler.submit("ij"[k % 2], job=f"{pool}{k}", pool=pool)
+    for _ in range(5):
+        tasks = scheduler.assign({"x": 10, "y": 10})
+        found = Counter(str(task.job)[0] for task in tasks)
+        assert len(tasks) == 20 and found["b"] >= 10 - SLACK
+        for task in tasks:
+            scheduler.report(task.job, 0.5)
+
+
+def test_a_service_that_is_given_back_does_not_count() -> None:
+    """Every second job of a is given back at once; a has its share of the services that were not."""
+    scheduler = make("look ahead")
+    for pool in "ab":
+        for k in range(90):
+            scheduler.submit("i", job=f"{pool}{k}", pool=pool)
+    found, returned = Counter[str](), 0
+    while found.total() < 80:
+        [task] = scheduler.assign_pools([(frozenset("ab"), {"x": 1})])
+        if str(task.job)[0] == "a" and returned <= found["a"]:
+            returned += 1
+            scheduler.give_back(task.job)
+        else:
+            found[str(task.job)[0]] += 1
+    assert returned >= 30 and abs(found["a"] - 40) <= SLACK + 1.0
+
+
+def test_a_pool_that_has_nothing_for_a_server_holds_up_no_other() -> None:
+    """Jobs of c are for servers that never come: a and b share the others all the same, and c has saved nothing."""
     scheduler = make("look ahead")
     scheduler.set_pool("a", weight=3.0)
-    ahead = served(scheduler, 60)
-    assert ahead["a"] > 1.5 * ahead["b"]
+    for k in range(50):
+        scheduler.submit("i", job=f"c{k}", pool="c", servers=["y"])
+    assert abs(served(scheduler, 80, "abc")["a"] - 60) <= SLACK + 1.0
+    for k in range(50):
+        scheduler.submit("i", job=f"c{k} for all", pool="c")
+    jobs = [str(task.job)[0] for _ in range(40) for task in scheduler.assign_pools([(frozenset("abc"), {"x": 1})])]
+    assert abs(jobs.count("c") - 8) <= SLACK + 1.0
 
 
-def test_a_pool_that_was_empty_has_not_saved_turns() -> None:
-    scheduler = make("sabr")
-    for k in range(20):
+@pytest.mark.parametrize(("kind", "slack"), [("sabr", 0.0), ("look ahead", SLACK)])
+def test_a_pool_that_was_empty_has_not_saved_turns(kind: str, slack: float) -> None:
+    scheduler = make(kind)
+    scheduler.submit("i", job="b", pool="b")
+    for k in range(70):
         scheduler.submit("i", job=f"a{k}", pool="a")
-    for _ in range(10):
+    for _ in range(41):
         scheduler.assign_pools([(frozenset("ab"), {"x": 1})])
-    for k in range(10):
+    for k in range(30):
         scheduler.submit("i", job=f"b{k}", pool="b")
-    turns = [str(task.job)[0] for _ in range(6) for task in scheduler.assign_pools([(frozenset("ab"), {"x": 1})])]
-    assert Counter(turns) == {"a": 3, "b": 3}
+    turns = [str(task.job)[0] for _ in range(26) for task in scheduler.assign_pools([(frozenset("ab"), {"x": 1})])]
+    assert abs(turns.count("a") - 13) <= slack
 
 
 def test_a_changed_weight_counts_for_jobs_that_wait() -> None:
     scheduler = make("look ahead")
-    for k in range(3):
+    for k in range(60):
         scheduler.submit("i", job=f"a{k}", pool="a")
+        scheduler.submit("i", job=f"b{k}", pool="b")
     scheduler.assign({}, 1.0)
-    scheduler.submit("i", job="b", pool="b")
-    scheduler.assign({}, 1.0)
-    scheduler.set_pool("b", weight=1000.0)
-    assert [task.job for task in scheduler.assign_pools([(frozenset("ab"), {"x": 1})])] == ["b"]
+    scheduler.set_pool("b", weight=9.0)
+    jobs = [str(task.job)[0] for _ in range(50) for task in scheduler.assign_pools([(frozenset("ab"), {"x": 1})])]
+    assert abs(jobs.count("b") - 45) <= SLACK + 1.0
 
 
 def test_no_job_waits_for_a_class_whose_servers_may_not_serve_it() -> None:

@@ -206,7 +206,7 @@ class Board:
         if entry.servers is not None:
             self.pairs["eligible"][row] &= np.array([name in entry.servers for name in self.roster.servers])
         if entry.weight is not None:
-            self.table["weight"][row] = self._pool_of(entry.pool).weight * entry.weight
+            self.table["weight"][row] = entry.weight
         for name, value in (entry.duration or {}).items():
             if name in self.roster.servers:
                 self.pairs["known"][row, self.roster.column(name)] = value
@@ -232,7 +232,7 @@ class Board:
         eligible = np.ones(len(roster.servers), np.bool_) if roster.eligible is None else roster.eligible[0, kind]
         if own.servers is not None:
             eligible = eligible & np.array([name in own.servers for name in roster.servers])
-        return eligible, own.weight * roster.job_classes[kind].weight
+        return eligible, roster.job_classes[kind].weight
 
     def _pool_of(self, name: str | None) -> Pool:
         return self.pools.get(name, self.pools[None])
@@ -262,6 +262,30 @@ class Board:
         found = np.zeros(len(self._pool_number), np.bool_)
         found[numbers] = True
         return found
+
+    def only(self, numbers: Sequence[int]) -> BoolArray:
+        """Return which pools are considered, by number: these."""
+        found = np.zeros(len(self._pool_number), np.bool_)
+        found[numbers] = True
+        return found
+
+    def sharing(self) -> dict[int, float]:
+        """Return the pools whose jobs wait, by number with their weights; nothing if there are jobs of one pool only."""
+        if self._pool.size == 0 or bool((self._pool == self._pool[0]).all()):
+            return {}
+        waiting = np.bincount(self.table["pool"][self.table["used"]], minlength=len(self._pool_number))
+        return {k: self._pool_of(name).weight for name, k in self._pool_number.items() if waiting[k]}
+
+    def share_of(self, pool: str | None) -> tuple[int, float]:
+        """Return the number and the weight of a pool."""
+        return self._number(pool), self._pool_of(pool).weight
+
+    def among(self, sharing: dict[int, float], pools: Collection[str] | None) -> dict[int, float]:
+        """Return those of some pools, and of none."""
+        if pools is None:
+            return dict(sharing)
+        numbers = {0, *map(self._number, pools)}
+        return {k: weight for k, weight in sharing.items() if k in numbers}
 
     def set_pool(self, name: str, pool: Pool, waiting: Iterable[tuple[Job, Entry]]) -> None:
         """Change a pool; `waiting` are its jobs."""

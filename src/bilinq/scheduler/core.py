@@ -93,13 +93,15 @@ class Core:
     def first_come(
         cls, job_classes: Sequence[JobClass], server_classes: Sequence[ServerClass], *,
         reward: RewardRange | tuple[float, float] = (-1.0, 1.0), longest_pause: float | None = None,
+        values: Array | None = None,
     ) -> Self:  # fmt: skip
         """Return a scheduler that serves jobs in the order of their arrival, and learns nothing.
 
-        It takes the same calls, and can stand in for one whose learner has failed.
+        It takes the same calls, and can stand in for one that has failed. With `values` (I, J) each job takes the idle
+        server whose class is worth most.
         """
         self = cls(job_classes, server_classes, reward=reward, longest_pause=longest_pause, keep=0)
-        self._engine = FirstComeEngine(self._roster)
+        self._engine = FirstComeEngine(self._roster, values)
         return self
 
     @property
@@ -165,9 +167,9 @@ class Core:
         self.update_settings(**settings)
 
     def set_pool(self, name: str, weight: float = 1.0, servers: Sequence[str] | None = None) -> None:
-        """Change a pool: a factor of the weights of its jobs, and the server classes that have servers for it; None: all.
+        """Change a pool: its weight, and the server classes that have servers for it; None: all.
 
-        With a policy, pools take turns within each job class in proportion to their weights.
+        Pools whose jobs wait begin services in proportion to their weights; with a policy, within each job class.
         """
         pool = Pool(scalar("weight", weight, positive), None if servers is None else tuple(servers))
         if pool != self._pools.get(name, Pool()):

@@ -37,7 +37,7 @@ class Service(NamedTuple):
 
 
 class Pool(NamedTuple):
-    """A part of the jobs: a factor of their weights, and the server classes that have servers for them; None: all."""
+    """A part of the jobs: the weight of its share, and the server classes that have servers for it; None: all."""
 
     weight: float = 1.0
     servers: tuple[str, ...] | None = None
@@ -82,6 +82,10 @@ class Engine(ABC):
     def uncounted(self) -> list[Job]:
         """Return the waiting jobs that were not yet counted as arrivals."""
         return []
+
+    def give_back(self, job: Job, entry: Entry) -> None:
+        """Let a job wait as the first of its class that was chosen and has not started."""
+        self.add(job, entry, first=True)
 
     @abstractmethod
     def remove(self, job: Job, entry: Entry) -> None:

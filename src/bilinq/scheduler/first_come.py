@@ -1,4 +1,4 @@
-"""An engine that serves jobs in the order of their arrival and learns nothing, for when a learner cannot be trusted."""
+"""An engine that serves jobs in the order of their arrival and learns nothing, for when a scheduler has failed."""
 
 from __future__ import annotations
 
@@ -19,12 +19,15 @@ if TYPE_CHECKING:
 
 
 class FirstComeEngine(Engine):
-    """Gives each job, the oldest first, the first idle server that may serve it."""
+    """Gives each job, the oldest first, the first idle server that may serve it.
+
+    With `values` (I, J) it is the one whose class is worth most; they count until classes change.
+    """
 
     learns = False
 
-    def __init__(self, roster: Roster) -> None:
-        self.roster = roster
+    def __init__(self, roster: Roster, values: Array | None = None) -> None:
+        self.roster, self._values = roster, values
         self._waiting: OrderedDict[Job, Entry] = OrderedDict()
         self.expected = np.zeros((len(roster.jobs), len(roster.servers)))
 
@@ -59,8 +62,11 @@ class FirstComeEngine(Engine):
                 break
             if pools is not None and entry.pool is not None and entry.pool not in pools:
                 continue
-            column = next((k for k in np.flatnonzero(left).tolist() if self._may_serve(k, entry)), None)
-            if column is not None:
+            columns = [k for k in np.flatnonzero(left).tolist() if self._may_serve(k, entry)]
+            if columns:
+                column = columns[0]
+                if self._values is not None:
+                    column = columns[int(self._values[self.roster.row(entry.job_class), columns].argmax())]
                 left[column] -= 1.0
                 del self._waiting[job]
                 found.append((job, column, None))
@@ -82,7 +88,7 @@ class FirstComeEngine(Engine):
         pass
 
     def set_roster(self, roster: Roster, waiting: list[tuple[Job, Entry]]) -> None:
-        self.roster, self.expected = roster, np.zeros((len(roster.jobs), len(roster.servers)))
+        self.roster, self._values, self.expected = roster, None, np.zeros((len(roster.jobs), len(roster.servers)))
 
     def check_roster(self, roster: Roster) -> None:
         pass

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bilinq.arrays import Array, IntArray, positive, scalar, within
+from bilinq.arrays import Array, BoolArray, IntArray, positive, scalar, within
 from bilinq.errors import BadInput
 from bilinq.learning import Health
 from bilinq.scheduler.board import THERE, Board, Terms
@@ -18,6 +18,7 @@ from bilinq.scheduler.engine import Engine, Pool, Service
 from bilinq.scheduler.explain import Choices, Decision
 from bilinq.scheduler.learnt import Learnt, Services
 from bilinq.scheduler.ledger import Entry, Job, job_features
+from bilinq.scheduler.shares import Shares
 from bilinq.scheduler.snapshot import LATEST, class_features, encode, label, number, whole
 from bilinq.scheduler.waits import Waits
 from bilinq.scheduler.window import window
@@ -36,6 +37,7 @@ class LookAhead(Engine):
         self.roster, self._settings = roster, settings
         self.board = Board(roster, {None: Pool()}, seed, settings.exploration)
         self._pending: list[Service] = []
+        self._shares = Shares()
         self._arrived, self._decided = 0, 0.0  # arrivals that an older version counted when they came
         self.own = 0  # length of the features of single jobs; the models make room when they learn from the first
         self.expected = np.zeros((len(roster.jobs), len(roster.servers)))
@@ -63,6 +65,10 @@ class LookAhead(Engine):
     def add(self, job: Job, entry: Entry, first: bool = False) -> None:
         self._make_room(entry.features)
         self.board.add(job, entry, first, counted=first)
+
+    def give_back(self, job: Job, entry: Entry) -> None:
+        super().give_back(job, entry)
+        self._shares.give_back(*self.board.share_of(entry.pool))
 
     def resume(self, job: Job, entry: Entry, counted: bool) -> None:
         self._make_room(entry.features)
@@ -123,20 +129,48 @@ class LookAhead(Engine):
     def _match(
         self, idle: Array, now: float, pools: Collection[str] | None, waiting: int
     ) -> list[tuple[Job, int, Decision | None]]:
-        """Return jobs that start now with their columns, the most urgent first; so many are `waiting` that count."""
+        """Return jobs that start now, with their columns; so many are `waiting` that count.
+
+        Where jobs of several pools wait, each may begin the services for which its share leaves room. Servers that these
+        decline go to the others.
+        """
+        board, shares, terms = self.board, self._shares, self._terms(now, waiting)
+        sharing, left = board.sharing(), idle.copy()
+        if not sharing:
+            return self._begin(*self._choose(left, board.allowed(pools), terms))
+        shares.wait(sharing)
+        rest, found = board.among(sharing, pools), list[tuple[Job, int, Decision | None]]()
+        while rest and left.any():
+            room = shares.room(rest, int(left.sum()))
+            able = [pool for pool, number in room.items() if number]
+            row, column, numbers = self._choose(left, board.only(able), terms)
+            kept = np.array(shares.take(board.table["pool"][row].tolist(), rest, room), np.bool_)
+            found += self._begin(row[kept], column[kept], numbers[kept])
+            left -= np.bincount(column[kept], minlength=left.size)
+            if kept.all() and left.any():  # no pool has more jobs to start than room
+                declined = [pool for pool in able if room[pool]]
+                shares.decline(rest, declined, int(left.sum()))
+                rest = {pool: weight for pool, weight in rest.items() if pool not in declined}
+        return found
+
+    def _choose(self, idle: Array, allowed: BoolArray, terms: Terms) -> tuple[IntArray, IntArray, Array]:
+        """Return the rows and columns (S,) of jobs that should start, the most urgent first, and the numbers behind that."""
         from bilinq.scheduler.look_ahead_kernels import choose
 
         board, learnt = self.board, self.learnt
-        rows = window(board.table, board.pairs, board.allowed(pools), idle, now, learnt.mean_time)
+        rows = window(board.table, board.pairs, allowed, idle, terms.now, learnt.mean_time)
         most, left, ahead = min(rows.size, int(idle.sum())), idle.copy(), np.zeros(idle.size)
         row, column, numbers = np.empty(most, np.int64), np.empty(most, np.int64), np.empty((most, 5, idle.size))
         starts = choose(board.table, board.pairs, board.features, rows, learnt.value.arrays(), learnt.time.arrays(),
-                        self._terms(now, waiting), self._gap(), left, ahead, row, column, numbers)  # fmt: skip
-        self._note_crowd(ahead, now)
-        np.add.at(self.expected, (board.table["kind"][row[:starts]], column[:starts]), 1.0)
-        choices = self._choices(numbers[:starts], column[:starts])
-        jobs = board.take(row[:starts].tolist())
-        return [(job, int(column[k]), Decision(choices, k)) for k, job in enumerate(jobs)]
+                        terms, self._gap(), left, ahead, row, column, numbers)  # fmt: skip
+        self._note_crowd(ahead, terms.now)
+        return row[:starts], column[:starts], numbers[:starts]
+
+    def _begin(self, row: IntArray, column: IntArray, numbers: Array) -> list[tuple[Job, int, Decision | None]]:
+        """Take jobs off the board; return them with their columns and decisions."""
+        np.add.at(self.expected, (self.board.table["kind"][row], column), 1.0)
+        choices = self._choices(numbers, column)
+        return [(job, int(column[k]), Decision(choices, k)) for k, job in enumerate(self.board.take(row.tolist()))]
 
     def _servable(self) -> int:
         """Return how many waiting jobs a server class that is there may serve."""

@@ -359,7 +359,7 @@ class Scheduler(Core):
         self._pauses.given_back(entry.out, entry.server)
         self._end_service(entry)
         entry.queued = self._now
-        self._engine.add(job, entry, first=True)
+        self._engine.give_back(job, entry)
 
     def cancel(self, job: Job) -> None:
         """Remove a job, whether it waits or is assigned."""

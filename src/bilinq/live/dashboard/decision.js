@@ -22,16 +22,21 @@ export function decisionOf(api, id) {
   return fold
 }
 
+/** Returns a chance as a percentage; a tiny one is an estimate, of which only the size is known. */
+function chance(value) {
+  return value !== null && value < 1e-4 ? '< 0.01 %' : percent(value)
+}
+
 function words({ chosen, probability, explored }) {
   if (chosen === null) return 'The job waits; the numbers are those of now.'
-  const chance = probability === null ? '' : `, which had a chance of ${percent(probability)}`
-  return `${chosen} was chosen${chance}. Exploration: ${explored}. Score is reward less price.`
+  const likely = probability === null ? '' : `, which had a chance of ${chance(probability)}`
+  return `${chosen} was chosen${likely}. Exploration: ${explored}. Score is reward less price.`
 }
 
 function table({ chosen, options }) {
   const rows = options.map(one => {
     const reward = `${short(one.value)} ± ${short(one.uncertainty)}`
-    const cells = [reward, duration(one.duration), short(one.price), short(one.score), percent(one.probability)]
+    const cells = [reward, duration(one.duration), short(one.price), short(one.score), chance(one.probability)]
     const name = one.server_class === chosen ? `${one.server_class} ✓` : one.server_class
     return make('tr', {}, make('th', { scope: 'row', text: name }), ...cells.map(text => make('td', { text })))
   })

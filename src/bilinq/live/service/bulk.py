@@ -13,7 +13,7 @@ from bilinq.live.service.entities import number
 from bilinq.live.service.options import options_of
 from bilinq.live.service.outbox import Changes
 from bilinq.live.store import job_tables as tables
-from bilinq.live.store.admin_tables import add_audit
+from bilinq.live.store.admin_tables import add_audit, keep_ids
 from bilinq.live.wire.messages import Changed
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ class BulkChanges:
 
 def requeue_dead(tx: Transaction, rows: Sequence[tables.JobRow]) -> list[tables.JobRow]:
     """Store dead jobs as queued, with all their attempts and without deadlines; return them as they are stored."""
+    keep_ids(tx, "end")  # these jobs lose the numbers of their ends, which a reader may have seen
     tables.requeue_jobs(tx, [tables.RequeuedJob(row.id, row.units_left, 0) for row in rows])
     return [_timeless(tx, row)._replace(attempts=0) for row in rows]
 

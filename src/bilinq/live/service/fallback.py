@@ -1,4 +1,4 @@
-"""Slots that cannot fail: first come, first served while a scheduler that failed is made again from checkpoint and log."""
+"""Slots that cannot fail: a stand-in serves jobs while a scheduler that failed is made again from checkpoint and log."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from bilinq.errors import BadState, Unavailable
 from bilinq.live.service import tenants
-from bilinq.live.service.configuration import scheduler_classes
+from bilinq.live.service.configuration import SchedulerClasses, scheduler_classes
 from bilinq.live.service.recovery import Pauses, load_scheduler
 from bilinq.live.service.replay import observation
 from bilinq.live.store.class_tables import all_classes
@@ -18,6 +20,7 @@ from bilinq.scheduler.classes import RewardRange
 from bilinq.scheduler.scheduler import Scheduler
 
 if TYPE_CHECKING:
+    from bilinq.arrays import Array
     from bilinq.live.service.memory import Memory
     from bilinq.live.service.replica import Replica
     from bilinq.live.settings import ServiceSettings
@@ -89,7 +92,20 @@ class Fallback:
 def _stand_in(memory: Memory, settings: ServiceSettings) -> Scheduler:
     classes = scheduler_classes(memory.classes.values(), settings)
     reward = RewardRange(settings.reward.low, settings.reward.high)
-    return Scheduler.first_come(*classes, reward=reward, longest_pause=settings.pause_longest)
+    values = _last_values(memory.scheduler, classes)
+    return Scheduler.first_come(*classes, reward=reward, longest_pause=settings.pause_longest, values=values)
+
+
+def _last_values(failed: Scheduler | None, classes: SchedulerClasses) -> Array | None:
+    """Return the learnt value of each pair of classes if these are still known and finite; None if not."""
+    try:
+        known = None if failed is None else failed.beliefs()
+    except Exception:
+        return None
+    if failed is None or known is None or not np.isfinite(known.mean).all():
+        return None
+    same = [*failed.job_classes, *failed.server_classes] == [*classes.jobs, *classes.servers]
+    return known.mean if same else None
 
 
 def _load(tx: Transaction, settings: ServiceSettings) -> tuple[Scheduler | None, list[ClassRow], int]:
