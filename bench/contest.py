@@ -5,13 +5,14 @@ DATA has the folders "paretobandit" and "mmlu" with the real tables. OUT gets fi
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from bench import learners
 from bilinq import Contest, SchedulerRouter, contest, style
 from bilinq.routing.arena import Arena, peer_contestants, usual_contestants
 from bilinq.routing.router import Router
@@ -87,6 +88,24 @@ def by_class(data: Path, out: Path) -> dict[str, Contest]:
     return found
 
 
+def made(out: Path, names: Sequence[str] = tuple(learners.MADE)) -> dict[str, Contest]:
+    """Run bilinq, least busy and the bandits with a queue price at load 0.8 on made tables, or read what is finished."""
+    found = {}
+    for name in names:
+        file = out / f"{name.replace(' ', '-')}.json"
+        if not file.exists():
+            arena = Arena(learners.table(name, "")[0], 0.8, JOBS)
+            contest(arena, _equal_only(), WAITS[0.8], seeds=SEEDS, tuning_seeds=TUNING_SEEDS, jobs=WORKERS,
+                    out=out / "runs").save(file)  # fmt: skip
+        found[name] = Contest.load(file)
+    return found
+
+
+def _equal_only() -> dict[str, Router]:
+    """Return bilinq, least busy and the bandits with a queue price."""
+    return {name: one for name, one in contestants().items() if name == "bilinq" or name.startswith(("queue", "least"))}
+
+
 def _table(name: str, data: Path) -> RoutingTable:
     load = load_paretobandit if name == "paretobandit" else load_mmlu
     return load(data / name).with_features()
@@ -103,6 +122,19 @@ def markdown(found: dict[tuple[str, float], Contest]) -> str:
 def without_price(found: dict[tuple[str, float], Contest]) -> str:
     """Return a table for each data set of contestants without a queue price: reward, wait and growth of the queue."""
     return _tables(found, "load {load:g}: less bilinq | wait | growth", _growing, unpriced=True)
+
+
+def made_tables(found: dict[str, Contest]) -> str:
+    """Return the table of contests on made tables: differences to bilinq in percentage points, with the wait."""
+    first = next(iter(found.values()))
+    lines = [
+        f"| made table | {' | '.join(one.name for one in first.standings)} |",
+        "| --- |" + " ---: |" * len(first.standings),
+    ]
+    for name, one in found.items():
+        cells = [f"{_reward(one, each.name)}, {_wait(one, each.name)}" for each in first.standings]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def other_measures(found: dict[tuple[str, float], Contest], load: float = 0.8) -> str:
@@ -189,7 +221,7 @@ def _panel(axes: Axes, one: Contest) -> None:
 def missed(found: dict[tuple[str, float], Contest]) -> list[str]:
     """Return the contests in which a bandit with a queue price, at equal waits, is shown to earn more than bilinq."""
     return [
-        f"{name} earns more at load {load:g} on {TABLES[table]}"
+        f"{name} earns more at load {load:g} on {TABLES.get(table, table)}"
         for (table, load), one in found.items()
         for name, versus in one.differences["reward"].items()
         if name.startswith("queue price") and versus.verdict == "more"
@@ -202,7 +234,8 @@ def main() -> None:
     out.mkdir(parents=True, exist_ok=True)
     found = run(data, out)
     every = every_question(data, out)
-    for part in (markdown(found), without_price(found), other_measures(found), markdown(every)):
+    tables = made(out)
+    for part in (markdown(found), without_price(found), other_measures(found), markdown(every), made_tables(tables)):
         print(part, end="\n\n")
     for name, one in by_class(data, out).items():
         gain = one["bilinq"].samples["reward"] - found[name, 0.8]["bilinq"].samples["reward"]
@@ -211,7 +244,7 @@ def main() -> None:
         )
     with style.applied():
         (out / "contest.png").write_bytes(style.png(draw(found)))
-    if behind := missed(found) + missed(every):
+    if behind := missed(found) + missed(every) + missed({(name, 0.8): one for name, one in tables.items()}):
         sys.exit("; ".join(behind))
 
 

@@ -1,5 +1,7 @@
 """The scripts of `docs/contest.md`, on small contests."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from bench import contest as page
@@ -25,6 +27,15 @@ def test_tables_and_figure_have_every_contest() -> None:
     assert len(rows) == 2 and rows[1].count(f"| {growth} |") == 3 and "least busy" not in page.without_price(found)
     assert len(page.other_measures(found).splitlines()) == 5
     assert [axes.get_title(loc="left") for axes in page.draw(found).axes][-1] == "MMLU, load 0.95"
+
+
+def test_made_tables_are_compared_with_every_bandit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name, value in {"JOBS": 120, "SEEDS": 2, "TUNING_SEEDS": 1, "WORKERS": 1}.items():
+        monkeypatch.setattr(page, name, value)
+    found = page.made(tmp_path, ["one hot"])
+    head, _, row = page.made_tables(found).splitlines()
+    assert head.count("queue price") == 4 and head.count("|") == row.count("|") == 8
+    assert row.startswith("| one hot | (earns ") and page.made(tmp_path, ["one hot"]).keys() == found.keys()
 
 
 @pytest.mark.parametrize("change", decisions.CHANGES)
