@@ -35,7 +35,9 @@ PROMISES = {
     "lab": ("bilinq paper comparison --quick --out out --workers 1",),
     "otel": ("python -c 'import bilinq.live.tracing, opentelemetry.sdk.trace'",),
     "ray": ("bilinq distributed --engine ray --shards 2 --json",),
-    "text": ("python -c 'from bilinq.traces.routing_tables import _hashed; _hashed(list(\"abcdefgh\") * 4, 2, 0)'",),
+    "text": (
+        "python -c 'from bilinq.traces.routing_tables import _hashed; _hashed(\"add two more\".split() * 4, 2, 0)'",
+    ),
     "gymnasium": ("python -c 'import bilinq.plugins.gymnasium'",),
     "peers": ("python -c 'from bilinq.routing.peers import MODULES, library; [library(name) for name in MODULES]'",),
 }
