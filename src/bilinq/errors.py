@@ -98,5 +98,9 @@ class Unavailable(Refused):
         self.retry_after = retry_after
 
 
+class Starting(Unavailable):
+    """The service has just started and has done nothing yet, so that any call can be repeated."""
+
+
 class BadState(BilinqError):
     """A snapshot is damaged or not sound; the message names the check that failed."""

@@ -7,11 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self, cast
 
+import msgspec
 from fake_service import FakeWatch
 from plain_service import PlainService
 from server_thread import ServerThread
 
+from bilinq.errors import Starting
 from bilinq.live.http.app import make_app
+from bilinq.live.http.middleware import describe, headers_of
 from bilinq.live.settings import ServiceSettings
 
 
@@ -21,6 +24,7 @@ class Fault:
 
     lose: they are handled, but the connection breaks before the response. cut: it breaks before anything is done.
     slow: nothing is done for `seconds`. refuse: the response is `status`, with the header `retry_after` unless None.
+    starting: the response is that of a service that has not done anything yet.
     """
 
     kind: str
@@ -83,6 +87,11 @@ class Faulty:
             header = [] if fault.retry_after is None else [(b"retry-after", fault.retry_after.encode())]
             await send({"type": "http.response.start", "status": fault.status, "headers": header})
             await send({"type": "http.response.body", "body": b""})
+            return
+        if fault.kind == "starting":
+            error = Starting("the service is starting: step 2 of 3")
+            await send({"type": "http.response.start", "status": 503, "headers": headers_of(error)})
+            await send({"type": "http.response.body", "body": msgspec.json.encode(describe(error))})
             return
         if fault.kind == "slow":
             await asyncio.sleep(fault.seconds)

@@ -28,6 +28,7 @@ class Generated:
         self.n_jobs, self.n_servers, self.samples, self.every = n_jobs, n_servers, samples, every
         self.settings = (SETTINGS if learns else NO_SETTINGS) | {"learns": learns}
         self.learns = learns
+        self.best = 60.0
         self.shadow: dict[str, Any] | None = None
         self.prediction: dict[str, Any] | None = None
         self.random = np.random.default_rng(7)
@@ -52,7 +53,7 @@ class Generated:
             "submitted": counts[1], "finished": counts[2], "reward": draw.uniform(0.0, 2.0, self.n_jobs).tolist(),
             "wait_mean": 1.2, "wait_p50": 1.0 + 0.2 * draw.random(), "wait_p90": 2.0 + 0.4 * draw.random(),
             "wait_p99": 3.0 + draw.random(),
-            "idle": [10 - many for many in busy], "busy": busy, "best": 60.0, "earned": 58.0 * wave + draw.random(),
+            "idle": [10 - many for many in busy], "busy": busy, "best": self.best, "earned": 58.0 * wave + draw.random(),
             "rival": {"name": "first-come", "queued": sum(queued), "reward": 35.0 + 4.0 * draw.random(), "wait_p50": 1.1,
                       "wait_p90": 2.3},
         }  # fmt: skip

@@ -24,7 +24,7 @@ from bilinq.client import (
     WorkFinish,
     transport,
 )
-from bilinq.errors import BadInput, Busy, Conflict, NoKey, NotAllowed, NotFound, Refused, Stale, Unavailable
+from bilinq.errors import BadInput, Busy, Conflict, NoKey, NotAllowed, NotFound, Refused, Stale, Starting, Unavailable
 from bilinq.live.wire.messages import JobRef
 
 pytest_plugins = ["workers"]
@@ -206,6 +206,17 @@ def test_creating_a_key_is_not_retried_after_a_lost_answer(client: Client, live:
     live.fault("refuse", "/v1/keys", status=429)
     client.create_key(NewKey(["read"]))
     assert len(live.service.known) == 3
+
+
+def test_every_call_is_retried_while_the_service_starts(client: Client, live: Faulty) -> None:
+    live.fault("starting", "/v1/keys")
+    client.create_key(NewKey(["read"]))
+    assert live.asked("/v1/keys") == 2
+    assert len(live.service.known) == 2
+    live.fault("starting", "/v1/keys", times=100)
+    with pytest.raises(Starting, match=r"the service is starting: step 2 of 3 \(tried 2 times in"):
+        client.within(1.5).create_key(NewKey(["read"]))
+    assert len(live.service.known) == 2
 
 
 @pytest.mark.parametrize("status", [408, 429, 502, 503, 504])

@@ -93,6 +93,56 @@ def test_a_baseline_is_shown_beside_and_of_many_classes_the_longest_queues(brows
     assert trouble == []
 
 
+class Unused(Generated):
+    """A service that has no jobs and no servers yet."""
+
+    def sample(self, number: int, at: float) -> dict[str, Any]:
+        unknown = dict.fromkeys(("wait_mean", "wait_p50", "wait_p90", "wait_p99", "best", "earned", "rival"))
+        counts = ("queued", "leased", "submitted", "finished", "reward", "idle", "busy")
+        return super().sample(number, at) | unknown | {name: [0] * self.n_jobs for name in counts}
+
+    def state(self, number: int) -> dict[str, Any]:
+        return super().state(number) | {"rate": [[0.0] * self.n_servers] * self.n_jobs}
+
+    def leases(self, number: int) -> dict[str, Any]:
+        return {"leases": []}
+
+
+DRAWN = """
+window.drawn = []
+const fill = CanvasRenderingContext2D.prototype.fillText
+CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) { drawn.push(text); fill.call(this, text, ...rest) }
+"""
+"""Keeps all texts that are drawn."""
+
+
+def test_before_the_first_job_nothing_is_a_tiny_number(browser: Browser) -> None:
+    """Scales end at one, tiles say what is missing, and there is no table without rows."""
+    with Feed(Unused(2, 2, 5)) as feed:
+        page, _ = opened(browser, "about:blank", viewport={"width": 1200, "height": 2000})
+        page.add_init_script(DRAWN)
+        page.goto(f"{feed.address}/#key={KEY}")
+        expect(page.locator("#tiles")).to_contain_text("target 2 s; no job has started")
+        expect(page.locator("#tiles")).to_contain_text("no server is connected")
+        expect(page.locator("#tiles")).to_contain_text("best not known yet")
+        expect(page.locator("#leases")).to_contain_text("No leases yet")
+        expect(page.locator("#leases .scroll")).to_be_hidden()
+        page.wait_for_function("drawn.includes('job class 2') && drawn.includes('1')")
+        assert page.evaluate("drawn.filter(text => text.includes('e-'))") == []
+        page.close()
+
+
+def test_more_than_the_best_is_not_a_share_of_it(browser: Browser) -> None:
+    """While a backlog is served, more is earned than arrivals allow."""
+    source = Generated(2, 2, 100)
+    source.best = 15.0
+    with Feed(source) as feed:
+        page, trouble = opened(browser, f"{feed.address}/#key={KEY}")
+        expect(page.locator("#tiles")).to_contain_text("above the best for this load, 15")
+        page.close()
+    assert trouble == []
+
+
 def test_a_policy_that_neither_learns_nor_has_settings_is_shown_as_such(browser: Browser) -> None:
     with Feed(Generated(2, 2, 5, learns=False)) as feed:
         page, trouble = opened(browser, f"{feed.address}/#key={KEY}")

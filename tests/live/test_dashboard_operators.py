@@ -159,7 +159,7 @@ def test_tiles_count_servers_without_jobs_and_rewards_that_are_awaited(page: Pag
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nothing_is_cut_or_hard_to_read(browser: Browser, watched: Watched, width: int, scheme: Any) -> None:
-    ids = submit(watched, "a tag of some length", 3)
+    ids, dead = submit(watched, "a tag of some length", 3), watched.dead_job()
     servers = [
         {"id": f"s{k}", "class": "large", "name": f"rack 3, card {k}", "state": "idle", "seen": 1.8e9, "held": held,
          "reason": reason}
@@ -178,7 +178,9 @@ def test_nothing_is_cut_or_hard_to_read(browser: Browser, watched: Watched, widt
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     expect(page.locator("#tiles")).to_contain_text("1 paused after failures, 1 held by operators")
     take(page, f"tiles-{width}-{scheme}", "#tiles")
-    for card in ("jobs", "fleet"):
+    expect(page.locator(f"#dead tr[data-job={dead}]").get_by_role("button", name="Retry")).to_be_visible()
+    expect(page.locator("#leases tbody td[data-name=Reward]").first).to_be_visible()
+    for card in ("jobs", "fleet", "dead", "leases"):
         take(page, f"{card}-{width}-{scheme}", f"#{card}")
         wide = page.locator(f"#{card} .scroll").evaluate("it => it.scrollWidth - it.clientWidth")
         assert wide <= 0, f"{card} scrolls by {wide} px"

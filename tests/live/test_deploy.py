@@ -6,7 +6,9 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from hashlib import sha256
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -251,6 +253,57 @@ def test_the_pod_runs_unprivileged_with_the_probes_of_the_service() -> None:
     assert known_variables(one["name"] for one in container["env"])
     assert {one["name"] for one in container["volumeMounts"]} == {one["name"] for one in spec["volumes"]}
     assert NETWORK["spec"]["selector"] == POD["spec"]["template"]["metadata"]["labels"]
+
+
+CHART = DEPLOY / "helm"
+VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+ACTION = re.compile(r'{{ (?:required "(?P<rule>[^"]+)" )?\.(?P<place>\w+)\.(?P<name>\w+)(?: \| (?P<function>\w+))? }}')
+
+
+def rendered(release: str, values: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the objects of the chart, as Helm renders them; knows only the few actions that the chart has."""
+    known: dict[str, dict[str, Any]] = {"Values": values, "Release": {"Name": release}}
+    functions: dict[str | None, Callable[[Any], str]]
+    functions = {"toJson": json.dumps, "sha256sum": lambda text: sha256(text.encode()).hexdigest(), None: str}
+
+    def replaced(action: re.Match[str]) -> str:
+        value = known[action["place"]][action["name"]]
+        assert value or not action["rule"], action["rule"]
+        return functions[action["function"]](value)
+
+    text = ACTION.sub(replaced, (CHART / "templates" / "bilinq.yaml").read_text(encoding="utf-8"))
+    assert "{{" not in text
+    return list(yaml.safe_load_all(text))
+
+
+def test_the_chart_is_the_pod_with_the_settings_of_the_user() -> None:
+    settings, pod, network = rendered("bilinq", VALUES | {"settings": CONFIG})
+    noted = pod["spec"]["template"]["metadata"].pop("annotations")
+    assert (pod, network) == (POD, NETWORK)
+    assert settings["metadata"]["name"] == "bilinq" and settings["data"]["service.toml"] == CONFIG
+    changed = rendered("bilinq", VALUES | {"settings": f"{CONFIG}# changed"})[1]
+    assert changed["spec"]["template"]["metadata"]["annotations"] != noted
+    with pytest.raises(AssertionError, match="--set-file settings="):
+        rendered("bilinq", VALUES)
+
+
+def test_each_value_of_the_chart_changes_what_it_names() -> None:
+    made = {"image": "here/bilinq:2", "replicas": 3, "databaseSecret": "db", "settings": "port = 1",
+            "resources": {"limits": {"memory": "4Gi"}}}  # fmt: skip
+    assert made.keys() == VALUES.keys()
+    settings, pod, network = rendered("other", made)
+    assert {one["metadata"]["name"] for one in (settings, pod, network)} == {"other"}
+    spec = pod["spec"]["template"]["spec"]
+    assert (pod["spec"]["replicas"], spec["containers"][0]["image"]) == (3, "here/bilinq:2")
+    assert spec["containers"][0]["resources"] == made["resources"]
+    sources = {one["name"]: one for one in spec["volumes"]}
+    assert sources["secrets"]["secret"]["secretName"] == "db" and sources["settings"]["configMap"]["name"] == "other"
+    assert network["spec"]["selector"] == pod["spec"]["template"]["metadata"]["labels"] == {"app": "other"}
+
+
+def test_the_chart_has_the_version_of_the_package() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    assert chart["version"] == chart["appVersion"] == version("bilinq")
 
 
 def test_the_container_runs_as_an_unprivileged_user() -> None:

@@ -273,6 +273,24 @@ def test_submit_prints_ids(live: Faulty) -> None:
 
 
 @pytest.mark.usefixtures("environment")
+def test_submit_sets_what_a_job_may_have(live: Faulty, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[NewJob] = []
+    submit = live.service._submit
+
+    def noted(who: Any, job: NewJob) -> Any:
+        found.append(job)
+        return submit(who, job)
+
+    monkeypatch.setattr(live.service, "_submit", noted)
+    words = "--features 0.5,2 --servers gpu --weight 3 --deadline 600 --not-before 60 --max-attempts 2 --tag a --tag b"
+    assert run("submit", "short", "--count", "2", *words.split()).stdout == "j1\nj2\n"
+    for job in found:
+        assert (job.features, job.servers, job.weight, job.tags) == ([0.5, 2.0], ["gpu"], 3.0, ["a", "b"])
+        assert (job.deadline, job.not_before, job.max_attempts) == (600.0, 60.0, 2)
+    assert len(found) == 2
+
+
+@pytest.mark.usefixtures("environment")
 def test_submit_once_submits_once(live: Faulty) -> None:
     words = "submit", "short", "--count", "3", "--once", "nightly"
     assert run(*words).stdout == run(*words).stdout == "j1\nj2\nj3\n"
@@ -329,6 +347,8 @@ def test_an_error_is_one_clear_line(live: Faulty, tmp_path: Path) -> None:
     fails(run("submit", "short", "--lines", str(tmp_path / "none")), "cannot be read")
     fails(run("submit", "short", "--lines", "-", "--count", "2", stdin="1"), "--lines excludes --payload and --count")
     fails(run("submit", "short", "--count", "0"), "count must be a whole number of at least 1")
+    fails(run("submit", "short", "--features", "1,x"), "features[1]: expected float, got str")
+    fails(run("submit", "short", "--weight", "0"), "weight: expected float >= 1e-06")
     fails(run("submit", "short", "--key", "bq_other"), "key")
     fails(run("submit", "short", "--url", "ftp://host"), "url must be an address")
     fails(run("submit", "short", "--url", "http://127.0.0.1:1", "--timeout", "0.1"), "cannot reach http://127.0.0.1:1")

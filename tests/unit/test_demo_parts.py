@@ -3,7 +3,10 @@
 import asyncio
 import socket
 import stat
+import threading
+import time
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
@@ -14,7 +17,7 @@ from typer.testing import CliRunner
 
 from bilinq import oracle
 from bilinq.commands import app as cli
-from bilinq.demo import fleets
+from bilinq.demo import demo, fleets
 from bilinq.demo.demo import FLEETS, PORT, beside, check_options, check_port, database_of, free_port
 from bilinq.demo.fleets import Fleet, make_fleet
 from bilinq.demo.processes import TOO_OFTEN, Children, Opened, Target
@@ -261,3 +264,40 @@ def test_a_process_ends_when_its_pipe_is_closed_and_is_killed_if_it_does_not(tmp
         with Children(log) as children:
             hangs = children.start("traffic load", grace=0.0)
         assert hangs.ended
+
+
+class Compiles(BaseHTTPRequestHandler):
+    """A service that starts."""
+
+    def do_GET(self) -> None:
+        body = b'{"detail": "the service is starting: compiling kernels for this machine, 3 of 9"}'
+        self.send_response(503)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Log nothing."""
+
+
+def test_a_slow_start_says_again_and_again_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What /readyz says, once the service answers; and nothing after the start."""
+    monkeypatch.setattr(demo, "PATIENCE", 0.02)
+    shown: list[str] = []
+
+    def wait_for(text: str) -> None:
+        end = time.monotonic() + 20.0
+        while shown.count(f"Still starting: {text}") < 2:
+            assert time.monotonic() < end, shown
+            time.sleep(0.01)
+
+    port = free_port()
+    with demo._reports(shown.append, f"http://127.0.0.1:{port}"):
+        wait_for(demo.LOADING)
+        with HTTPServer(("127.0.0.1", port), Compiles) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            wait_for("compiling kernels for this machine, 3 of 9")
+            server.shutdown()
+    many = len(shown)
+    time.sleep(0.1)
+    assert len(shown) == many

@@ -1,5 +1,6 @@
 """Tables, speeds and recorded requests of language models: small files, and what is wrong with damaged ones."""
 
+import dataclasses
 import json
 import sys
 from collections.abc import Callable
@@ -125,6 +126,11 @@ def test_missing_and_binary_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "mmlu_art.csv").write_text("prompt,a,b\none,False,maybe\n")
     with pytest.raises(BadInput, match=r"mmlu_art.csv: line 2: b must be True or False; got 'maybe'"):
         load_mmlu(tmp_path)
+
+
+def test_texts_without_words_are_refused() -> None:
+    with pytest.raises(BadInput, match="texts must have words of at least two letters; pass embed for others"):
+        dataclasses.replace(table(), text=tuple("abcdef")).features(3)
 
 
 def test_features_are_centred_and_have_no_constant() -> None:

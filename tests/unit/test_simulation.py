@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numba.core.types import Array as ArrayType
 
 from bilinq import KnownRewards, Policy, Problem, Random, Runs, Sabr, UgdaOl, oracle, simulate
 from bilinq.arrays import Array
@@ -13,7 +14,17 @@ from bilinq.errors import BadInput, UnstableLoad
 from bilinq.learning import Outcome
 from bilinq.policies import CMu, FirstCome, Greedy, MaxWeight
 from bilinq.problem.instances import stack
-from bilinq.simulation import Bernoulli, Breakdowns, Interval, MarkovModulated, Poisson, Recorded, Schedule, Sized
+from bilinq.simulation import (
+    Bernoulli,
+    Breakdowns,
+    Interval,
+    MarkovModulated,
+    Poisson,
+    Recorded,
+    Schedule,
+    Sized,
+    kernels,
+)
 from bilinq.simulation.records import interval
 
 PROBLEM = Problem(arrival_rate=[0.1, 0.1, 0.1], servers=[1], mean_reward=[[0.5], [0.2], [-0.3]], noise=0.0,
@@ -424,3 +435,12 @@ def test_lengths_have_the_mean_of_the_service_rate() -> None:
     units = block.units[0, : block.start[0, -1]]
     assert abs(units.mean() - 5.0) < 3.9 * np.sqrt(20 / units.size)
     assert abs(units.mean() - 4.5) > 3.9 * np.sqrt(20 / units.size)
+
+
+def test_one_replication_runs_the_kernels_of_many() -> None:
+    """Arrays that cannot be written, as those of a single instance were, are another type, and compile all again."""
+    simulate(Problem.synthetic(seed=1), Random(), slots=3, replications=1)
+    for kernel in (kernels.earn, kernels.serve):
+        known: Any = kernel
+        arrays = [kind for signature in known.signatures for kind in signature if isinstance(kind, ArrayType)]
+        assert arrays and all(kind.mutable for kind in arrays)

@@ -17,7 +17,7 @@ import msgspec
 from httpx import Response, codes
 
 from bilinq import errors
-from bilinq.errors import BadInput, BilinqError, Busy, NotFound, Refused, Unavailable
+from bilinq.errors import BadInput, BilinqError, Busy, NotFound, Refused, Starting, Unavailable
 from bilinq.live.wire.messages import ProblemDetails
 from bilinq.secret_files import read_secret
 
@@ -28,6 +28,7 @@ ERRORS: dict[int, type[BilinqError]] = {
 """The error for each status; others are `Refused`."""
 UNAVAILABLE = (408, 502, 503, 504)  # statuses of a service that is unavailable, or of a proxy that does not reach it
 KINDS: dict[str, type[BilinqError]] = {"urn:bilinq:stale": errors.Stale, "urn:bilinq:no-such-path": Refused}
+STARTING = "urn:bilinq:starting"  # the type of a problem that says that nothing was done
 """The error for each type of a problem, where the status is not precise enough."""
 
 
@@ -42,7 +43,8 @@ def refusal(response: Response, url: str) -> BilinqError | None:
     if status == 429:
         return Busy(text, _retry_after(response))
     if status in UNAVAILABLE:
-        return Unavailable(text, _retry_after(response))
+        kind = Starting if problem and problem.type == STARTING else Unavailable
+        return kind(text, _retry_after(response))
     if problem is None:
         return Refused(f"{text}; is it a bilinq service?")
     return KINDS.get(problem.type, ERRORS.get(status, Refused))(text)
@@ -154,7 +156,7 @@ def _error_of(link: "Link", reply: Reply) -> BilinqError | None:
 
 
 def _worth_a_retry(request: ApiRequest[Any], reply: Reply, error: BilinqError) -> bool:
-    if isinstance(error, Busy):
+    if isinstance(error, Busy | Starting):
         return True
     unsent = isinstance(reply, NoAnswer) and not reply.sent
     return isinstance(error, Unavailable) and (request.repeatable or unsent)

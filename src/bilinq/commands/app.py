@@ -25,7 +25,7 @@ from bilinq.commands.simulate import simulate
 from bilinq.commands.submit import submit, work
 from bilinq.commands.sweep import sweep
 from bilinq.commands.top import top
-from bilinq.errors import BilinqError, Unavailable
+from bilinq.errors import BilinqError, Starting, Unavailable
 from bilinq.extras import optional_imports
 
 EXIT_CODES = """
@@ -51,6 +51,8 @@ class Commands(TyperGroup):
 
 def _advice(error: BilinqError) -> str:
     """Return what to do about an error, if its message cannot know it."""
+    if isinstance(error, Starting):
+        return "; repeat the command when the service is ready"
     unreachable = isinstance(error, Unavailable) and str(error).startswith("cannot reach")
     return "; start a service there (bilinq serve), or give the address of one with --url" if unreachable else ""
 

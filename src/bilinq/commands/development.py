@@ -77,16 +77,19 @@ def _steps() -> Iterator[tuple[str, Callable[[], object]]]:
     }  # fmt: skip
     for name, policy in policies.items():
         yield f"simulation of {name}", partial(simulate, Problem.synthetic(seed=1), policy, slots=3)
+    yield "jobs of several units", partial(simulate, Problem.synthetic(seed=1), Greedy(), slots=3, service="units")
     yield "a decision of the scheduler", _run_scheduler
     yield "nodes without delays", partial(_run_nodes, (0, 0))
     yield "nodes with delays", partial(_run_nodes, (1, 3))
 
 
 def _run_scheduler() -> None:
-    from bilinq import JobClass, Scheduler, ServerClass
+    from bilinq import JobClass, Sabr, Scheduler, ServerClass
     from bilinq.scheduler.warm import warm
 
-    warm(Scheduler([JobClass("job")], [ServerClass("a"), ServerClass("b")]), "job", {"a": 1, "b": 1}, 0.0)
+    classes = [JobClass("job", [1.0])], [ServerClass("a", [1.0]), ServerClass("b", [1.0])]
+    for policy in (None, Sabr()):
+        warm(Scheduler(*classes, policy=policy), "job", {"a": 1, "b": 1}, 0.0, own=policy is None)
 
 
 def _run_nodes(delay: tuple[float, float]) -> None:

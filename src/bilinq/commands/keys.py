@@ -65,7 +65,7 @@ def create(
     new: NewKey = convert(given, NewKey)
     made = _run(
         database, url, key,
-        lambda tx: create_first_key(tx, LOCAL, new, time.time()), lambda client: client.create_key(new),
+        lambda tx: create_first_key(tx, LOCAL, new, time.time()), lambda client: client.create_key(new), creates=True,
     )  # fmt: skip
     about = f"scopes {', '.join(made.info.scopes)}"
     if "fleet" in made.info.scopes and "fleet" not in scope:
@@ -152,16 +152,20 @@ def _run(
     remotely: Callable[[Client], T],
     *,
     writes: bool = True,
+    creates: bool = False,
 ) -> T:
     """Return the result of the operation in the database, or with `url` of the call to the service.
 
-    An operation that writes needs a database that nobody uses.
+    An operation that writes needs a database that nobody uses; one that `creates` may make a new one.
     """
     if url is not None:
         if database is not None:
             raise BadInput("--database and --url exclude each other; use one of them")
         with connect(url, key) as client:
             return remotely(client)
+
+    if not creates:
+        _check_exists(database)
 
     async def work(store: Store) -> T:
         await store.start(wait=False)
@@ -171,6 +175,20 @@ def _run(
         return on_store(database, work, lead=writes)
     except Unavailable as error:
         raise BadInput(f"{error}; if a service is running, use it: --url http://HOST:PORT --key ADMIN-KEY") from None
+
+
+def _check_exists(database: str | None) -> None:
+    """Raise if the database is a file that is not there."""
+    from pathlib import Path
+
+    from bilinq.live.settings import load
+
+    url = load(options={"database": database}).database
+    file = url.removeprefix("sqlite:///")
+    if file != url and not Path(file).exists():
+        raise BadInput(
+            f"database must exist; {file} does not; `bilinq keys create` makes it, or use --database or --url"
+        )
 
 
 def _where(key: KeyInfo) -> str:

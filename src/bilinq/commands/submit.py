@@ -28,6 +28,19 @@ def submit(
     lines: Annotated[str | None, Option(help="File of JSON payloads, one job per line; - is standard input.")] = None,
     count: Annotated[int, Option(help="Number of jobs with this payload.")] = 1,
     units: Annotated[int, Option(help="Number of services that each job needs.")] = 1,
+    features: Annotated[str | None, Option(help="Numbers that describe each job, such as 0.5,1.")] = None,
+    servers: Annotated[
+        str | None, Option(help="Server classes that may serve the jobs, such as gpu,cpu. [default: all]")
+    ] = None,
+    weight: Annotated[float | None, Option(help="Priority of the jobs. [default: that of their class]")] = None,
+    deadline: Annotated[
+        float | None, Option(help="Seconds from now after which a job that has not started expires.")
+    ] = None,
+    not_before: Annotated[float | None, Option(help="Seconds from now before which no job starts.")] = None,
+    max_attempts: Annotated[
+        int | None, Option(help="Attempts after which a job is dead. [default: that of the class]")
+    ] = None,
+    tag: Annotated[list[str] | None, Option(help="A tag of the jobs, to find them by; repeatable.")] = None,
     once: Annotated[str | None, Option(help="Name of this submission: the same name again adds no jobs.")] = None,
     wait: Annotated[float | None, Option(help="Seconds to wait for the jobs to end and print their results.")] = None,
     url: Url = None,
@@ -39,16 +52,25 @@ def submit(
 
     With --wait the exit code is 1 if a job is not done by then.
     """
+    from msgspec import structs
+
     from bilinq.arrays import count as whole
     from bilinq.client import Client
     from bilinq.client.calls import new_key
     from bilinq.live.wire.messages import NewJob
+    from bilinq.live.wire.queries import convert
 
     if lines is not None and (payload is not None or count != 1):
         raise BadInput("--lines excludes --payload and --count; use either --lines or these")
     payloads = [_payload(payload)] * whole("count", count) if lines is None else _lines(lines)
     word = once or new_key()
-    jobs = [NewJob(job_class, one, f"{word}-{k}", whole("units", units)) for k, one in enumerate(payloads)]
+    given = {
+        "class": job_class, "units": whole("units", units), "weight": weight, "deadline": deadline,
+        "not_before": not_before, "max_attempts": max_attempts, "tags": tag or [],
+        "features": features and features.split(","), "servers": servers and servers.split(","),
+    }  # fmt: skip
+    like: NewJob = convert(given, NewJob, strict=False)
+    jobs = [structs.replace(like, payload=one, key=f"{word}-{k}") for k, one in enumerate(payloads)]
     with Client(url, key, timeout=timeout) as client:
         with say_if_slow(client):
             refs = _send(client, jobs, word)

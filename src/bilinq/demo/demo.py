@@ -114,11 +114,12 @@ class Deployment:
         return message
 
 
-PATIENCE = 10.0  # seconds after which a message explains why the start takes so long
+PATIENCE = 10.0  # seconds between messages that explain why the start takes so long
 POLL_EVERY = 0.2  # seconds between checks whether all processes run
 
 WATCH = "Watch the queues settle and the reward approach the best possible reward. Press Ctrl-C to stop."
-SLOW = "Still starting: the first start compiles the kernels, which takes up to a minute."
+LOADING = "loading; the first start compiles kernels for this machine, once"
+STARTING = "the service is starting: "  # begins what /readyz says while kernels are compiled
 
 
 def run_demo(fleet: str, options: Mapping[str, Any], show: Callable[[str], None], *, baseline: bool = False) -> None:
@@ -148,7 +149,7 @@ def _run(
     """Start all processes and keep them running."""
     deployments = [Deployment(children, fleet) for _ in range(1 + baseline)]
     load = children.start("traffic load", LEAVE)
-    with _patience(show):
+    with _reports(show, f"http://{HOST}:{options['port']}"):
         compared = _open_baseline(deployments[1], options, file) if baseline else {}
         deployments[0].open(options | compared | {"database": f"{SQLITE}{file}"})
         load.send(LoadTask(fleet, [one.begin() for one in deployments], options.get("seed")))
@@ -174,14 +175,32 @@ def _introduce(show: Callable[[str], None], ours: Deployment, baseline: Deployme
 
 
 @contextmanager
-def _patience(show: Callable[[str], None]) -> Iterator[None]:
-    timer = threading.Timer(PATIENCE, show, (SLOW,))
-    timer.daemon = True
-    timer.start()
+def _reports(show: Callable[[str], None], url: str) -> Iterator[None]:
+    """Show every ten seconds how far a slow start is."""
+    done = threading.Event()
+
+    def report() -> None:
+        while not done.wait(PATIENCE):
+            text = _work(url)
+            if not done.is_set():
+                show(f"Still starting: {text}")
+
+    threading.Thread(target=report, daemon=True).start()
     try:
         yield
     finally:
-        timer.cancel()
+        done.set()
+
+
+def _work(url: str) -> str:
+    """Return what the service at `url` is compiling and how far it is, if it answers already."""
+    import httpx
+
+    try:
+        text = str(httpx.get(f"{url}/readyz", timeout=2.0, trust_env=False).json()["detail"])
+    except (httpx.HTTPError, ValueError, KeyError):
+        return LOADING
+    return text.removeprefix(STARTING) if text.startswith(STARTING) else LOADING
 
 
 def _open_baseline(deployment: Deployment, options: dict[str, Any], file: Path) -> dict[str, Any]:

@@ -254,7 +254,8 @@ def _read(file: Path) -> dict[str, Any]:
     try:
         raw = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
-        raise BadInput(f"{file}: cannot be read; {error.strerror}") from None
+        hint = "; run: bilinq init" if isinstance(error, FileNotFoundError) else ""
+        raise BadInput(f"{file}: cannot be read; {error.strerror}{hint}") from None
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{file}: is not valid TOML; {error}") from None
     raw = {RENAMED.get(key, key): value for key, value in raw.items()}

@@ -50,7 +50,7 @@ class World:
     ) -> None:  # fmt: skip
         count, self.classes = instances.arrival_rate.shape
         self.by_job, self.distinct, self.geometric = by_job, distinct, geometric
-        self.mean, self.noise = (np.ascontiguousarray(array) for array in (instances.mean_reward, instances.noise))
+        self.mean, self.noise = (np.array(array, order="C") for array in (instances.mean_reward, instances.noise))
         by_pair, pairs = instances.service_rate.ndim == 3, instances.pairs
         rate = instances.service_rate if by_pair else instances.service_rate[:, :, None]
         self.rate: Array = np.broadcast_to(rate, self.mean.shape).copy()

@@ -208,6 +208,8 @@ def _hashed(text: Sequence[str], dimensions: int, seed: int) -> Array:
     counts = words.HashingVectorizer(n_features=HASHED, ngram_range=(1, 2)).transform(text)
     if dimensions >= min(counts.shape):
         raise BadInput(f"dimensions must be below the number of jobs, {len(text)}; got {dimensions}")
+    if not counts.nnz:
+        raise BadInput("texts must have words of at least two letters; pass embed for others")
     reduced = parts.TruncatedSVD(dimensions, algorithm="arpack", random_state=seed).fit_transform(counts)
     return np.asarray(reduced, np.float64)
 

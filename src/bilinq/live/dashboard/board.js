@@ -80,7 +80,7 @@ export class Board {
     this.state = state
     const { job_classes: rows, server_classes: columns, reward_low, reward_high } = this.history.layout
     const shares = state[this.allocated]
-    const most = Math.max(1e-9, ...shares.flat())
+    const most = Math.max(0, ...shares.flat()) || 1
     const [low, high] = [Math.min(...state.mean.flat()), Math.max(...state.mean.flat())]
     const doubt = (reward_high - reward_low) / 4
     const allocation = { rows, columns, values: shares, widths: null, low: 0, high: most }
@@ -161,7 +161,7 @@ class Tiles {
     const target = state?.knobs.target_wait ?? history.layout.target_wait
     this.#set('Waiting', short(now('queued')), `${count(now('leased'), 'job')} being served`)
     this.#set('Reward per second', short(now('earned')), this.#ofBest())
-    const long = `nine of ten below ${duration(now('wait_p90'))}`
+    const long = now('wait_p90') >= 0 ? `nine of ten below ${duration(now('wait_p90'))}` : 'no job has started'
     this.#set('Mean wait', duration(now('wait_mean')), target ? `target ${duration(target)}; ${long}` : long)
     this.#set('Servers busy', `${short(now('busy'))} of ${short(now('busy') + now('idle'))}`, this.#share())
     this.#set('Finished per second', short(this.#rate('finished')), `${short(this.#rate('submitted'))} submitted`)
@@ -185,13 +185,14 @@ class Tiles {
   #ofBest() {
     const [earned, best] = [this.history.latest('earned'), this.history.latest('best')]
     if (Number.isNaN(best)) return 'best not known yet'
+    if (earned > best) return `above the best for this load, ${short(best)}`
     const share = best > 0 && !Number.isNaN(earned)
     return share ? `${percent(earned / best)} of the best, ${short(best)}` : `best ${short(best)}`
   }
 
   #share() {
     const [busy, idle] = [this.history.latest('busy'), this.history.latest('idle')]
-    return busy + idle ? percent(busy / (busy + idle)) : 'no servers'
+    return busy + idle ? percent(busy / (busy + idle)) : 'no server is connected'
   }
 
   #rate(name) {

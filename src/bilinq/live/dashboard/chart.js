@@ -55,7 +55,7 @@ export class Chart {
     const first = Math.max(history.start, history.place(from) - 1)
     let range = [0, this.top ?? 0]
     for (const one of series) range = bounds(history.column(one.column), first, history.end, range)
-    const lines = ticks(range[0], this.top ?? Math.max(range[1], 1e-9), 4)
+    const lines = ticks(range[0], range[1] > range[0] ? range[1] : 1, 4)
     const [low, high] = [lines[0], lines.at(-1)]
     const across = (this.canvas.width - LEFT - RIGHT) / span
     const up = (this.canvas.height - TOP - BOTTOM) / (high - low)

@@ -56,7 +56,8 @@ export class Dead {
 
   #row(job) {
     const link = make('button', { class: 'link', text: job.id, onclick: () => this.open(job.id) })
-    const cells = [job.class, String(job.attempts), clock(job.ended), job.error ?? ''].map(text => make('td', { text }))
+    const texts = { Class: job.class, Attempts: String(job.attempts), Died: clock(job.ended), Error: job.error ?? '' }
+    const cells = Object.entries(texts).map(([name, text]) => make('td', { text, 'data-name': name }))
     const row = make('tr', { 'data-job': job.id }, make('td', {}, link), ...cells)
     if (this.admin) {
       const retry = event => this.#retry(job.id, row, event.target)
@@ -92,12 +93,14 @@ export class Leases {
     Object.assign(this, { open, name })
     this.body = make('tbody')
     this.empty = make('p', { class: 'note', text: 'No leases yet' })
-    card.append(this.empty, tabular('Recent leases, newest first', NAMES, this.body))
+    this.scroll = tabular('Recent leases, newest first', NAMES, this.body)
+    card.append(this.empty, this.scroll)
   }
 
   show(leases = this.#last) {
     this.#last = leases
     this.empty.hidden = leases.length > 0
+    this.scroll.hidden = !this.empty.hidden
     for (const lease of leases.slice(0, ROWS).reverse()) {
       if (!this.#rows.has(lease.lease)) this.#add(lease)
       this.#fill(this.#rows.get(lease.lease), lease)
@@ -110,7 +113,8 @@ export class Leases {
 
   #add(lease) {
     const link = make('button', { class: 'link', text: lease.job, onclick: () => this.open(lease.job) })
-    const row = make('tr', { 'data-lease': lease.lease }, make('td', {}, link), ...NAMES.slice(1).map(() => make('td')))
+    const row = make('tr', { 'data-lease': lease.lease }, make('td', {}, link),
+      ...NAMES.slice(1).map(name => make('td', { 'data-name': name })))
     this.#rows.set(lease.lease, row)
     this.body.prepend(row)
   }

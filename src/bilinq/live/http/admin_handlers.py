@@ -28,6 +28,7 @@ from bilinq.live.wire.queries import (
     LeasesQuery,
     Named,
     NoQuery,
+    UndoQuery,
     convert,
     given,
 )
@@ -180,6 +181,12 @@ def _old_path(new: Route) -> Route:
 
 
 ADMIN_ROUTES = (
+    route("GET", "/v1/settings/history", "get_settings_history", lambda r: r.service.settings_history(r.query.limit),
+          "List changes of settings, newest first", "admin", FLEET, query=AuditQuery, response=m.SettingsChanges),
+    route("POST", "/v1/settings/undo", "undo_settings",
+          lambda r: r.service.undo_settings(r.who, given(r.query.change)),
+          "Undo the newest change of settings that was not undone", "admin", FLEET,
+          query=UndoQuery, response=m.SettingsInfo, also=(404, 409)),
     route("GET", "/v1/state", "get_state", lambda r: r.service.state(r.who),
           "Show queues, servers, allocation, learnt rewards and waits", "state", READ, response=State),
     route("GET", "/v1/classes", "get_classes", lambda r: r.service.classes(), "List classes", "state", READ,

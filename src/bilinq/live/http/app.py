@@ -20,7 +20,6 @@ from bilinq.live.http.endpoint import Endpoint, Gates, RateLimit
 from bilinq.live.http.job_handlers import JOB_ROUTES, WORK_ROUTES
 from bilinq.live.http.middleware import FORWARDED, Headers, Problems, RequestLog, Traced
 from bilinq.live.http.openapi import describe_api
-from bilinq.live.http.operator_handlers import OPERATOR_ROUTES
 from bilinq.live.http.routing import (
     EVENTS,
     OPEN,
@@ -51,7 +50,6 @@ async def get_openapi(request: Request[None, NoQuery]) -> msgspec.Raw:
 ROUTES: tuple[Route, ...] = (
     *WORK_ROUTES,
     *JOB_ROUTES,
-    *OPERATOR_ROUTES,
     *ADMIN_ROUTES,
     *WATCH_ROUTES,
     route(

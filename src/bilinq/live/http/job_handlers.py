@@ -4,8 +4,19 @@ from functools import partial
 from typing import Literal
 
 from bilinq.live.http.routing import Request, route
+from bilinq.live.service.bulk import JobFilter
 from bilinq.live.wire import messages as m
-from bilinq.live.wire.queries import DeadQuery, DecisionsQuery, JobsQuery, NoQuery, WaitQuery, given
+from bilinq.live.wire.queries import (
+    BadField,
+    CancelQuery,
+    DeadQuery,
+    DecisionsQuery,
+    JobsQuery,
+    NoQuery,
+    RetryQuery,
+    WaitQuery,
+    given,
+)
 
 JSON_LINES = "application/x-ndjson"
 SUBMIT, WORK, ADMIN, READ, SUBMIT_OR_READ = ("submit",), ("work",), ("admin",), ("read",), ("submit", "read")
@@ -57,6 +68,28 @@ HOLDS: tuple[tuple[str, Literal["draining", "quarantined"] | None, str], ...] = 
     ("release", None, "Give a server jobs again that was held or paused"),
 )
 
+
+async def cancel_jobs(request: Request[None, CancelQuery]) -> m.Changed:
+    """Cancel the jobs that match the query."""
+    return await request.service.cancel_jobs(request.who, _filter_of(request))
+
+
+async def retry_jobs(request: Request[None, RetryQuery]) -> m.Changed:
+    """Queue the dead jobs again that match the query."""
+    return await request.service.retry_jobs(request.who, _filter_of(request))
+
+
+def _filter_of(request: Request[None, CancelQuery] | Request[None, RetryQuery]) -> JobFilter:
+    """Return the filter in the query; raise if there is none, or one in the body, which would match too much."""
+    query = request.query
+    if request.header(b"content-length") not in (None, b"0") or request.header(b"transfer-encoding") is not None:
+        raise BadField("body", "must be empty; put state, class and tag into the query")
+    wanted = JobFilter(given(query.state), given(query.job_class), given(query.tag), given(query.after), query.limit)
+    if not wanted.words:
+        raise BadField("state", "is needed, or class or tag; got none of them")
+    return wanted
+
+
 WORK_ROUTES = (
     route("POST", "/v1/servers", "register", lambda r: r.service.register(r.who, r.body),
           "Register a server; the same name returns the same server", "work", WORK,
@@ -104,4 +137,10 @@ JOB_ROUTES = (
           "List jobs that failed too often, newest first", "jobs", READ, query=DeadQuery, response=m.JobPage),
     route("POST", "/v1/dead/{id}/retry", "retry_dead", lambda r: r.service.retry(r.who, r.path["id"]),
           "Queue a dead job again", "jobs", ADMIN, response=m.Retried, also=(409,)),
+    route("POST", "/v1/jobs/cancel", "cancel_jobs", cancel_jobs,
+          "Cancel up to 1,000 jobs that match and have not ended, newest first", "jobs", SUBMIT,
+          query=CancelQuery, response=m.Changed),
+    route("POST", "/v1/jobs/retry", "retry_jobs", retry_jobs,
+          "Queue up to 1,000 dead jobs again that match, newest first", "jobs", ADMIN,
+          query=RetryQuery, response=m.Changed),
 )  # fmt: skip

@@ -10,7 +10,7 @@ from itertools import count
 
 from msgspec import json
 
-from bilinq.errors import BadInput, Busy, Conflict, NoKey, NotAllowed, NotFound, Stale, Unavailable
+from bilinq.errors import BadInput, Busy, Conflict, NoKey, NotAllowed, NotFound, Stale, Starting, Unavailable
 from bilinq.live import tracing
 from bilinq.live.http import routing as asgi
 from bilinq.live.http.routing import App, Message, Receive, Scope, Send, respond
@@ -90,6 +90,7 @@ TABLE: dict[type[Exception], tuple[int, str, str]] = {
     asgi.WrongType: (415, "wrong-type", "The body must be JSON"),
     BadInput: (422, "bad-input", "The request breaks a rule"),
     Busy: (429, "busy", "Too many requests or too many waiting jobs"),
+    Starting: (503, "starting", "The service is starting"),
     Unavailable: (503, "away", "The service is unavailable"),
 }
 """Status, kind and title of each error; if several classes match, the most specific counts. Anything else is a 500."""

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import structs
 
-from bilinq.errors import BadInput, Refused, Unavailable
+from bilinq import jit
+from bilinq.errors import BadInput, Refused, Starting, Unavailable
 from bilinq.live.metrics import Meters
 from bilinq.live.service.configuration import SECRET
 from bilinq.live.service.outbox import Changes, Outbox, Payloads
@@ -59,10 +60,13 @@ class Replica:
 
     @property
     def memory(self) -> Memory:
-        """Memory; raises `Unavailable` while there is none that can be trusted."""
+        """Memory; raises `Unavailable` while there is none that can be trusted, `Starting` if there never was."""
+        if self._memory is None and not self.stopping:
+            work = jit.compiling()
+            raise Starting(f"the service is starting{f': {work}' if work else ''}", retry_after=1.0)
         if not self.ready or self._memory is None:
-            waits = "starting" if self._memory is None else "not ready; its database is unavailable"
-            raise Unavailable(f"the service is {'stopping' if self.stopping else waits}", retry_after=1.0)
+            waits = "stopping" if self.stopping else "not ready; its database is unavailable"
+            raise Unavailable(f"the service is {waits}", retry_after=1.0)
         return self._memory
 
     @property
