@@ -118,6 +118,16 @@ def test_target_below_what_the_load_allows_is_said_not_to_be_met() -> None:
     assert np.mean(told) > 0.9
 
 
+def test_longer_waits_that_would_earn_no_more_are_said_to() -> None:
+    """At load 0.3 nearly all jobs can have their best server at once, so nothing makes them wait for 20 mean durations."""
+    found = follow(jobs_at(0.3, 3), 20.0)
+    assert found.late.mean() < 5.0
+    late = found.late_log
+    assert np.mean([status.met is False for status in late]) > 0.95
+    assert np.mean([status.note.startswith("longer waits would earn no more") for status in late]) > 0.8
+    assert not any("no more" in status.note for status in run(0.8, 1, 1.0).late_log)
+
+
 def test_percentile_below_what_the_load_allows_is_said_not_to_be_met() -> None:
     """The same for 90 % of the jobs: more than 10 % wait longer, whatever V is."""
     found = follow(jobs_at(0.97, 3, jobs=3000, servers=2), 0.02, percentile=0.9)
