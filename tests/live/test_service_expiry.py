@@ -6,9 +6,9 @@ import time
 from collections import Counter
 
 import pytest
-from slotless import delete_after, run, serve_job, serving
+from slotless import delete_after, ready, run, serve_job, serving
 
-from bilinq.errors import NotFound
+from bilinq.errors import NotFound, Unavailable
 from bilinq.live.keys import LOCAL
 from bilinq.live.service import Service
 from bilinq.live.service.bulk import JobFilter
@@ -93,6 +93,37 @@ def test_a_stall_longer_than_an_extended_lease_expires_it_once(sqlite_url: str) 
             assert (job.state, job.attempts, memory.counters["expired"]) == ("queued", 1, 1)
 
     run(work())
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_what_expires_while_the_database_is_lost_is_no_bug_of_the_slot(
+    asks: bool, sqlite_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The simulator found the first (seed 170): a slot went on with memory that it had just lost, and logged a traceback."""
+
+    def gone(operation: object) -> None:
+        raise Unavailable("the database has gone")
+
+    async def work() -> None:
+        async with serving(sqlite_url, lease=0.1) as service:
+            monkeypatch.setattr(service.slots, "hurry", lambda: None)
+            server = await service.register(LOCAL, NewServer("x"))
+            poll = asyncio.ensure_future(service.lease(LOCAL, [server.id], 5.0))
+            await service.submit(LOCAL, [NewJob("a"), NewJob("a")])
+            service.slots.run_slot()
+            monkeypatch.setattr(service.replica.store, "submit", gone)
+            time.sleep(0.15)  # the lease was not stored yet
+            if asks:
+                with pytest.raises(Unavailable):
+                    await service.lease(LOCAL, [server.id], 0.0)
+            else:
+                service.slots.try_slot()
+            assert not service.ready and await poll == []
+            monkeypatch.undo()
+            await ready(service)
+
+    run(work())
+    assert "the database is unavailable: the database has gone" in caplog.text and "a slot failed" not in caplog.text
 
 
 @pytest.mark.parametrize("limit", [1, 2, 5])
