@@ -1,6 +1,7 @@
 """The audit after a crash test: what was acknowledged against the contents of the database. Faults are sentences."""
 
 import asyncio
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ from bilinq.live.wire.samples import State
 T = TypeVar("T")
 LOST = ("failed", "expired")
 """States of leases that cost an attempt."""
+AGREE = 10.0  # seconds in which service and database must agree: a lease that a worker forgot may expire while both are read
 
 
 @dataclass
@@ -76,11 +78,19 @@ class Audit:
         return sum(one.queued + one.leased for one in self.client.state().job_classes)
 
     def _compare(self, when: str, *, drained: bool) -> Found:
-        found, told = self._read(read), self.load.operators.told
+        told, until = self.load.operators.told, time.monotonic() + AGREE
+        found, unequal = self._both()
+        while unequal and time.monotonic() < until:
+            found, unequal = self._both()
         wrong = faults(self.load.said, found, max_attempts=self.settings.max_attempts, drained=drained, told=told)
-        self.faults += [f"{when}: {fault}" for fault in wrong + queue_faults(self.client.state(), found)]
+        self.faults += [f"{when}: {fault}" for fault in wrong + unequal]
         self.of_settings(when)
         return found
+
+    def _both(self) -> tuple[Found, list[str]]:
+        """Return what is stored, and what the service reports of it otherwise."""
+        found = self._read(read)
+        return found, queue_faults(self.client.state(), found)
 
     def of_settings(self, when: str) -> None:
         """Audit which servers are held, and the settings, in the database and in the answers of the service."""
