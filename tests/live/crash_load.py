@@ -1,6 +1,8 @@
 """Load for the crash test: threads that submit, serve, cancel and operate over HTTP, and record the responses."""
 
+import contextlib
 import random
+import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -67,6 +69,7 @@ class Load:
             *[self._serves] * 3,
             *[self._agent] * 2,
             *self.operators.roles,
+            self._never_reads,
         )
         self._threads = [
             threading.Thread(target=self._guarded, args=(role, f"{role.__name__}{number}"), daemon=True)
@@ -175,6 +178,18 @@ class Load:
                 except Conflict:
                     continue
                 self.said.cancelled.add(id)
+
+    def _never_reads(self, client: Client, chance: random.Random, name: str) -> None:
+        """Ask for the largest pages on a few connections, and leave without having read anything."""
+        url = httpx.URL(self._url[name])
+        page = f"GET /v1/jobs?limit=1000 HTTP/1.1\r\nHost: {url.host}\r\nAuthorization: Bearer {self.key}\r\n\r\n"
+        while self.goes_on(self.submitting):
+            with contextlib.suppress(OSError), contextlib.ExitStack() as open:
+                for _ in range(3):
+                    one = open.enter_context(socket.create_connection((url.host, url.port), 1.0))
+                    one.sendall(2 * page.encode())
+                    time.sleep(chance.uniform(0.0, 1.0))
+            time.sleep(10 * PAUSE)
 
     def _serves(self, client: Client, chance: random.Random, name: str) -> None:
         """Be one server."""

@@ -138,7 +138,10 @@ def _freeze(pair: list[Service], database: str, chance: random.Random) -> Freeze
 def _test_pair(folder: Path, database: str, freezes: int, seed: int) -> tuple[list[str], dict[str, Any], str]:
     """Test one pair of services in this process; return faults, numbers, and the end of the log."""
     folder.mkdir()
-    result = freeze_test(folder, database, freezes, seed)
+    try:
+        result = freeze_test(folder, database, freezes, seed)
+    except AssertionError as error:  # other pairs go on
+        result = Result([f"{folder.name} ended early: {error}"], {})
     return result.faults, result.numbers, (folder / "log.txt").read_text()[-20_000:] if result.faults else ""
 
 

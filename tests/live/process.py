@@ -37,20 +37,28 @@ def make_key(database: str, *scopes: str, namespace: str = "default") -> str:
     return result.stdout.strip()
 
 
+def start(
+    folder: Path, database: str, *options: str, environment: dict[str, str] | None = None, settings: str = CONFIG
+) -> subprocess.Popen[str]:
+    """Start a service that logs to `log.txt` in a folder, and shows its address on standard output once it is ready."""
+    folder.mkdir(exist_ok=True)
+    config = folder / "service.toml"
+    config.write_text(settings)
+    words = ["serve", "--config", str(config), "--database", database, "--port", "0", *options]
+    with (folder / "log.txt").open("a") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "bilinq.commands.app", *words], stdout=subprocess.PIPE, stderr=log, text=True,
+            env=os.environ | (environment or {}),
+        )  # fmt: skip
+
+
 class Process:
     """A service that listens at `address`; what it logs is in `log`."""
 
     def __init__(self, folder: Path, database: str, *options: str, environment: dict[str, str] | None = None,
                  settings: str = CONFIG) -> None:  # fmt: skip
-        folder.mkdir(exist_ok=True)
-        config, self.log = folder / "service.toml", folder / "log.txt"
-        config.write_text(settings)
-        words = ["serve", "--config", str(config), "--database", database, "--port", "0", *options]
-        with self.log.open("a") as log:
-            self.child = subprocess.Popen(
-                [sys.executable, "-m", "bilinq.commands.app", *words], stdout=subprocess.PIPE, stderr=log, text=True,
-                env=os.environ | (environment or {}),
-            )  # fmt: skip
+        self.log = folder / "log.txt"
+        self.child = start(folder, database, *options, environment=environment, settings=settings)
         assert self.child.stdout is not None
         self.told = self.child.stdout.readline()
         assert self.told, self.log.read_text()

@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
-from process import Process, make_key, wait_for
+from process import Process, make_key, parse, start, wait_for
 
 
 class Served:
@@ -148,6 +148,22 @@ def test_it_ends_in_order_and_forgets_nothing(tmp_path: Path, number: signal.Sig
         again = client.post("/v1/jobs", json={"jobs": [{"class": "short", "key": "once"}]})
         assert again.json()["jobs"] == [{"id": job, "state": "cancelled"}]
         assert process.stop() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_kernels_are_compiled_ends_it_at_once(tmp_path: Path, number: signal.Signals) -> None:
+    """Compiling takes minutes on a slow machine, and the thread that does it cannot be ended."""
+    kernels, log = {"NUMBA_CACHE_DIR": str(tmp_path / "kernels")}, tmp_path / "log.txt"
+    with start(tmp_path, f"sqlite:///{tmp_path}/live.db", environment=kernels) as child:
+        try:
+            wait_for(lambda: "compiling kernels" in log.read_text(), 60.0)
+            child.send_signal(number)
+            assert child.wait(5.0) == 0
+        finally:
+            child.kill()
+        assert child.stdout is not None and child.stdout.read() == ""
+    told = [parse(line)["event"] for line in log.read_text().splitlines()]
+    assert told[-2:] == ["stopping", "stopped"] and "serving" not in told
 
 
 def test_it_says_what_is_missing(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """The benchmarks of the live service, small: that they do their work, not how fast it is."""
 
 import sqlite3
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 from unittest.mock import patch
@@ -53,3 +55,14 @@ def test_a_load_has_jobs_with_features_and_keys() -> None:
     own = Load(Plan("", 0, "", 1, keyed=True, features=16))._own()
     assert len(own["features"]) == 16 and own["key"]
     assert Load(Plan("", 0, "", 1))._own() == {}
+
+
+def test_attacks_are_measured() -> None:
+    """In a process of its own, since it changes how many files its process may open."""
+    command = [sys.executable, "-m", "bench.live.attacks", "nested_bodies"]
+    root = Path(live.__file__).parents[2]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=120.0, check=True)
+    *_, row = done.stdout.strip().splitlines()
+    attack, trials, wait, _ = (cell.strip() for cell in row.strip("|").split("|"))
+    assert attack.startswith("Bodies of 80 kB") and int(trials) == 20
+    assert 0.0 < float(wait) < 30.0

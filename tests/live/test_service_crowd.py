@@ -102,6 +102,8 @@ def check(memory: Memory) -> None:
     for id, server in memory.servers.items():
         assert (server.lease is not None) == (id in held)
         assert server.poll is None or server.lease is None
+    there = {id for some in memory.servers._there.values() for id in some}
+    assert there == {id for id, server in memory.servers.items() if server.state != "away"}
     assert +memory.leased == Counter(memory.jobs[lease.row.job].job_class for lease in memory.leases.values())
     waiting = Counter(job.job_class for job in memory.jobs.values() if job.lease is None)
     assert +memory.queued == waiting

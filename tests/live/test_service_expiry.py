@@ -1,13 +1,17 @@
 """What is over ends once: leases after a stall, jobs that ended long ago, and servers that were offline."""
 
 import asyncio
+import sys
 import time
+from collections import Counter
 
 import pytest
-from slotless import delete_after, run, serve_job, serving
+from slotless import delete_after, ready, run, serve_job, serving
 
-from bilinq.errors import NotFound
+from bilinq.errors import NotFound, Unavailable
 from bilinq.live.keys import LOCAL
+from bilinq.live.service import Service
+from bilinq.live.service.bulk import JobFilter
 from bilinq.live.wire.messages import Extend, NewJob, NewServer, WorkFinish
 
 pytest_plugins = ("databases",)
@@ -89,3 +93,62 @@ def test_a_stall_longer_than_an_extended_lease_expires_it_once(sqlite_url: str) 
             assert (job.state, job.attempts, memory.counters["expired"]) == ("queued", 1, 1)
 
     run(work())
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_what_expires_while_the_database_is_lost_is_no_bug_of_the_slot(
+    asks: bool, sqlite_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The simulator found the first (seed 170): a slot went on with memory that it had just lost, and logged a traceback."""
+
+    def gone(operation: object) -> None:
+        raise Unavailable("the database has gone")
+
+    async def work() -> None:
+        async with serving(sqlite_url, lease=0.1) as service:
+            monkeypatch.setattr(service.slots, "hurry", lambda: None)
+            server = await service.register(LOCAL, NewServer("x"))
+            poll = asyncio.ensure_future(service.lease(LOCAL, [server.id], 5.0))
+            await service.submit(LOCAL, [NewJob("a"), NewJob("a")])
+            service.slots.run_slot()
+            monkeypatch.setattr(service.replica.store, "submit", gone)
+            time.sleep(0.15)  # the lease was not stored yet
+            if asks:
+                with pytest.raises(Unavailable):
+                    await service.lease(LOCAL, [server.id], 0.0)
+            else:
+                service.slots.try_slot()
+            assert not service.ready and await poll == []
+            monkeypatch.undo()
+            await ready(service)
+
+    run(work())
+    assert "the database is unavailable: the database has gone" in caplog.text and "a slot failed" not in caplog.text
+
+
+@pytest.mark.parametrize("limit", [1, 2, 5])
+def test_many_leases_expire_at_once_in_steps_that_grow_with_their_number(sqlite_url: str, limit: int) -> None:
+    """As after a stall; with a look at all servers for each lease, four times as many took 16 times as long."""
+
+    async def work() -> None:
+        async with serving(sqlite_url, lease=600.0, retry_longest=60.0, pause_longest=30.0) as service:
+            few, many = [await expire(service, number, limit) for number in (100, 400)]
+            assert many < 5 * few, (few, many)
+
+    run(work())
+
+
+async def expire(service: Service, number: int, limit: int) -> int:
+    """Return how many functions are called while so many leases expire, whose jobs may fail `limit` times."""
+    memory = service.replica.memory
+    servers = [f"s{id}" for id in memory.servers]
+    servers += [(await service.register(LOCAL, NewServer("x"))).id for _ in range(number - len(servers))]
+    await service.submit(LOCAL, [NewJob("a", max_attempts=limit) for _ in range(number)])
+    assert len(await service.lease(LOCAL, servers, 0.0)) == len(memory.leases) == number
+    steps: Counter[str] = Counter()
+    sys.setprofile(lambda frame, event, argument: steps.update([event]))
+    service.slots._expire(memory, time.monotonic() + 601.0)
+    sys.setprofile(None)
+    assert not memory.leases
+    await service.cancel_jobs(LOCAL, JobFilter(job_class="a"))
+    return steps["call"]

@@ -10,7 +10,7 @@ from slotless import delete_after, run, serving
 
 from bilinq.errors import BadInput, Conflict, NotFound
 from bilinq.live.keys import LOCAL, Identity
-from bilinq.live.service import Service
+from bilinq.live.service import Service, rewards
 from bilinq.live.store.job_tables import observations_since
 from bilinq.live.wire.messages import JobClassInfo, NewJob, NewReward, NewServer, WorkFinish
 
@@ -84,6 +84,25 @@ def test_a_key_counts_once_although_the_reward_was_corrected_since(database_url:
             assert (await service.job(LOCAL, id)).reward == 0.75
             with pytest.raises(Conflict, match=r"key 'first' was used for another reward of job j1, 0.5"):
                 await service.reward(LOCAL, id, NewReward(0.6, "first"))
+
+    run(work())
+
+
+def test_the_rewards_of_a_job_are_so_few_that_each_call_can_read_them(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rewards, "MOST_REWARDS", 3)
+
+    async def work() -> None:
+        async with serving(sqlite_url) as service:
+            for before in (None, 0.9):
+                id = await serve(service, before)
+                for k in range(3):
+                    await rewarded(service, id, 0.1 * k, f"key {k}")
+                with pytest.raises(Conflict, match=f"may be rewarded 3 times after its end; {id} has been"):
+                    await service.reward(LOCAL, id, NewReward(0.5))
+                assert await rewarded(service, id, 0.1, "key 1") == (True, False)
+                assert (await service.job(LOCAL, id)).reward == 0.2
 
     run(work())
 

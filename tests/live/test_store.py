@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from bilinq.errors import BadInput
 from bilinq.live.store import Transaction, open_store
+from bilinq.live.store import store as store_module
 from bilinq.live.store.admin_tables import largest_ids
 from bilinq.live.store.job_tables import (
     Extension,
@@ -388,3 +390,27 @@ def test_two_schemas_of_one_database_have_a_leader_each(postgres: Postgres) -> N
             assert await second.read(lambda tx: get_job(tx, 1)) is None
 
     asyncio.run(run())
+
+
+def test_attempts_to_lead_begin_at_equal_times_unless_they_take_long(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine attempts are slow; if pauses came on top, a frozen leader would be replaced later."""
+    now, began, take = 0.0, list[float](), iter([0.0, 0.1, 0.2, 0.4, 3.0, 0.0])
+
+    async def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    async def attempt() -> Any:
+        nonlocal now
+        began.append(now)
+        now += next(take)
+        return True if len(began) == 6 else None
+
+    monkeypatch.setattr(store_module, "asyncio", SimpleNamespace(**vars(asyncio) | {"sleep": sleep}))
+    monkeypatch.setattr(store_module, "time", SimpleNamespace(monotonic=lambda: now))
+    store = open_store(sqlite_url)
+    monkeypatch.setattr(store, "_attempt", attempt)
+    asyncio.run(store._win(wait=True, retry=False))
+    assert began == pytest.approx([0.0, 0.25, 0.5, 0.8, 1.3, 4.4])

@@ -9,6 +9,7 @@ A problem that is accepted is also simulated for a few slots. A short version ru
 import argparse
 import json
 import random
+import re
 import sys
 import tempfile
 import time
@@ -102,9 +103,7 @@ def to_toml(rng: random.Random, value: Any) -> bytes:
 
     table = marked(value)
     text = tomli_w.dumps(table) if isinstance(table, dict) else to_json(rng, value)
-    for number, literal in enumerate(marks):
-        text = text.replace(f'"mark {number} of many"', literal, 1)
-    return encode(text)
+    return encode(re.sub('"mark ([0-9]+) of many"', lambda mark: marks[int(mark[1])], text))
 
 
 def draw(rng: random.Random) -> tuple[str, str, bytes]:

@@ -42,3 +42,15 @@ def test_a_good_answer_stays() -> None:
     polish(given, 0, *kept)
     np.testing.assert_array_equal(kept[0], answer.expected)
     assert kept[2][0] == 0.0
+
+
+@pytest.mark.parametrize(("flow", "weight"), [(0.0, 1.0), (1.0, 1e308)])
+def test_an_answer_without_a_newton_step_stays(flow: float, weight: float) -> None:
+    """No pair is in use, or numbers overflow."""
+    given = program(1, True, True, False)
+    given = given._replace(weight=np.full(given.weight.shape, weight))
+    y, q = np.full(given.reward.shape, flow), np.ones(given.capacity.shape)
+    kept: list[Any] = [y.copy(), q.copy(), np.array([np.inf]), np.array([np.inf])]
+    polish(given, 0, *kept)
+    np.testing.assert_array_equal(kept[0], y)
+    np.testing.assert_array_equal(kept[1], q)

@@ -1,5 +1,6 @@
 """Settings: options over environment over file, and a clear line for whatever is wrong."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 from bilinq.errors import BadInput
 from bilinq.live.settings import RewardBounds, ServiceSettings, load
+from bilinq.live.wire.access import NamespaceInfo
 from bilinq.live.wire.messages import JobClassInfo, ServerClassInfo
 
 DESIGN = """
@@ -167,6 +169,14 @@ def test_errors_in_a_file_are_reported(tmp_path: Path, text: str, parts: list[st
     for part in parts:
         assert part in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_many_names_are_compared_in_no_time() -> None:
+    """Each with all others took five seconds."""
+    names, began = [f"n{k}" for k in range(30_000)], time.process_time()
+    with pytest.raises(BadInput, match="namespace: names must differ; got 'n29999' twice"):
+        ServiceSettings(namespace=tuple(map(NamespaceInfo, [*names, names[-1]])))
+    assert time.process_time() - began < 1.0
 
 
 def test_a_missing_file_is_reported(tmp_path: Path) -> None:

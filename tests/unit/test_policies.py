@@ -246,6 +246,8 @@ def test_larger_v_earns_more_from_a_job_and_waits_longer() -> None:
         (lambda: Sabr(horizon=0), "horizon must be a whole number of at least 1; got 0"),
         (lambda: Sabr(gamma=1.0), "gamma must be above one; got gamma = 1"),
         (lambda: Sabr(gamma=float("inf")), "gamma must be above one; got gamma = inf"),
+        (lambda: Sabr(gamma={"": {}}), "gamma must be numeric"),  # type: ignore[arg-type]
+        (lambda: Sabr(gamma="1.5"), "gamma must be numeric"),  # type: ignore[arg-type]
         (lambda: Sabr(weight=[1.0, 0.0]), r"weight must be positive; got weight\[1\] = 0"),
         (lambda: Sabr(limit="jobs"), "limit must be one of 'none', 'queue'; got 'jobs'"),  # type: ignore[arg-type]
         (lambda: Sabr(assignment="greedy"), "assignment must be one of 'independent', 'distinct'; got 'greedy'"),

@@ -32,8 +32,13 @@ def polish(program: Program, b: int, y: Array, q: Array, residual: Array, gap: A
 
 
 def _step(a: Array, c: Array, m: Array, n: Array, u: Array, y: Array, q: Array) -> tuple[Array, Array]:
-    """Return flows and prices after a Newton step on the conditions of Eq. (7) for used pairs and columns with a price."""
+    """Return flows and prices after a Newton step on the conditions of Eq. (7) for used pairs and columns with a price.
+
+    Where no pair is used, or numbers overflow, there is none, and they stay as they are.
+    """
     i, j = np.nonzero(y > 0.0)
+    if not i.size:
+        return y, q
     priced = np.flatnonzero(q > 0.0)
     first = np.r_[True, i[1:] != i[:-1]]  # the first pair of each row
     lead = np.maximum.accumulate(np.where(first, np.arange(i.size), 0))
@@ -50,7 +55,10 @@ def _step(a: Array, c: Array, m: Array, n: Array, u: Array, y: Array, q: Array) 
     np.subtract.at(of_prices, (k, j[lead]), np.where(first, 0.0, time[lead]))
     loads = np.where(j == priced[:, None], time, 0.0)
     matrix = np.block([[of_pairs, of_prices[:, priced]], [loads, np.zeros((priced.size, priced.size))]])
-    move = np.linalg.lstsq(matrix, np.concatenate((error, load)), rcond=None)[0]
+    wanted = np.concatenate((error, load))
+    if not (np.isfinite(matrix).all() and np.isfinite(wanted).all()):
+        return y, q
+    move = np.linalg.lstsq(matrix, wanted, rcond=None)[0]
     after, price = y.copy(), q.copy()
     after[i, j] = np.maximum(flow + move[: i.size], 0.0)
     price[priced] = np.maximum(q[priced] + move[i.size :], 0.0)

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import os
 import shlex
 import signal
 import sys
@@ -27,7 +28,7 @@ async def run(settings: ServiceSettings, ready: Callable[[str], None]) -> None:
     """Serve until a signal arrives; `ready` is called with the address as soon as the service is ready.
 
     Before that, requests get 503: the start takes minutes when kernels must be compiled, and a client should see that the
-    process is alive.
+    process is alive. A signal in this time ends the process at once.
     """
     sys.setswitchinterval(SWITCH)
     store = open_store(settings.database, timeout=settings.database_timeout)
@@ -39,25 +40,43 @@ async def run(settings: ServiceSettings, ready: Callable[[str], None]) -> None:
         stopping = _on_signals(server)
         draining = asyncio.ensure_future(_drain(service, watch, stopping))
         serving = asyncio.ensure_future(server.serve([listening]))
+        starting = asyncio.ensure_future(_start(service, settings.advertise or reachable(listening)))
         try:
-            if store.shared:  # fail now if it cannot be reached; later the service waits for it
-                await store.read(lambda tx: tx.rows("SELECT 1"))
-            await service.start(settings.advertise or reachable(listening))
-            watch.start()
-            gc.collect()
-            gc.freeze()  # what is loaded is not collected again, so that collections are short and requests do not wait
-            log.info("serving", extra={"address": address(listening), "leads": not service.following})
-            _warn_of_missing(service, settings)
-            await answers.wait()
-            ready(address(listening))
-            await serving
+            await asyncio.wait((starting, serving), return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                starting.result()
+                watch.start()
+                log.info("serving", extra={"address": address(listening), "leads": not service.following})
+                _warn_of_missing(service, settings)
+                await answers.wait()
+                ready(address(listening))
+                await serving
         finally:
             server.close()
             await serving
             draining.cancel()
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
             await watch.stop()
             await service.stop()
     log.info("stopped")
+    if starting.cancelled():
+        _end_process()
+
+
+async def _start(service: Service, address: str) -> None:
+    """Start the service; raise if a shared database cannot be reached now, for which the service would wait later."""
+    if service.replica.store.shared:
+        await service.replica.store.read(lambda tx: tx.rows("SELECT 1"))
+    await service.start(address)
+    gc.collect()
+    gc.freeze()  # what is loaded is not collected again, so that collections are short and requests do not wait
+
+
+def _end_process() -> None:
+    """End the process although a thread may compile kernels: it cannot be stopped, and Python would wait for it."""
+    logging.shutdown()
+    os._exit(0)
 
 
 def _limits(settings: ServiceSettings) -> Limits:

@@ -3,6 +3,7 @@
 import math
 import os
 import tomllib
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args, get_origin
@@ -315,8 +316,8 @@ def _check_classes(name: str, classes: Iterable[JobClassInfo | ServerClassInfo])
 
 
 def _check_names(name: str, names: list[str]) -> None:
-    for one in names:
-        if names.count(one) > 1:
+    for one, times in Counter(names).items():
+        if times > 1:
             raise BadInput(f"{name}: names must differ; got {one!r} twice")
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bilinq.allocation.arguments import ALL_ELIGIBLE, EQUAL_DURATIONS
-from bilinq.arrays import Array, count, one_of, positive, require, scalar, shaped, short, within
+from bilinq.arrays import Array, as_floats, count, one_of, positive, require, scalar, shaped, short, within
 from bilinq.assignment import METHODS
 from bilinq.errors import BadInput
 from bilinq.learning import Bilinear, Known, Learner, Outcome, PerJob, PerPair
@@ -57,7 +57,7 @@ class FairPolicy(Policy):
             scalar("V", self.V, positive)
         if self.horizon is not None:
             count("horizon", self.horizon)
-        require("gamma", np.asarray(self.gamma, dtype=float), lambda x: (x > 1.0) & np.isfinite(x), "above one")
+        require("gamma", as_floats("gamma", self.gamma), lambda x: (x > 1.0) & np.isfinite(x), "above one")
         one_of("limit", self.limit, ("none", "queue"))
         one_of("assignment", self.assignment, METHODS)
 

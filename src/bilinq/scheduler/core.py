@@ -269,6 +269,10 @@ class Core:
         """Servers that failed too often, by class and name, with the slots that are left of their pause."""
         return self._pauses.paused(self._now)
 
+    def is_paused(self, server_class: str, server: Hashable = None) -> bool:
+        """Tell whether a server failed too often, or, without one, its class as a whole."""
+        return self._pauses.holds(server_class, server)
+
     def beliefs(self) -> Beliefs | None:
         """Return what is learnt about each pair of classes, or None for a policy that learns nothing."""
         known = self._engine.beliefs()

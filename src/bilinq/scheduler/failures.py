@@ -122,7 +122,7 @@ class Pauses:
                     record.release(now)
 
     def _paused_classes(self) -> set[str]:
-        return {name for (name, server), one in self._records.items() if server is None and one.pause > 0.0}
+        return {name for name in self._rates if self.holds(name)}
 
     def _rate(self, rates: Mapping[str, tuple[float, float]], own: int = 0) -> float:
         """Return the failure rate of some classes over about the last 200 services, without `own` failures, Eq. (69)."""
@@ -179,6 +179,11 @@ class Pauses:
     def paused(self, now: float) -> dict[tuple[str, Hashable], float]:
         """Return the servers that get no job, or one on trial, with the time that is left of their pause; None: a class."""
         return {key: max(one.until - now, 0.0) for key, one in self._records.items() if one.pause > 0.0}
+
+    def holds(self, server_class: str, server: Hashable = None) -> bool:
+        """Tell whether a server gets no job, or one on trial; without a server: a class."""
+        record = self._records.get((server_class, server))
+        return record is not None and record.pause > 0.0
 
     def trust(self, server_class: str, server: Hashable) -> None:
         """Forget the failures of a server, and those of its class as a whole."""

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -20,6 +21,7 @@ from learnt import agree, from_log, observed
 from msgspec import structs
 
 from bilinq.live.http.app import Forward
+from bilinq.live.service import configuration, leadership
 from bilinq.live.settings import ServiceSettings
 from bilinq.live.store.sqlite import SqliteConnection
 from bilinq.live.wire.messages import JobClassInfo, ServerClassInfo
@@ -84,7 +86,8 @@ def simulate(seed: int, faults: Collection[int] | None = None, until: float = DU
         disk = Disk(world, Path(folder))
         run = Simulation(world, history, disk, seed)
         forwards = mock.patch.object(Forward, "client", property(lambda self: run.network.client()))
-        with simulated(world, connector(disk)), forwards:
+        warms = mock.patch.object(leadership, "warm_up", lambda settings: _warm(settings.policy))
+        with simulated(world, connector(disk)), forwards, warms:
             try:
                 run.run(faults, until)
             finally:
@@ -180,6 +183,12 @@ class Simulation:
         elif not agree(self.learnt, replayed):
             wrong.append("the service has learnt something else than a replay of its log gives")
         return wrong
+
+
+@cache
+def _warm(policy: str) -> None:
+    """Load the kernels of a policy once; each start of a service would do it again, for a quarter of the time."""
+    configuration.warm_up(ServiceSettings(policy=policy))
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ from bilinq.live.http.routing import Message, Receive, Send
 
 PIECE = 512  # bytes that are parsed at once
 MAX_HEADERS = 64 << 10  # most bytes of a request's first line and headers, and of what is neither header nor body
+MOST_HEADERS = 100  # headers of a request, and after its body; one of few bytes takes fifty times as many in memory
 REQUEST_SECONDS = 90.0  # longest time for a request to arrive, and for a new connection to begin with one
 IDLE_SECONDS = 75  # time after a response in which the next request may begin
 READ_SECONDS, READ_BYTES = 30.0, 64 << 10  # time in which a client must read so much, or all, of what is sent to it
@@ -128,6 +129,8 @@ class Connection(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Add a header; spaces after a value are not part of it, and the parser removes only those before it."""
+        if len(self.headers) >= MOST_HEADERS:
+            self._refuse(f"A request must have at most {MOST_HEADERS} headers.")
         super().on_header(name, value.rstrip(b" \t"))
 
     def on_headers_complete(self) -> None:
@@ -148,12 +151,16 @@ class Connection(HttpToolsProtocol):
         if not self.pipeline:
             self._answering = self.cycle
 
+    def _refuse(self, reason: str) -> None:
+        """Raise, which the parser passes on; the client gets the reason."""
+        self._wrong = reason
+        raise ValueError(reason)
+
     def _check_host(self) -> None:
-        """Raise, which the parser passes on, unless there is one Host header; HTTP/1.0 may have none (RFC 9112, 3.2)."""
+        """Refuse a request unless there is one Host header; HTTP/1.0 may have none (RFC 9112, 3.2)."""
         hosts = sum(name == b"host" for name, _ in self.headers)
         if hosts != 1 and (hosts or self.parser.get_http_version() != "1.0"):
-            self._wrong = f"A request must have one Host header; got {hosts}."
-            raise ValueError(self._wrong)
+            self._refuse(f"A request must have one Host header; got {hosts}.")
 
     def on_body(self, body: bytes) -> None:
         """Add to the body, perhaps a chunk, whose frame is its length in hexadecimal digits and two line ends."""

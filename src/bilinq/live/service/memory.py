@@ -346,11 +346,10 @@ class Memory:
 
     def untried(self, job: LiveJob) -> bool:
         """Tell whether a job has failed on one server, or on servers of one class, and another could serve it."""
-        tried = {self.servers[id].row.server_class for id in job.failed_on if id in self.servers}
         assert self.scheduler is not None
-        usable = self.servers.usable(job, self.scheduler)
-        others = [one.row.server_class for one in usable if one.row.id not in job.failed_on]
-        return any(name not in tried for name in others) or (len(job.failed_on) < 2 and bool(others))
+        tried = {self.servers[id].row.server_class for id in job.failed_on if id in self.servers}
+        usable = self.servers.usable(job, self.scheduler, but=tried if len(job.failed_on) > 1 else ())
+        return any(id not in job.failed_on for id in usable)
 
     def refuse_repeats(self, tasks: Sequence[Assignment], now: float, pause: float) -> list[Assignment]:
         """Return assignments without those to the server that has just failed the job, if another can serve it.
@@ -363,7 +362,7 @@ class Memory:
             id, server = cast(tuple[int, int], (task.job, task.server))
             job = self.jobs[id]
             avoids = job.avoid == server and job.avoid_until > now
-            if not avoids or all(one.row.id == server for one in self.servers.usable(job, self.scheduler)):
+            if not avoids or all(id == server for id in self.servers.usable(job, self.scheduler)):
                 kept.append(task)
                 continue
             self.scheduler.cancel(id)
@@ -410,7 +409,8 @@ class Memory:
     def _hold(self, lease: LiveLease) -> None:
         id, server = lease.row.id, self.servers[lease.row.server]
         self.leases[id] = lease
-        self.jobs[lease.row.job].lease = server.lease = id
+        self.jobs[lease.row.job].lease = id
+        self.servers.set_lease(server, id)
         self.servers.keep_back(server)
         self._note_deadline(lease)
         self.busy[lease.server_class] += 1
@@ -430,7 +430,7 @@ class Memory:
         self.busy[lease.server_class] -= 1
         server = self.servers.get(lease.row.server)
         if server is not None and server.lease == lease.row.id:
-            server.lease = None
+            self.servers.set_lease(server, None)
         lease.end = end
         changes.leases.append(end)
         self.meters.leases_ended[job.job_class, end.state] += 1

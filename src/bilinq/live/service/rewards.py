@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from bilinq.live.store import Transaction
 
 
+MOST_REWARDS = 1000  # that one job may get after its end; each call reads those before it
+
+
 class Past(NamedTuple):
     """A job, its last lease that was finished, the name of its server class, and what was observed of it."""
 
@@ -54,6 +57,8 @@ class LateRewards(Submissions):
             value = new.reward + 0.0
             if _is_repeated(past, value, new.key):
                 return Rewarded(id, value, repeated=True)
+            if len(past.seen) > MOST_REWARDS:  # the first is what was observed of the lease itself
+                raise Conflict(f"a job may be rewarded {MOST_REWARDS} times after its end; {id} has been")
             changes = Changes()
             row = _count(memory, past, value, new.key, changes)
             await self._replica.save(changes)

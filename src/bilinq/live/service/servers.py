@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from bilinq.live.keys import covers
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 class Servers(Mapping[int, "LiveServer"]):
     """Servers by id. `registered` counts those of each class, and `rights` those that serve the same namespaces.
 
-    `changes` is a number that rises with every server that is added or removed.
+    `changes` is a number that rises with every server that is added or removed. Those that wait or have a lease are also
+    kept by class and rights, so that one for a job is found without looking at all others.
     """
 
     def __init__(self) -> None:
@@ -27,6 +28,7 @@ class Servers(Mapping[int, "LiveServer"]):
         self._named: dict[tuple[str, str], int] = {}
         self._called: dict[str, LiveServer] = {}
         self._idle: dict[str, dict[int, None]] = {}
+        self._there: dict[tuple[str, frozenset[str] | None], dict[int, LiveServer]] = {}
         self._calls: dict[Poll, Sequence[LiveServer]] = {}
 
     def __getitem__(self, id: int) -> LiveServer:
@@ -76,17 +78,15 @@ class Servers(Mapping[int, "LiveServer"]):
         """Return the servers that are offline and have sent nothing since a time."""
         return [id for id, server in self._servers.items() if server.state == "away" and server.seen < wall]
 
-    def usable(self, job: LiveJob, scheduler: Scheduler) -> Iterator[LiveServer]:
-        """Yield the servers that are there, not held or paused, and may serve a job."""
-        paused, eligible = scheduler.paused, job.options.servers
-        for id, server in self._servers.items():
-            name = server.row.server_class
-            if server.state == "away" or server.row.held is not None or (eligible is not None and name not in eligible):
+    def usable(self, job: LiveJob, scheduler: Scheduler, but: Collection[str] = ()) -> Iterator[int]:
+        """Yield the servers that are there, not held or paused, and may serve a job, without some server classes."""
+        eligible = job.options.servers
+        for (name, serves), some in self._there.items():
+            if name in but or (eligible is not None and name not in eligible) or scheduler.is_paused(name):
                 continue
-            if not covers(server.serves, {job.books.name}):
-                continue
-            if (name, id) not in paused and (name, None) not in paused:
-                yield server
+            if covers(serves, {job.books.name}):
+                free = (id for id, server in some.items() if server.row.held is None)
+                yield from (id for id in free if not scheduler.is_paused(name, id))
 
     def await_work(self, servers: Sequence[LiveServer], poll: Poll) -> None:
         """Let servers wait for work in a call, and no longer in another; those that were removed meanwhile are left out."""
@@ -95,6 +95,7 @@ class Servers(Mapping[int, "LiveServer"]):
             id = server.row.id
             if self._servers.get(id) is server:
                 server.poll = poll
+                self._note(server)
                 if server.row.held is None:
                     self._idle.setdefault(server.row.server_class, {})[id] = None
 
@@ -108,7 +109,21 @@ class Servers(Mapping[int, "LiveServer"]):
         """Let a server wait for work no more."""
         if server.poll is not None:
             server.poll = None
+            self._note(server)
             self._idle.get(server.row.server_class, {}).pop(server.row.id, None)
+
+    def set_lease(self, server: LiveServer, lease: int | None) -> None:
+        """Note the lease of a server, or that it has none."""
+        server.lease = lease
+        self._note(server)
+
+    def _note(self, server: LiveServer) -> None:
+        """Keep or forget a server that may have come or gone."""
+        group = self._there.setdefault((server.row.server_class, server.serves), {})
+        if server.poll is None and server.lease is None:
+            group.pop(server.row.id, None)
+        else:
+            group[server.row.id] = server
 
     def set_held(self, server: LiveServer, held: str | None) -> None:
         """Let an operator hold a server, which then gets no job, or release it."""

@@ -65,17 +65,17 @@ class Slots:
             early = replica.slot_due.is_set()
             replica.slot_due.clear()
             began = time.thread_time()
-            if replica.ready:
-                self.try_slot()
+            self.try_slot()
             spent, now = time.thread_time() - began, time.monotonic()
             if not early or now >= due:
                 due = max(due + slot, now)
             await asyncio.sleep(max(GAP, SHARE * spent) if early else 0.0)
 
     def try_slot(self) -> None:
-        """Run a slot; if it fails, which is a bug, memory is loaded again and slots continue."""
+        """Run a slot if there is memory that can be trusted; if it fails, which is a bug, memory is loaded again."""
         try:
-            self.run_slot()
+            if self._replica.ready:
+                self.run_slot()
         except Exception as error:
             log.exception("a slot failed")
             self._replica.fail(f"a slot failed: {error}")
@@ -87,7 +87,7 @@ class Slots:
         memory = self._replica.memory
         self._expire(memory, began)
         idle = memory.servers.idle()
-        if memory.scheduler is None or not memory.waiting:
+        if memory.scheduler is None or not memory.waiting or not self._replica.ready:  # what expired may not be stored
             return
         if not self._useful(bool(idle)):
             self._wait(memory.scheduler, began)

@@ -202,11 +202,12 @@ class Submissions:
         """Raise unless the service can schedule jobs by what they have of their own."""
         scheduler, classes = self._replica.memory.scheduler, self._replica.memory.classes
         assert scheduler is not None
-        size = self._replica.memory.own_features
+        size, named = self._replica.memory.own_features, any(job.servers for job in new)
+        known = {name for kind, name in classes if kind == "server"} if named else ()
         for k, job in enumerate(new):
             if is_plain(job):
                 continue
-            check_job(f"jobs[{k}]", job, [name for kind, name in classes if kind == "server"], scheduler.policy is None)
+            check_job(f"jobs[{k}]", job, known, scheduler.policy is None)
             if job.features is not None:
                 if not size:
                     size = len(job.features)

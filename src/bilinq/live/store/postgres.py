@@ -47,8 +47,8 @@ SILENT = f"""
     AND (held.classid::bigint << 32 | held.objid::bigint) = {KEY}"""
 """The session that has the lock, if PostgreSQL waits for its client; a leader sends something twice a second."""
 FROZEN = 12
-"""Polls in a row, 0.25 s apart, at which a leader has sent nothing new until another process ends its session. Polls count,
-not seconds: a process that was frozen itself, or waited for the database, has not looked in the meantime."""
+"""Polls in a row, at least 0.25 s apart, at which a leader has sent nothing new until another process ends its session.
+Polls count, not seconds: a process that was frozen itself, or waited for the database, has not looked in the meantime."""
 WRITING = """
     SET synchronous_commit = on;
     SET idle_session_timeout = '5s';

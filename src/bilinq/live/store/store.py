@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable
 from functools import partial
@@ -19,7 +20,7 @@ from bilinq.live.store.transaction import DatabaseConnection, Transaction
 
 T = TypeVar("T")
 Leadership = tuple[DatabaseConnection, int]  # the connection that writes, with the lock, and the epoch before this one
-POLL = 0.25  # seconds between two attempts to connect and to take the lock
+POLL, REST = 0.25, 0.1  # least seconds from the begin of an attempt to take the lock to the next, and from its end
 
 
 class Store(ABC):
@@ -143,8 +144,13 @@ class Store(ABC):
         return before
 
     async def _win(self, *, wait: bool, retry: bool) -> Leadership:
-        """Try until the lock is taken; with `retry`, also while no connection can be made."""
+        """Try until the lock is taken; with `retry`, also while no connection can be made.
+
+        Attempts begin at equal times: on a busy machine each takes as long as the pause, and a leader that is frozen is
+        replaced after a number of them.
+        """
         while True:
+            due = time.monotonic() + POLL
             try:
                 won = await self._attempt()
             except Unavailable:
@@ -155,7 +161,7 @@ class Store(ABC):
                     return won
                 if not wait:
                     raise Unavailable("another process leads on this database")
-            await asyncio.sleep(POLL)
+            await asyncio.sleep(max(due - time.monotonic(), REST))
 
     async def _attempt(self) -> Leadership | None:
         """Try once; if cancelled meanwhile, close the connection that the attempt makes."""
