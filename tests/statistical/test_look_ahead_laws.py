@@ -31,7 +31,7 @@ def levels(weight: float, work_conserving: bool, slots: int = 4000) -> tuple[flo
             one.report(task.job, 0.5, duration=10.0)
             if slot > slots // 2:
                 found[task.job_class].append(slot - came[task.job])
-    light, heavy = (10.0 + np.mean(found[kind]) for kind in ("light", "heavy"))
+    light, heavy = (10.0 + float(np.mean(found[kind])) for kind in ("light", "heavy"))
     return light, weight * heavy
 
 
