@@ -170,6 +170,15 @@ def test_learnt_state_equals_a_replay_of_the_log(tmp_path: Path) -> None:
     assert journal.seq > 140
 
 
+def test_each_back_end_is_tried_by_each_kind_of_request() -> None:
+    """Requests that come one at a time, when nothing is known: the first four of a kind go to four back ends."""
+    prompts = ("Tell me about the sea.", "Fix: ```python\nx = 1\n```")
+    with Stand() as stand:
+        for prompt in prompts:
+            answers = [stand.ask(messages=[{"role": "user", "content": prompt}]) for _ in stand.fakes]
+            assert {one.model for one in answers} == set(stand.fakes)
+
+
 def test_a_new_back_end_is_tried_by_the_next_requests(tmp_path: Path) -> None:
     """Of the next 16 requests of a kind it gets at least the 8 by which it is tried; without it none is preferred."""
     database = f"sqlite:///{tmp_path / 'log.db'}"
