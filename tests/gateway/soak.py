@@ -65,7 +65,7 @@ class Soak:
         """Kill all back ends with requests that stall there, and start them again; first note what they have answered."""
         for port in self.fake_ports:
             self._tell(port, {"trouble": "stall"})
-        before, found = None, self._answered()
+        before, found = Counter[str](), self._answered()
         while found != before:  # what was being answered when the stall began
             time.sleep(0.3)
             before, found = found, self._answered()

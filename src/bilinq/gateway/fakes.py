@@ -297,7 +297,8 @@ def brought(body: Mapping[str, Any]) -> dict[str, Any]:
     if "fake" not in body:
         with contextlib.suppress(msgspec.DecodeError, TypeError):
             body = msgspec.json.decode(body["user"], type=dict) if "user" in body else body
-    return body.get("fake") or {}
+    found: dict[str, Any] = body.get("fake") or {}
+    return found
 
 
 def chunks(whole: dict[str, Any], chat: bool, with_usage: bool) -> Iterator[bytes]:
