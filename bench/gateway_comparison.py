@@ -34,7 +34,7 @@ from bilinq.traces import (
 
 LOADS = (0.5, 0.8, 0.95)
 JOBS, LONG, PLACES, BATCH = 1500, 6000, 6, 16
-TUNING, TEST = range(5301, 5303), range(5501, 5509)  # seeds; no other contest uses them
+TUNING, TEST = range(5301, 5303), range(5501, 5517)  # seeds; no other contest uses them
 DEADLINE = 20.0  # seconds for the goodput
 WORKERS = 1
 SPEEDS = {  # what was measured in place of each model; speeds of hosted models are not published
@@ -62,11 +62,8 @@ class Point(NamedTuple):
 
 
 USUAL = Point(10.0, 0.01, 0.0, 5.0)  # the defaults of the LiteLLM plugin, and a target of about a mean duration
-SHORT = [Point(0.0, 0.0, 0.1), Point(0.0, 0.0, 0.05), Point(0.0, 0.0, 0.02), Point(10.0, 0.0, 0.05)]
-GRID = [
-    *SHORT, Point(0.0, 0.0, 1e-4), Point(10.0, 0.0, 1e-4),
-    *(Point(dollar, 0.0, wait) for wait in (3e-6, 1e-6) for dollar in (70.0, 100.0)),
-]  # fmt: skip
+MONEY, WAIT = (0.0, 1.0, 3.0, 10.0), (4.0, 2.0, 1.0, 0.3, 0.01, 1e-4)
+"""Settings to choose from, without a unit: see `settings`."""
 EQUAL = 0.03  # part by which costs and mean latencies may be above those of a baseline on the tuning seeds
 BASELINES = ("random", *CLASSES, "adaptive")
 Case = tuple[float, int, str | Point]  # load, seed, and a baseline or settings of the scheduler
@@ -146,6 +143,17 @@ def durations(data: Path, servers: Iterable[str], output: Array) -> Array:
     return np.stack(columns, axis=1)
 
 
+def settings(found: World, money: Sequence[float] = MONEY, wait: Sequence[float] = WAIT) -> list[Point]:
+    """Return settings to choose from, in units of a table: they are the same multiples for all tables.
+
+    The unit of `dollar` makes the most expensive back end as much dearer than the cheapest one as the best is better than
+    the worst. That of `wait` makes a mean duration of waiting cost as much as that.
+    """
+    quality, price = np.ptp(found.work.reward.mean(axis=0)), np.ptp(found.price.mean(axis=0))
+    dollar, second = quality / price, quality / found.work.duration.mean()
+    return [Point(float(f"{d * dollar:.2g}"), 0.0, float(f"{w * second:.2g}")) for d in money for w in wait]
+
+
 def baseline(name: str, found: World) -> Router:
     """Return a router by name."""
     mean = tuple(found.price.mean(axis=0).tolist())
@@ -193,10 +201,11 @@ def mean_of(runs: list[Measured]) -> Measured:
 
 
 def compare(
-    data: Path, name: str, load: float, jobs: int = JOBS, grid: list[Point] = GRID, baselines: Sequence[str] = BASELINES,
-    tuning: range = TUNING, test: range = TEST, workers: int = WORKERS,
+    data: Path, name: str, load: float, jobs: int = JOBS, money: Sequence[float] = MONEY, wait: Sequence[float] = WAIT,
+    baselines: Sequence[str] = BASELINES, tuning: range = TUNING, test: range = TEST, workers: int = WORKERS,
 ) -> list[dict[str, object]]:  # fmt: skip
     """Return a record for each router: its settings, the baselines that these were matched to, and measures by test seed."""
+    grid = settings(world(data, name, load, jobs, tuning[0]), money, wait)
     with ProcessPoolExecutor(workers) as pool:
 
         def runs(seeds: range, some: list[str | Point]) -> dict[str | Point, list[Measured]]:
@@ -222,7 +231,7 @@ def part(data: Path, name: str) -> list[dict[str, object]]:
     """Return what `compare` finds for a part, such as mmlu-0.8 or long-0.95."""
     table, _, load = name.partition("-")
     if table == "long":
-        return compare(data, "paretobandit", float(load), LONG, SHORT, ("least-busy",))
+        return compare(data, "paretobandit", float(load), LONG, MONEY[:1], WAIT[:3], ("least-busy",))
     return compare(data, table, float(load))
 
 

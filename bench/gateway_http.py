@@ -5,6 +5,7 @@ the requests. A command starts another router; {workers} in it stands for the ad
 """
 
 import asyncio
+import json
 import os
 import shlex
 import subprocess
@@ -23,7 +24,7 @@ import numpy as np
 from bench.gateway_comparison import PLACES, World, world
 from bilinq.gateway.fakes import FLEET, SCORE
 
-LOAD, JOBS, SPEED, SEED, PORT = 0.8, 600, 4.0, 5601, 9700
+LOAD, JOBS, SPEED, SEED, PORT = 0.8, 1500, 8.0, 5601, 9700
 STRATEGIES = ("least-busy", "latency-based-routing", "simple-shuffle")
 NAMES = [one.name for one in FLEET]
 Ask = Callable[[dict[str, Any]], Awaitable[str]]
@@ -90,7 +91,7 @@ def litellm(strategy: str) -> Ask:
     router = import_module("litellm").Router(model_list=deployments, routing_strategy=strategy, num_retries=0)
 
     async def ask(body: dict[str, Any]) -> str:
-        found = await router.acompletion("auto", messages=body["messages"], extra_body={"fake": body["fake"]})
+        found = await router.acompletion("auto", messages=body["messages"], user=body["user"])
         return f"{found.model} {found.choices[0].message.content}"
 
     return ask
@@ -108,7 +109,8 @@ async def measure(ask: Ask, found: World) -> tuple[float, float, float, float]:
         }
         due = (work.arrival[k] - work.arrival[0]) / SPEED
         await asyncio.sleep(max(due - (time.perf_counter() - began), 0.0))
-        answer = await ask({"model": "auto", "messages": [{"role": "user", "content": found.text[k]}], "fake": said})
+        messages = [{"role": "user", "content": found.text[k]}]
+        answer = await ask({"model": "auto", "messages": messages, "user": json.dumps({"fake": said})})
         took[k] = SPEED * (time.perf_counter() - began - due)
         name, _, rest = answer.rpartition("/")[2].partition(" ")
         score = SCORE.search(rest)
@@ -117,6 +119,19 @@ async def measure(ask: Ask, found: World) -> tuple[float, float, float, float]:
 
     await asyncio.gather(*(one(k) for k in range(work.N)))
     return float(quality.mean()), 1e3 * float(cost.mean()), float(took.mean()), float(np.quantile(took, 0.99))
+
+
+def await_router(port: int, seconds: float = 60.0) -> None:
+    """Wait until a router is ready: it asks the fakes for their health first."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            httpx.get(f"http://127.0.0.1:{port}/health", trust_env=False).raise_for_status()
+            return
+        except httpx.HTTPError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.2)
 
 
 async def over(address: str, found: World) -> tuple[float, float, float, float]:
@@ -142,7 +157,7 @@ def main(data: Path, commands: list[str]) -> None:
         for k, (name, _, command) in enumerate(one.partition("=") for one in commands):
             workers, port = " ".join(f"http://127.0.0.1:{PORT + j}" for j in range(len(NAMES))), PORT + 20 + k
             with process(*shlex.split(command.format(workers=workers, port=port))):
-                time.sleep(20.0)  # it asks the workers for their health first
+                await_router(port)
                 row(name, asyncio.run(over(f"http://127.0.0.1:{port}/v1", found)))
 
 

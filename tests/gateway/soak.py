@@ -1,8 +1,9 @@
-"""Kill the gateway and trouble its back ends under load, and audit what it kept.
+"""Kill the gateway and its back ends under load, trouble them, and audit what it kept.
 
 `python tests/gateway/soak.py --kills 50 --database postgresql` starts a database, runs fakes and a gateway with a budgeted
-tenant as processes, and clients as threads. The audit: no request was answered twice, none was charged twice, every answer
-that a client has is in the log, spend is the sum of the log, and what was learnt equals a replay of the log, bit for bit.
+tenant as processes, and clients as threads. Every third time all back ends are killed too, with requests at them. The
+audit: no request was answered twice, none was charged twice, every answer that a client has is in the log, spend is the
+sum of the log, and what was learnt equals a replay of the log, bit for bit.
 """
 
 import argparse
@@ -40,20 +41,42 @@ class Soak:
 
     def __init__(self, folder: Path, port: int, database: str) -> None:
         self.database, self.file, self.stop = database, folder / "gateway.toml", threading.Event()
-        words = ("bilinq.gateway.fakes", "--port", str(port), "--speed", "20")
-        self.fakes = subprocess.Popen([sys.executable, "-m", *words], stdout=subprocess.PIPE, text=True)
-        assert self.fakes.stdout is not None
-        settings = "".join(self.fakes.stdout.readline() for _ in range(2 + 8 * 4)).partition("[[backend]]")
+        self.fake_ports, self.address = range(port, port + 4), f"http://127.0.0.1:{port + 9}/v1"
+        self.nonces = Counter[str]()
+        settings = self._start_fakes().partition("[[backend]]")
         key = sha256(KEY.encode()).hexdigest()
         tenant = f'\n[[tenant]]\nname = "a"\nkey_sha256 = "{key}"\nbudget = 100.0\nscopes = ["admin"]\n'
         head = f'port = {port + 9}\ndatabase = "{database}"\ncheckpoint_every = 0.7\n'
         self.file.write_text(
             head + "[[backend]]" + settings[2].replace("price_in", "first_timeout = 1.0\nprice_in") + tenant
         )
-        self.fake_ports, self.address = range(port, port + 4), f"http://127.0.0.1:{port + 9}/v1"
         self.answers: dict[str, str] = {}
         self.refused: Counter[int] = Counter()
         self.gateway = self._start()
+
+    def _start_fakes(self) -> str:
+        """Start the fakes and return their settings for the gateway."""
+        words = ("bilinq.gateway.fakes", "--port", str(self.fake_ports[0]), "--speed", "20")
+        self.fakes = subprocess.Popen([sys.executable, "-m", *words], stdout=subprocess.PIPE, text=True)
+        assert self.fakes.stdout is not None
+        return "".join(self.fakes.stdout.readline() for _ in range(2 + 8 * 4))
+
+    def _kill_fakes(self) -> None:
+        """Kill all back ends with requests that stall there, and start them again; first note what they have answered."""
+        for port in self.fake_ports:
+            self._tell(port, {"trouble": "stall"})
+        before, found = Counter[str](), self._answered()
+        while found != before:  # what was being answered when the stall began
+            time.sleep(0.3)
+            before, found = found, self._answered()
+        self.nonces.update(found)
+        self.fakes.kill()
+        self.fakes.communicate()
+        self._start_fakes()
+
+    def _answered(self) -> Counter[str]:
+        """Return how often the fakes have answered each nonce since they were started."""
+        return Counter(name for port in self.fake_ports for name in self._tell(port, {})["nonces"])
 
     def _start(self) -> subprocess.Popen[str]:
         words = ("bilinq.commands.app", "gateway", "--config", str(self.file))
@@ -87,13 +110,15 @@ class Soak:
         rng, threads = random.Random(seed), [threading.Thread(target=self.ask, args=(k,)) for k in range(CLIENTS)]
         for thread in threads:
             thread.start()
-        for _ in range(kills):
+        for number in range(kills):
             for port in self.fake_ports:
                 self._tell(port, {"trouble": rng.choice(TROUBLES), "retry_after": 0.2})
             time.sleep(seconds * rng.uniform(0.5, 1.5))
             self.gateway.send_signal(signal.SIGKILL)
             self.gateway.communicate()
             self.gateway = self._start()
+            if number % 3 == 1:
+                self._kill_fakes()
         for port in self.fake_ports:
             self._tell(port, {"trouble": None})
         time.sleep(seconds)
@@ -107,9 +132,7 @@ class Soak:
     def end(self) -> tuple[float, Counter[str]]:
         """End all processes; return what the gateway says was spent, and how often each nonce was answered."""
         state = httpx.get(f"{self.address}/gateway", headers={"Authorization": f"Bearer {KEY}"}, trust_env=False).json()
-        nonces = Counter[str]()
-        for port in self.fake_ports:
-            nonces.update(self._tell(port, {})["nonces"])
+        nonces = self.nonces + self._answered()
         for process in (self.gateway, self.fakes):
             process.terminate()
             process.wait(60)

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import openai
 import pytest
 from gateway_stand import CODER, SEA, SMALL, Stand
@@ -80,6 +81,14 @@ def test_models_are_those_of_the_back_ends_and_auto(stand: Stand) -> None:
     with pytest.raises(openai.NotFoundError) as caught:
         client.models.retrieve("none")
     assert caught.value.code == "model_not_found"
+
+
+def test_fakes_tell_other_routers_that_they_are_well_and_which_model_they_have(stand: Stand) -> None:
+    address = stand.gateway.config.backend[0].url.removesuffix("/v1")
+    before = stand.asked
+    well, models, other = (httpx.get(address + path, trust_env=False) for path in ("/health", "/v1/models", "/other"))
+    assert (well.status_code, models.json()["data"][0]["id"], other.status_code) == (200, "small", 404)
+    assert stand.asked == before, "these are no requests"
 
 
 def test_a_caller_chooses_by_name_by_list_and_by_tag() -> None:

@@ -3,8 +3,10 @@
 import sqlite3
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import msgspec
@@ -13,7 +15,7 @@ import pytest
 from gateway_stand import CODER, LARGE, SEA, SMALL, Stand, wait_for
 from prometheus_client.parser import text_string_to_metric_families
 
-from bilinq.gateway.config import Worth
+from bilinq.gateway.config import Tenant, Worth
 from bilinq.gateway.demo import SHARE, request
 from bilinq.gateway.dispatcher import new_scheduler
 from bilinq.gateway.fakes import FakeModel
@@ -168,6 +170,15 @@ def test_learnt_state_equals_a_replay_of_the_log(tmp_path: Path) -> None:
     assert journal.seq > 140
 
 
+def test_each_back_end_is_tried_by_each_kind_of_request() -> None:
+    """Requests that come one at a time, when nothing is known: the first four of a kind go to four back ends."""
+    prompts = ("Tell me about the sea.", "Fix: ```python\nx = 1\n```")
+    with Stand() as stand:
+        for prompt in prompts:
+            answers = [stand.ask(messages=[{"role": "user", "content": prompt}]) for _ in stand.fakes]
+            assert {one.model for one in answers} == set(stand.fakes)
+
+
 def test_a_new_back_end_is_tried_by_the_next_requests(tmp_path: Path) -> None:
     """Of the next 16 requests of a kind it gets at least the 8 by which it is tried; without it none is preferred."""
     database = f"sqlite:///{tmp_path / 'log.db'}"
@@ -297,3 +308,48 @@ def test_the_log_has_each_part_of_a_reward(tmp_path: Path) -> None:
     assert kept["parts"]["quality_from"] == "judge" and kept["reward"] == kept["parts"]["reward"]
     prompt, made, _ = kept["tokens"]
     assert (prompt, made) == (answer.usage.prompt_tokens, answer.usage.completion_tokens)
+
+
+def test_longer_requests_are_expected_to_take_longer() -> None:
+    """Prompts of 4 or 400 words, answers of 10 or 200 tokens: the length of the prompt says how long the answer takes."""
+    with Stand([FAIR], speed=20.0) as stand:
+
+        def expected(words: int, tokens: int) -> float:
+            messages = [{"role": "user", "content": "word " * words}]
+            answer = stand.ask(messages=messages, extra_body={"fake": {"fair": {"tokens": tokens}}})
+            [option] = stand.get(f"/v1/requests/{answer.id}/decision").json()["options"]
+            return float(option["duration"])
+
+        for _ in range(25):
+            short, long = expected(4, 10), expected(400, 200)
+    per_token = FAIR.per_token / 20.0
+    assert long - short > 0.5 * 190 * per_token and long > 1.5 * short
+
+
+def test_waits_of_tenants_are_in_proportion_to_one_over_their_weights() -> None:
+    """Two tenants with weights 1 and 4, each always with ten requests at one back end of two places."""
+    tenants = tuple(
+        Tenant(name=name, key_sha256=sha256(name.encode()).hexdigest(), weight=weight, scopes=("admin",))
+        for name, weight in (("light", 1.0), ("heavy", 4.0))
+    )
+    model = FakeModel(name="one", first=1.0, per_token=0.0, concurrency=2)
+    ended = Event()
+
+    def ask_heavy() -> None:
+        for _ in range(10):
+            stand.ask(key="heavy")
+
+    def ask_light() -> None:
+        while not ended.is_set():
+            stand.ask(key="light")
+
+    with Stand([model], speed=20.0, tenant=tenants) as stand, ThreadPoolExecutor(20) as pool:
+        light, heavy = ([pool.submit(ask) for _ in range(10)] for ask in (ask_light, ask_heavy))
+        for one in heavy:
+            one.result()
+        shown = stand.get("/v1/gateway", Authorization="Bearer heavy").json()["tenants"]
+        ended.set()
+        for one in light:
+            one.result()
+    waits = {one["name"]: one["wait"] for one in shown}
+    assert 2.5 < waits["light"] / waits["heavy"] < 6.0, waits

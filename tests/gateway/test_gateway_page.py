@@ -12,6 +12,14 @@ from bilinq.gateway.config import Tenant
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
+SCROLLED = """() => {
+  const card = document.getElementById("backends").closest(".wide");
+  card.scrollLeft = 1000;
+  const cell = card.querySelector("tr:nth-child(2) td");
+  return {edge: card.getBoundingClientRect().left, first: cell.getBoundingClientRect().left};
+}"""
+"""Scroll a table sideways; return where its card and the first cell of a row are."""
+
 
 def shown(page: Page, address: str) -> list[str]:
     """Open the page; return what it logs, and requests to others than the gateway."""
@@ -41,5 +49,7 @@ def test_the_page_shows_back_ends_what_was_learnt_and_why(size: tuple[int, int])
         page.click("#recent tr.ask >> nth=0")
         assert "quality" in page.inner_text("td.why") and "chance" in page.inner_text("td.why")
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "only tables scroll sideways"
+        seen = page.evaluate(SCROLLED)
+        assert seen["first"] >= seen["edge"] or size[0] > 600, "names of rows stay in sight on a phone"
         browser.close()
     assert trouble == []

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bilinq.errors import BadInput
-from bilinq.gateway import backend, features, worth
+from bilinq.gateway import backend, fakes, features, worth
 from bilinq.gateway.answer import Answer, events
 from bilinq.gateway.config import Config, load
 from bilinq.gateway.errors import ApiError, BackendFailed
@@ -153,7 +153,7 @@ def test_the_settings_that_init_writes_are_valid_and_complete() -> None:
 
 
 def test_examples_of_the_docstrings_run() -> None:
-    for module in (features, worth):
+    for module in (fakes, features, worth):
         assert doctest.testmod(module).failed == 0
 
 

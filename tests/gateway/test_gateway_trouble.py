@@ -164,6 +164,7 @@ def test_an_error_where_nobody_can_answer(two: Stand) -> None:
     with pytest.raises(openai.InternalServerError) as caught:
         two.ask()
     assert (caught.value.status_code, caught.value.code) == (502, "backend_failed")
+    assert all(f"{name}: status 500" in caught.value.message for name in ("small", "coder"))
     assert two.asked == {"small": 1, "coder": 1}, "each was tried once"
     with pytest.raises(openai.InternalServerError):
         two.ask("small")

@@ -93,3 +93,15 @@ def test_questions_of_mmlu_have_prices_by_their_tokens() -> None:
     found = page.world(DATA, "mmlu", 0.8, 50, seed=1)
     assert found.work.J == 2 and (found.price[:, 1] > 10.0 * found.price[:, 0]).all()
     assert set(found.work.reward.ravel().tolist()) == {0.0, 1.0}
+
+
+@pytest.mark.skipif(not DATA.exists(), reason="needs ../shared/data with routing, llm_speed and llm_arrivals")
+@pytest.mark.parametrize("table", ["paretobandit", "mmlu"])
+def test_settings_are_the_same_multiples_for_all_tables(table: str) -> None:
+    """At a multiple of one, price differs between back ends as much as quality, and so does a mean duration of waiting."""
+    found = page.world(DATA, table, 0.8, 50, seed=1)
+    [free, one] = page.settings(found, money=(0.0, 1.0), wait=(1.0,))
+    quality = np.ptp(found.work.reward.mean(axis=0))
+    assert free.dollar == 0.0 and free.wait == one.wait
+    assert one.dollar * np.ptp(found.price.mean(axis=0)) == pytest.approx(quality, rel=0.05)
+    assert one.wait * found.work.duration.mean() == pytest.approx(quality, rel=0.05)

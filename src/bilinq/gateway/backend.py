@@ -72,7 +72,7 @@ class Upstream:
         except TimeoutError:
             raise BackendFailed("it was silent for too long") from None
         except OSError as error:
-            raise BackendFailed(str(error)[:200] or type(error).__name__) from None
+            raise BackendFailed((error.strerror or str(error) or type(error).__name__)[:200]) from None
 
     async def _in_time(self, response: Connection) -> AsyncGenerator[bytes]:
         """Yield the parts of a response; the first must come within one limit, and each further one within another."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -103,8 +104,9 @@ def all_down(names: list[str], reason: str, retry_after: float) -> ApiError:
                     code="no_backend_available", retry_after=retry_after)  # fmt: skip
 
 
-def all_failed(reason: str) -> ApiError:
-    """Return the error for a request that every back end that was tried failed to answer."""
+def all_failed(reasons: Mapping[str, str]) -> ApiError:
+    """Return the error for a request that every back end that was tried failed to answer, with the reason of each."""
+    reason = "; ".join(f"{name}: {why}" for name, why in reasons.items())
     return ApiError(502, f"no back end could answer: {reason}", type="server_error", code="backend_failed")
 
 

@@ -128,7 +128,8 @@ class Fake:
     seed : int
 
     A request can bring its own result along, for tables of real answers: the field `fake` of its body maps names of fakes
-    to `quality`, `tokens` and `seconds`, each of which may be left out.
+    to `quality`, `tokens` and `seconds`, each of which may be left out. Where a router drops fields that it does not know,
+    the same as JSON text in the field `user`, which is one of OpenAI's.
     """
 
     def __init__(self, model: FakeModel, speed: float = 1.0, seed: int = 0) -> None:
@@ -151,6 +152,8 @@ class Fake:
             return None
         if path == "/fake":
             return await self._control(scope["method"], body, send, scope.get("query_string") == b"nonces")
+        if scope["method"] == "GET":
+            return await self._describe(path, send)
         counts.asked, counts.active = counts.asked + 1, counts.active + 1
         counts.most = max(counts.most, counts.active)
         try:
@@ -162,6 +165,12 @@ class Fake:
         finally:
             counts.active -= 1
         return None
+
+    async def _describe(self, path: str, send: Send) -> None:
+        """Answer the questions that other routers ask of a back end before they send it requests."""
+        if path not in ("/health", "/v1/models"):
+            return await _error(send, 404, f"there is no {path}")
+        return await _whole(send, 200, {"object": "list", "data": [{"id": self.model.name, "object": "model"}]})
 
     async def _control(self, method: str, body: bytes, send: Send, nonces: bool) -> None:
         """Change the fake by `POST`, and return what it has counted; with `nonces` also which requests it has answered."""
@@ -200,7 +209,7 @@ class Fake:
 
     async def _speak(self, request: Request, send: Send) -> None:
         """Answer as a whole or as a stream, at the speed of the model."""
-        given = (request.body.get("fake") or {}).get(self.model.name) or {}
+        given = brought(request.body).get(self.model.name) or {}
         quality = given.get("quality", self._quality(kind_of(request)))
         tokens = int(given.get("tokens", self._tokens(request)))
         seconds = given.get("seconds", self.model.per_token * tokens)
@@ -273,6 +282,23 @@ class Fake:
         prompt = int(request.prompt_tokens)
         usage = {"prompt_tokens": prompt, "total_tokens": prompt}
         return {"object": "list", "model": self.model.name, "data": data, "usage": usage}
+
+
+def brought(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the results that a request brings along, by name of the fake.
+
+    Examples
+    --------
+    >>> brought({"fake": {"small": {"tokens": 3}}}) == brought({"user": '{"fake": {"small": {"tokens": 3}}}'})
+    True
+    >>> brought({"user": "Ada"})
+    {}
+    """
+    if "fake" not in body:
+        with contextlib.suppress(msgspec.DecodeError, TypeError):
+            body = msgspec.json.decode(body["user"], type=dict) if "user" in body else body
+    found: dict[str, Any] = body.get("fake") or {}
+    return found
 
 
 def chunks(whole: dict[str, Any], chat: bool, with_usage: bool) -> Iterator[bytes]:

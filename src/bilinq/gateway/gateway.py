@@ -127,25 +127,25 @@ class Gateway:
 
     async def _answer(self, request: Request, out: Out, begun: Callable[[], None]) -> None:
         """Try back ends, one after the other, until one has begun to answer."""
-        came, kind, tried, reason = self._clock(), kind_of(request), list[str](), ""
+        came, kind, failed = self._clock(), kind_of(request), dict[str, str]()
         features = await self.features.embedded(request) if self.features.slow else self.features.quick(request)
         if features is not None:
             before = self.usual.get(kind, features)
             self.usual[kind] = before + (features - before) / USUAL if before.size == features.size else features
         for attempt in range(self.config.attempts):
-            servers = tuple(name for name in self.rules.eligible(request) if name not in tried)
+            servers = tuple(name for name in self.rules.eligible(request) if name not in failed)
             if not servers:
                 break
             ticket = self._ticket(request, attempt, kind, features, servers, came)
             shadow = self._shadow(ticket) if self.config.shadow else {}
-            tried.append(await self.dispatcher.place(ticket))
+            name = await self.dispatcher.place(ticket)
             try:
                 return await self._attempt(request, ticket, attempt, shadow, out, begun)
             except BackendFailed as error:
-                reason = f"{ticket.backend}: {error}"
+                failed[name] = str(error)
                 if out.begun:
                     raise broken_off(str(error)) from None
-        raise all_failed(reason)
+        raise all_failed(failed)
 
     def _ticket(
         self, request: Request, attempt: int, kind: str, features: Array | None, servers: tuple[str, ...], came: float

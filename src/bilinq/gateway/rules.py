@@ -14,6 +14,9 @@ from bilinq.gateway.worth import Means
 USUAL_OUTPUT = 300.0  # tokens of an answer before any was seen
 TRIALS, PREFERENCE = 8.0, 0.3
 """Requests of a kind by which a new back end is tried, and what others count against themselves until then."""
+UNTRIED = (
+    1.0  # what others count while a back end has had no request of a kind: what is unknown is expected to be worth 0
+)
 EXPERIENCE = 100.0  # recent requests of other back ends from which on one without any is new
 UNSURE = 1.25  # factor by which the estimate of a prompt may be too low, for reservations
 
@@ -73,18 +76,22 @@ class Rules:
     def cost(self, request: Request, kind: str, names: Iterable[str]) -> dict[str, float]:
         """Return what the decision should count against each back end, in units of quality, beside what is learnt.
 
-        This is the part of the price by which a budget makes money count more, the cost of moving a session, and, while a
-        new back end is tried, a preference for it.
+        This is the part of the price by which a budget makes money count more, the cost of moving a session, and, while
+        some have hardly been tried, a preference for these.
         """
         names = tuple(names)
         new = {name for name in self._new.intersection(names) if self.tried.known(name, kind) < TRIALS}
         more = self._config.worth.money * (self._budgets.factor(request.tenant) - 1.0)
         stays, move = self._sessions.at(request), self._sessions.move_cost(request)
+        untried = {name for name in names if not self.tried.known(name, kind)}
+        if stays is not None and move > PREFERENCE:
+            untried.clear()
         found = {}
         for name in names:
             cost = more * self.expected(request, kind, self.backends[name]) if more else 0.0
             cost += move if stays is not None and name != stays else 0.0
             cost += PREFERENCE if new and name not in new else 0.0
+            cost += UNTRIED if untried and name not in untried else 0.0
             if cost:
                 found[name] = cost
         return found
