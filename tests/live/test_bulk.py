@@ -12,6 +12,8 @@ from tenants import Tenants, opened, tenants
 from bilinq.errors import Unavailable
 from bilinq.live.keys import LOCAL
 from bilinq.live.service.bulk import JobFilter
+from bilinq.live.store import Transaction
+from bilinq.live.store.admin_tables import keep_ids
 
 pytest_plugins = ("databases",)
 
@@ -129,6 +131,31 @@ def test_dead_jobs_are_retried_with_all_attempts_and_without_deadline(database_u
                 "1 with state dead", "1 with state dead", "1 with tag night",
             ]  # fmt: skip
             assert "bilinq_jobs_dead 0" in await one.service.metrics(LOCAL)
+
+    run(work())
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_job_is_served_also_if_who_retried_it_hung_up(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, many: bool
+) -> None:
+    """It was queued in the database only, and waited until the service was started again."""
+
+    async def work() -> None:
+        async with tenants(database_url) as one:
+            id, server, loop = await die(one, "all"), await one.register("all", "s"), asyncio.get_running_loop()
+            calls = one.service.retry_jobs(LOCAL, JobFilter()) if many else one.service.retry(LOCAL, id)
+            call = asyncio.ensure_future(calls)
+
+            def hang_up(tx: Transaction, name: str) -> None:
+                loop.call_soon_threadsafe(call.cancel)
+                keep_ids(tx, name)
+
+            monkeypatch.setattr("bilinq.live.service.bulk.keep_ids", hang_up)
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            await one.service.replica.write(lambda tx: None)
+            assert (await one.lease("all", server))["job"]["id"] == id
 
     run(work())
 

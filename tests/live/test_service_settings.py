@@ -107,7 +107,7 @@ def test_more_features_than_sabr_can_learn_from_in_time_are_refused(sqlite_url: 
             with pytest.raises(BadField, match="got 64 times 64"):
                 await service.update_settings(LOCAL, SettingsUpdate(shadow="sabr"))
         async with serving(
-            sqlite_url.replace("live", "empty"), shadow="sabr", job_class=(), server_class=()
+            sqlite_url.replace("live.db", "empty.db"), shadow="sabr", job_class=(), server_class=()
         ) as service:
             await service.put_class(LOCAL, classes["job_class"][0])
             with pytest.raises(BadField, match="got 64 times 64"):

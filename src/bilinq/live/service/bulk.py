@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import structs
@@ -68,17 +68,13 @@ class BulkChanges:
     async def retry_jobs(self, who: Identity, wanted: JobFilter) -> Changed:
         """Queue the newest matching dead jobs again, each as a single retry does."""
         ids = await self._matching(who, wanted, ("dead",))
-        memory = self._replica.memory
 
         def store(tx: Transaction) -> list[tables.JobRow]:
             rows = requeue_dead(tx, tables.dead_jobs(tx, ids))
             _audit(tx, who, "retry jobs", [row.namespace for row in rows], wanted)
             return rows
 
-        rows = await self._replica.write(store) if ids else []
-        if self._replica.uses(memory):
-            queue_again(memory, rows)
-            self._slots.hurry()
+        rows = await requeue(self._replica, self._slots, store) if ids else []
         return _changed(len(rows), ids, wanted)
 
     async def _matching(self, who: Identity, wanted: JobFilter, states: Sequence[str]) -> list[int]:
@@ -86,6 +82,20 @@ class BulkChanges:
         return await self._replica.store.read(
             lambda tx: tables.list_ids(tx, who.reach, states, wanted.job_class, before, wanted.limit, wanted.tag)
         )
+
+
+async def requeue(
+    replica: Replica, slots: Slots, store: Callable[[Transaction], list[tables.JobRow]]
+) -> list[tables.JobRow]:
+    """Queue the dead jobs that `store` returns, which it has stored as queued; also if nobody waits for it any more."""
+    memory = replica.memory
+
+    def follow(rows: list[tables.JobRow]) -> None:
+        if replica.uses(memory):
+            _queue_again(memory, rows)
+            slots.hurry()
+
+    return await replica.write(store, then=follow)
 
 
 def requeue_dead(tx: Transaction, rows: Sequence[tables.JobRow]) -> list[tables.JobRow]:
@@ -103,7 +113,7 @@ def _timeless(tx: Transaction, row: tables.JobRow) -> tables.JobRow:
     return row._replace(options=options)
 
 
-def queue_again(memory: Memory, rows: Iterable[tables.JobRow]) -> None:
+def _queue_again(memory: Memory, rows: Iterable[tables.JobRow]) -> None:
     """Queue jobs in memory that were stored as no longer dead; their wait begins now."""
     wall, now = time.time(), time.monotonic()
     for row in rows:

@@ -9,6 +9,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextvars import Context
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import structs
@@ -92,10 +93,16 @@ class Replica:
         """Tell whether memory was not loaded again since it was asked for."""
         return memory is self._memory
 
-    async def write(self, operation: Callable[[Transaction], T]) -> T:
-        """Return the result of an operation once it is on disk; if it fails, memory is loaded again."""
+    async def write(self, operation: Callable[[Transaction], T], then: Callable[[T], None] | None = None) -> T:
+        """Return the result of an operation once it is on disk; if it fails, memory is loaded again.
+
+        `then` is called with the result, whether or not somebody waits.
+        """
         self._outbox.close()
-        return await asyncio.shield(self._submit(operation))
+        written = self._submit(operation)
+        if then is not None:
+            written.add_done_callback(partial(_pass_to, then))
+        return await asyncio.shield(written)
 
     def save(
         self, changes: Changes, granted: Sequence[LeaseRow] = (), then: Callable[[], None] | None = None
@@ -184,3 +191,8 @@ class Replica:
                 leader, self.secret = await self.store.read(lambda tx: (get_meta(tx, "leader"), get_meta(tx, SECRET)))
                 self.leader = leader or None
             await asyncio.sleep(POLL_LEADER)
+
+
+def _pass_to(then: Callable[[T], None], written: asyncio.Future[T]) -> None:
+    if not written.cancelled() and written.exception() is None:
+        then(written.result())

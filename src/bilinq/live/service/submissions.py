@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from bilinq.errors import Busy, Conflict, NotFound, Unavailable
-from bilinq.live.service.bulk import queue_again, requeue_dead
+from bilinq.live.service.bulk import requeue, requeue_dead
 from bilinq.live.service.configuration import check_size
 from bilinq.live.service.entities import number
 from bilinq.live.service.memory import Memory
@@ -184,11 +184,7 @@ class Submissions:
             add_audit(tx, time.time(), who.prefix, "retry", id, row.namespace)
             return requeue_dead(tx, [row])
 
-        memory = self._replica.memory
-        rows = await self._replica.write(again)
-        if self._replica.uses(memory):
-            queue_again(memory, rows)
-            self._slots.hurry()
+        await requeue(self._replica, self._slots, again)
         return Retried(id, "queued")
 
     def _check_classes(self, wanted: Iterable[str]) -> None:
