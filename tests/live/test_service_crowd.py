@@ -240,7 +240,7 @@ def in_memory(memory: Memory) -> dict[str, Any]:
 
 def look(tx: Transaction) -> dict[str, Any]:
     """Return what the database has."""
-    number = dict(tx.rows("SELECT state, count(*) FROM job GROUP BY state"))
+    number: dict[str, int] = dict(tx.rows("SELECT state, count(*) FROM job GROUP BY state"))
     first = "failed = 1 OR (value IS NOT NULL AND before IS NULL)"
     return {
         "queued": {row.id for row in queued_jobs(tx)},
