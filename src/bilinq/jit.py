@@ -227,7 +227,7 @@ class Work:
         self._outer: Any = None
         self._lock: IO[str] | None = None
         self._done: set[Any] = set()
-        self._total, self._due = 0, 0.0
+        self._before, self._total, self._due = 0, 0, 0.0  # kernels of earlier calls, and of this one
         self.text: str | None = None
 
     @contextmanager
@@ -235,13 +235,14 @@ class Work:
         """Count a kernel that is loaded or compiled; the first one contains the others."""
         outer = self._outer is None
         if outer:
-            self._outer, self._done, self._total, self._due = dispatcher, set(), 0, 0.0
+            self._outer, self._done, self._total = dispatcher, set(), 0
         try:
             yield
         finally:
             self._done.add(dispatcher)
             if outer:
                 self._outer = None
+                self._before += self._total if self._total >= MANY else 0
                 self._end()
 
     def begin(self) -> bool:
@@ -251,8 +252,8 @@ class Work:
             self._total = len(_called(self._outer))
             waited = self._wait()
         if self._total >= MANY:
-            shown = min(len(self._done) + 1, self._total)
-            self.text = f"compiling kernels for this machine, {shown} of {self._total}; this happens only once"
+            shown, total = self._before + min(len(self._done) + 1, self._total), self._before + self._total
+            self.text = f"compiling kernels for this machine, {shown} of {total}; this happens only once"
             self._report()
         return waited
 

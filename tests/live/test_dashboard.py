@@ -219,6 +219,12 @@ def test_a_phone_shows_all_without_scrolling_sideways(browser: Browser, watched:
     box = page.locator("#queues canvas").bounding_box()
     assert box is not None
     assert box["width"] > 300
+    page.locator("#queues canvas").tap()
+    expect(page.locator("#queues .hair")).to_be_visible()
+    page.locator("#learnt canvas").tap()
+    expect(page.locator("#learnt .reading")).to_contain_text(" on ")
+    expect(page.locator("#queues .hair")).to_be_hidden()
+    assert page.locator("#leases tr[data-state=active] td[data-name=Reward]:visible").count() == 0
     page.locator("#leases tbody button").first.click()
     expect(page.locator("dialog[open]")).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -228,6 +228,7 @@ def test_the_composition_fits_together() -> None:
     """Its files exist, or its first lines make them; names are defined; only the loopback is open; passwords are files."""
     head = (DEPLOY / "compose" / "compose.yml").read_text(encoding="utf-8").partition("name:")[0]
     assert all(name in head for name in MADE)
+    assert head.index("keys create") < head.index("up -d")  # without a key every request is refused
     services = COMPOSE["services"]
     for service in services.values():
         assert set(service.get("depends_on", ())) <= services.keys()

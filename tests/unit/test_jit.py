@@ -265,20 +265,21 @@ class Terminal(io.StringIO):
         return True
 
 
-def report(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, logs: bool) -> str:
-    """Return what is shown while three kernels are compiled."""
+def report(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, logs: bool, calls: int = 1) -> str:
+    """Return what is shown while each of some calls compiles three kernels."""
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setattr(logging.getLogger("bilinq"), "propagate", logs)
     monkeypatch.setattr(jit, "_called", lambda _: set(range(jit.MANY)))
     monkeypatch.setattr(jit, "cache_folder", lambda: None)
     work = jit.Work()
-    kernels = [object() for _ in range(4)]
-    with work.on(kernels[0]):
-        for kernel in kernels[1:]:
-            with work.on(kernel):
-                work.begin()
-                assert work.text is not None
-    assert work.text is None
+    for _ in range(calls):
+        kernels = [object() for _ in range(4)]
+        with work.on(kernels[0]):
+            for kernel in kernels[1:]:
+                with work.on(kernel):
+                    work.begin()
+                    assert work.text is not None
+        assert work.text is None
     return stream.getvalue()
 
 
@@ -289,8 +290,19 @@ def test_a_terminal_shows_progress_and_then_nothing(monkeypatch: pytest.MonkeyPa
     ]  # fmt: skip
 
 
+def test_the_next_call_goes_on_counting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else who waits for a service reads 7 of 9, and then 1 of 11."""
+    monkeypatch.setattr(jit, "EVERY", 0.0)
+    shown = report(monkeypatch, io.StringIO(), logs=False, calls=2)
+    assert [line.removeprefix(f"bilinq: {ONCE}, ").split(";")[0] for line in shown.splitlines()] == [
+        "1 of 5", "2 of 5", "3 of 5", "6 of 10", "7 of 10", "8 of 10",
+    ]  # fmt: skip
+
+
 def test_a_file_or_a_notebook_gets_few_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert report(monkeypatch, io.StringIO(), logs=False) == f"bilinq: {ONCE}, 1 of 5; this happens only once\n"
+    """The first job of a scheduler compiles nine kernels."""
+    shown = report(monkeypatch, io.StringIO(), logs=False, calls=9)
+    assert shown == f"bilinq: {ONCE}, 1 of 5; this happens only once\n"
 
 
 def test_a_service_logs_it(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

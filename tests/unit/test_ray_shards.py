@@ -4,9 +4,11 @@ import asyncio
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from functools import partial
 from importlib.metadata import version
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +17,8 @@ from typer.testing import CliRunner
 from bilinq.arrays import Array
 from bilinq.commands import app as cli
 from bilinq.distributed import Barrier, Bounded, Own, Penalty, Power, System, gap_bound, iterate, start_rates
-from bilinq.distributed.on_ray import joined, solve
+from bilinq.distributed.kernels import advance_alike
+from bilinq.distributed.on_ray import joined, run, solve
 from bilinq.distributed.on_ray.monitor import Monitor, ShardName
 from bilinq.distributed.on_ray.shards import Host, Pace, Report, ServerShard, ShardRates, ShardRows, stiffness_bound
 from bilinq.distributed.rounds import distance
@@ -289,6 +292,26 @@ def test_ray_is_needed_only_by_its_engine(monkeypatch: pytest.MonkeyPatch) -> No
     result = CliRunner().invoke(cli.app, ["distributed", "--engine", "ray"])
     assert result.exit_code == 2 and result.stdout == ""
     assert result.stderr.startswith(f"error: {message}") and result.stderr.count("\n") == 1
+
+
+def test_shards_find_their_kernel_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before they start, and for the read-only arrays that Ray gives them too; their messages reach no user."""
+    compiled: list[ShardRates] = []
+
+    def remote(**options: object) -> None:
+        raise BilinqError(f"{len(compiled)} before the first actor")
+
+    monkeypatch.setattr(run, "joined", lambda address: nullcontext(SimpleNamespace(remote=remote)))
+    monkeypatch.setattr(run, "ShardRates", lambda rows: compiled.append(ShardRates(rows)))
+    with pytest.raises(BilinqError, match="1 before the first actor"):
+        solve(System.synthetic())
+    kernel: Any = advance_alike
+    signatures = len(kernel.signatures)
+    assert signatures > 0
+    rows = Exchange(System.synthetic(), 1).blocks[0]._rows
+    rows.c.flags.writeable = False
+    ShardRates(rows)
+    assert len(kernel.signatures) == signatures
 
 
 def test_a_dead_address_is_named_at_once() -> None:

@@ -14,7 +14,7 @@ from bilinq.arrays import Array, count, non_negative, positive, scalar, shaped
 from bilinq.distributed.network import Network, start_rates
 from bilinq.distributed.on_ray.cluster import joined
 from bilinq.distributed.on_ray.monitor import Monitor, ShardName
-from bilinq.distributed.on_ray.shards import Host, JobShard, ServerShard, ShardRows
+from bilinq.distributed.on_ray.shards import Host, JobShard, ServerShard, ShardRates, ShardRows
 from bilinq.distributed.rounds import distance
 from bilinq.distributed.stability import automatic_gain
 from bilinq.distributed.system import System, gap_bound
@@ -171,6 +171,7 @@ def _split(size: int, parts: int) -> list[slice]:
 def _monitored(ray: Any, parts: list[ShardRows], columns: list[slice], iterations: int, fraction: float,
                patience: float) -> Iterator[Monitor]:  # fmt: skip
     """Start the shards, whose actors Ray replaces when they die; they end with the block."""
+    ShardRates(parts[0])  # compiles what job shards need: here the user sees it, and Ray's workers have a low priority
     names = [ShardName("job", k) for k in range(len(parts))] + [ShardName("server", k) for k in range(len(columns))]
     host = ray.remote(num_cpus=0, max_restarts=-1, scheduling_strategy="SPREAD")(Host)
     hosts = {name: host.remote() for name in names}

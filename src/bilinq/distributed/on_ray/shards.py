@@ -81,7 +81,7 @@ class ShardRates:
         self._live = (rows.a > 0.0)[:, None] & (rows.n > 0.0)
         self.iterations = 0
         self._y = np.ascontiguousarray(np.where(self._live, rows.start, 0.0))[None]
-        self._c = np.ascontiguousarray(rows.c)[None]
+        self._c = np.array(rows.c, order="C")[None]  # Ray passes it read-only: another type for a kernel
         self._a, self._n = np.where(rows.a > 0.0, rows.a, np.inf)[None], np.where(rows.n > 0.0, rows.n, 1.0)
         self._stiff = stiffness_bound(rows.penalty, rows.c, self._n, rows.spare) - 1.0
         useful = np.where(self._live, rows.a[:, None] / rows.c, np.inf).min(initial=np.inf)

@@ -121,7 +121,7 @@ export class Board {
       new Chart(byId('waits'), this, { format: duration, series: () => [
         { column: 'wait_mean', label: 'mean', colour: 'c1', wide: true },
         { column: 'target', label: 'target of the mean', colour: 'ink', dashed: true },
-        { column: 'wait_p50', label: 'p50', colour: 'c6' }, { column: 'wait_p90', label: 'p90', colour: 'c3' },
+        { column: 'wait_p50', label: 'p50', colour: 'c2' }, { column: 'wait_p90', label: 'p90', colour: 'c3' },
         { column: 'wait_p99', label: 'p99', colour: 'c7' }, ...baseline('baseline wait_p90', ', p90')] }),
       new Chart(byId('servers'), this, {
         format: percent, top: 1, series: () => this.#servers.series(this.history, 'busy', layout().server_classes) }),

@@ -130,7 +130,9 @@ export class Chart {
     canvas.setAttribute('role', 'img')
     canvas.setAttribute('aria-label', `${this.title} over time. Arrow keys read values; a table follows.`)
     const { cursor } = this.shared
-    canvas.addEventListener('pointermove', event => this.#reach(event.offsetX))
+    for (const name of ['pointermove', 'click']) {  // a click is also the touch of a finger
+      canvas.addEventListener(name, event => this.#reach(event.offsetX))
+    }
     canvas.addEventListener('pointerleave', () => cursor.set(null))
     canvas.addEventListener('blur', () => cursor.set(null))
     canvas.addEventListener('keydown', event => this.#key(event))

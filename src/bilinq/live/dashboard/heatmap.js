@@ -127,7 +127,7 @@ export class Heatmap {
   #describe() {
     const { rows, columns } = this.matrix
     const inside = this.#at && this.#at[0] < rows.length && this.#at[1] < columns.length
-    write(this.words, inside ? this.#text(this.#at) : 'Point at a cell, or use the arrow keys')
+    write(this.words, inside ? this.#text(this.#at) : 'Touch or point at a cell, or use the arrow keys')
   }
 
   #text([i, j]) {
@@ -146,7 +146,9 @@ export class Heatmap {
     canvas.tabIndex = 0
     canvas.setAttribute('role', 'img')
     canvas.setAttribute('aria-label', `${this.title} by job class and server class. Arrow keys read cells; a table follows.`)
-    canvas.addEventListener('pointermove', event => this.#move(this.#under(event.offsetX, event.offsetY)))
+    for (const name of ['pointermove', 'click']) {  // a click is also the touch of a finger
+      canvas.addEventListener(name, event => this.#move(this.#under(event.offsetX, event.offsetY)))
+    }
     canvas.addEventListener('pointerleave', () => this.#move(null))
     canvas.addEventListener('blur', () => this.#move(null))
     canvas.addEventListener('keydown', event => this.#key(event))
