@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import sys
+import threading
 import time
 from typing import Any
 
@@ -248,6 +249,41 @@ def test_an_end_that_cannot_be_written_is_undone_in_memory(sqlite_url: str, monk
             await ready(service)
             told = await service.finish_one(LOCAL, end)
             assert (told.state, told.repeated) == ("done", False)
+
+    run(work())
+
+
+def test_a_service_that_stops_after_a_failed_write_saves_no_checkpoint_of_what_was_lost(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The simulator found it: the end of a lease could not be written, and was repeated after the restart."""
+
+    tried = threading.Event()
+
+    def fail(*_: object) -> None:
+        tried.set()
+        raise RuntimeError("made up")
+
+    async def work() -> None:
+        async with serving(sqlite_url) as service:
+            await serve_job(service, 0.25)
+            await service.submit(LOCAL, [NewJob("a")])
+            server = await service.register(LOCAL, NewServer("x"))
+            lease = (await service.lease(LOCAL, [server.id], 0.0))[0]
+            end = WorkFinish(lease.lease, lease.fence, 0.5)
+            with monkeypatch.context() as patch, monkeypatch.context() as ends:
+                patch.setattr("bilinq.live.service.recovery.load_memory", fail)
+                ends.setattr("bilinq.live.store.job_tables.end_jobs", lambda *_: 1 / 0)
+                with pytest.raises(ZeroDivisionError):
+                    await service.finish_one(LOCAL, end)
+                ends.undo()
+                assert await asyncio.to_thread(tried.wait, 10.0)
+                await service.stop()
+        async with serving(sqlite_url) as service:
+            await service.finish_one(LOCAL, end)
+            settings = service.replica.settings
+            known = learnt(service.replica.memory.scheduler)
+            assert known == await service.replica.store.write(lambda tx: from_log(tx, settings))
 
     run(work())
 

@@ -23,7 +23,7 @@ from bilinq.live.service.retries import retries
 from bilinq.live.service.tenants import server_rights
 from bilinq.live.settings import LOOK_AHEAD
 from bilinq.live.store import class_tables, job_tables
-from bilinq.live.store.admin_tables import all_keys, get_meta
+from bilinq.live.store.admin_tables import all_keys, get_meta, largest_ids
 from bilinq.live.store.class_tables import all_namespaces
 from bilinq.scheduler.scheduler import Scheduler
 from bilinq.scheduler.snapshot import policy_of, unseal
@@ -86,13 +86,23 @@ class Recovery:
         replica.use(*loaded)
 
     async def checkpoint(self, memory: Memory) -> None:
-        """Save what was learnt, with the place in the log up to which it goes."""
+        """Save what was learnt, with the place in the log up to which it goes.
+
+        Not if something of that could not be written, which a service may do that stops before memory is loaded again.
+        """
         replica = self._replica
         if memory.scheduler is None or not memory.scheduler.learns or not memory.scheduler.sound:
             return
         state, seq, now = memory.scheduler.snapshot(jobs=False), memory.ids.last_seq, time.time()
-        await replica.write(lambda tx: class_tables.save_checkpoint(tx, seq, now, state, sha256(state).hexdigest()))
-        replica.meters.saved = now
+
+        def save(tx: Transaction) -> bool:
+            written = largest_ids(tx).seq >= seq
+            if written:
+                class_tables.save_checkpoint(tx, seq, now, state, sha256(state).hexdigest())
+            return written
+
+        if await replica.write(save):
+            replica.meters.saved = now
 
     async def watch_connection(self) -> None:
         """Notice that the connection to the database is gone also while nothing is written."""
