@@ -66,7 +66,8 @@ def read(tx: Transaction) -> Found:
 def read_sql(tx: Transaction, found: Found) -> None:
     """Add the orders of the application and the inbox, which only PostgreSQL has."""
     found.inbox = {from_text(payload) for (payload,) in tx.rows("SELECT payload FROM inbox")}
-    found.orders = {payload for (payload,) in tx.rows("SELECT payload FROM orders")}
+    [(there,)] = tx.rows("SELECT to_regclass('orders') IS NOT NULL")  # the first order makes the table
+    found.orders = {payload for (payload,) in tx.rows("SELECT payload FROM orders")} if there else set()
 
 
 class Audit:

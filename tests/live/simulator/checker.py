@@ -18,7 +18,7 @@ from simulator.history import Call, History
 
 SETTLED = 30.0  # seconds after the last fault in which calls may still fail or wait
 QUICK = 2.0  # seconds that a call may take after that, beside the wait for a job
-ALWAYS = {"Unavailable", "Busy"}  # errors that every call may raise
+ALWAYS = {"Unavailable", "Starting", "Busy"}  # errors that every call may raise
 ALLOWED = {
     "finish": {"Stale"}, "fail": {"Stale"}, "extend": {"Stale"}, "cancel": {"Conflict"}, "reward": {"Conflict"},
 }  # fmt: skip
