@@ -14,9 +14,8 @@ from bilinq.gateway.worth import Means
 USUAL_OUTPUT = 300.0  # tokens of an answer before any was seen
 TRIALS, PREFERENCE = 8.0, 0.3
 """Requests of a kind by which a new back end is tried, and what others count against themselves until then."""
-UNTRIED = (
-    1.0  # what others count while a back end has had no request of a kind: what is unknown is expected to be worth 0
-)
+UNTRIED = 1.0
+"""What others count while a back end has had no request of a kind: what is unknown is expected to be worth 0."""
 EXPERIENCE = 100.0  # recent requests of other back ends from which on one without any is new
 UNSURE = 1.25  # factor by which the estimate of a prompt may be too low, for reservations
 

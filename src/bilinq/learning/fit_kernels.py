@@ -220,14 +220,8 @@ def integrate_all(
     Return what deviations alone explain of the squares, and the log-determinant of all P_j.
     """
     d, e = ridge.size, V.shape[1]
-    L, U, inverse, w, theta, none = (
-        np.empty((d, d)),
-        np.empty((d, d)),
-        np.empty((d, d)),
-        np.empty(d),
-        np.empty(d),
-        np.zeros(d),
-    )
+    L, U, inverse = np.empty((d, d)), np.empty((d, d)), np.empty((d, d))
+    w, theta, none = np.empty(d), np.empty(d), np.zeros(d)
     explained, determinant = 0.0, 0.0
     for j in range(len(right)):
         v = V[j]

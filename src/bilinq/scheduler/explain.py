@@ -12,7 +12,7 @@ from bilinq.arrays import Array, IntArray
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(24)
 WEIGHTS = WEIGHTS / WEIGHTS.sum()
-TINY = 1e-300
+TINY = 1e-300  # so that nothing is divided by zero
 
 
 OPTION = np.dtype([("id", "<u4"), ("value", "<f4"), ("width", "<f4"), ("duration", "<f4"), ("cost", "<f4")])
