@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 import pytest
+from connections import RUNNERS, answer, close
 from fake_service import make_fake
-from test_api_exchange import RUNNERS, answer, close
 from test_api_stream import Endless
 
 from bilinq.live import run as live_run

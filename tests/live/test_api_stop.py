@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 
 import pytest
-from test_api_exchange import RUNNERS, answer, close, serving
+from connections import RUNNERS, answer, close, serving
 
 from bilinq.live.http import server as serving_http
 from bilinq.live.http.routing import Receive, Scope, Send

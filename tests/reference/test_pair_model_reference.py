@@ -3,111 +3,16 @@
 from collections.abc import Callable
 from dataclasses import astuple
 from math import log
-from typing import NamedTuple
 
 import numpy as np
 import pytest
+from pair_models import D, Data, I, J, alike, assert_dense, close, data, feed, grid, model, settle
 from scipy.stats import multivariate_normal
 
-from bilinq.arrays import Array, IntArray
+from bilinq.arrays import Array
 from bilinq.learning.fit_kernels import class_loss, explain_all, invert_all
 from bilinq.learning.memory import PRIOR_COUNT, Equations, Memory, regress
 from bilinq.learning.pair_model import USUAL, PairModel
-
-I, J, D = 3, 4, 2  # job classes, server classes, features
-
-
-class Data(NamedTuple):
-    """Services: features (n, D), job classes, server classes, values and weights (n,)."""
-
-    x: Array
-    kind: IntArray
-    column: IntArray
-    value: Array
-    weight: Array
-
-
-def data(n: int, seed: int = 0, weighted: bool = True) -> Data:
-    rng = np.random.default_rng(seed)
-    x, kind, column = rng.normal(size=(n, D)), rng.integers(I, size=n), rng.integers(J, size=n)
-    value = rng.normal(size=(J, D))[column]
-    deviation = rng.normal(size=(I, J))[kind, column]
-    weight = rng.uniform(0.5, 3.0, n) if weighted else np.ones(n)
-    return Data(x, kind, column, (x * value).sum(axis=1) + deviation + 0.3 * rng.normal(size=n), weight)
-
-
-def close(found: Array, wanted: Array) -> None:
-    np.testing.assert_allclose(found, wanted, rtol=1e-8, atol=1e-8)
-
-
-def model(
-    server_features: Array | None = None, forgets: bool = False, start: float = 0.3, squares: bool = False
-) -> PairModel:
-    return PairModel.new(I, np.zeros((J, 0)) if server_features is None else server_features, D, start=start,
-                         forgets=forgets, squares=squares)  # fmt: skip
-
-
-def feed(one: PairModel, some: Data) -> PairModel:
-    for k in range(len(some.value)):
-        one.observe(some.x[k], int(some.kind[k]), int(some.column[k]), float(some.value[k]), float(some.weight[k]))
-    return one
-
-
-def settle(one: PairModel) -> PairModel:
-    """Refresh until neither shrinkage nor the shared part changes any more."""
-    for _ in range(300):
-        before = one.shrinkage, one.shared_shrinkage, one.mean, one.shared
-        one.refresh()
-        after = one.shrinkage, one.shared_shrinkage, one.mean, one.shared
-        if all(np.abs(x - y).max() < 1e-13 for x, y in zip(before, after, strict=True)):
-            return one
-    raise AssertionError("the search for shrinkage and shared part does not end")
-
-
-def grid(seed: int = 9) -> tuple[Array, IntArray]:
-    """Return jobs (K, D) of all classes to predict."""
-    return np.random.default_rng(seed).normal(size=(4 * I, D)), np.tile(np.arange(I), 4)
-
-
-def regressors(one: PairModel, x: Array, kind: IntArray) -> Array:
-    """Return a constant, standardised features, each with its square if the model has them, and one-hot job classes."""
-    if one.squares:
-        z = (x - one.center[1::2]) / one.scale[1::2]
-        scaled = np.stack([z, (z * z - one.center[2::2]) / one.scale[2::2]], axis=2).reshape(len(x), 2 * D)
-    else:
-        scaled = (x - one.center[1:]) / one.scale[1:]
-    return np.concatenate([np.ones((len(x), 1)), scaled, np.eye(len(one.shared))[kind]], axis=1)
-
-
-def prior(one: PairModel, j: int) -> tuple[Array, Array]:
-    """Return means and precisions, in units of the noise, of the coefficients of `regressors` for server class j."""
-    pairs, slopes, constant, squares = np.exp(one.shrinkage)
-    own = [slopes, squares] * D if one.squares else [slopes] * (one.center.size - 1)
-    precision = [constant, *own, *[pairs] * len(one.shared)]
-    return np.concatenate([one.mean[j], one.shared]), np.array(precision)
-
-
-def dense(one: PairModel, some: Data, x: Array, kind: IntArray) -> tuple[Array, Array]:
-    """Return mean and standard error (K, J) of a dense regression with the model's own prior and noise."""
-    mean, error = [], []
-    for j in range(len(one.mean)):
-        mine = some.column == j
-        X, w = regressors(one, some.x[mine], some.kind[mine]), some.weight[mine]
-        m, precision = prior(one, j)
-        P = X.T @ (w[:, None] * X) + np.diag(precision)
-        beta = np.linalg.solve(P, X.T @ (w * some.value[mine]) + precision * m)
-        Z = regressors(one, x, kind)
-        mean.append(Z @ beta)
-        number = np.bincount(some.kind[mine], w, minlength=len(one.shared))[kind]
-        doubt = (one.kappa / (number + one.kappa)) ** 2 * one.doubt[kind]
-        error.append(np.sqrt(one.noise * ((Z * np.linalg.solve(P, Z.T).T).sum(axis=1) + doubt)))
-    return np.array(mean).T, np.array(error).T
-
-
-def assert_dense(one: PairModel, some: Data) -> None:
-    x, kind = grid()
-    for mine, wanted in zip(one.predict(x, kind), dense(one, some, x, kind), strict=True):
-        close(mine, wanted)
 
 
 @pytest.mark.parametrize("n", [0, 1, 5, 15])
@@ -241,35 +146,6 @@ def test_features_of_servers_say_what_a_new_one_is_worth() -> None:
     assert abs(mean[0, 8] - 0.8) < 0.2
 
 
-def alike(one: PairModel, other: PairModel) -> None:
-    """Let both search the shrinkage from the same point until it ends, and assert that they predict the same."""
-    for each in (one, other):
-        each.shrinkage, each.shared_shrinkage = USUAL.copy(), USUAL.copy()
-        settle(each)
-        settle(each)
-    same(one, other)
-
-
-def same(one: PairModel, other: PairModel) -> None:
-    x, kind = grid()
-    np.testing.assert_allclose(one.shrinkage, other.shrinkage, atol=1e-12)
-    mean, width = one.predict(x, kind)
-    mean_2, width_2 = other.predict(x, kind)
-    close(mean, mean_2)
-    close(width / one.noise**0.5, width_2 / other.noise**0.5)
-
-
-def test_rescaling_is_as_if_the_scale_had_been_there_from_the_start() -> None:
-    some, center, scale = data(150), np.array([0.7, -3.0]), np.array([0.2, 5.0])
-    late, early = feed(model(), some), model()
-    early.rescale(center, scale)
-    feed(early, some)
-    late.rescale(center, scale)
-    np.testing.assert_allclose(late.long.gram, early.long.gram, rtol=1e-9, atol=1e-7)
-    alike(late, early)
-    assert_dense(late, some)
-
-
 @pytest.mark.parametrize("d", [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 15, 65])
 def test_factors_and_inverses_are_those_of_numpy(d: int) -> None:
     """Kernels work on four rows at a time, and on those that are left one by one."""
@@ -300,107 +176,6 @@ def test_sums_of_other_regressors_are_those_of_a_dense_product(squares: bool) ->
     one.transform(change)
     for found, right in zip((one.gram, one.moment, one.sums), wanted, strict=True):
         np.testing.assert_allclose(found, right, rtol=1e-12, atol=1e-12)
-
-
-def test_rescaling_twice_and_back_changes_no_prediction() -> None:
-    one = settle(feed(model(), data(150)))
-    x, kind = grid()
-    before = one.predict(x, kind)
-    shrinkage = one.shrinkage.copy(), one.shared_shrinkage.copy()
-    one.rescale(np.array([2.0, 3.0]), np.array([4.0, 0.1]))
-    one.shrinkage, one.shared_shrinkage = shrinkage
-    one.rescale(np.zeros(D), np.ones(D))
-    one.shrinkage, one.shared_shrinkage = shrinkage
-    settle(one)
-    for mine, wanted in zip(one.predict(x, kind), before, strict=True):
-        np.testing.assert_allclose(mine, wanted, rtol=1e-7, atol=1e-7)
-
-
-CENTER, SCALE = np.array([0.7, -3.0]), np.array([0.2, 5.0])
-
-
-def standardised(center: Array = CENTER, scale: Array = SCALE) -> PairModel:
-    """Return a model with squares that knows center and scale of the features before the first observation."""
-    one = model(squares=True)
-    one.rescale(*one.standards(center, scale))
-    return one
-
-
-@pytest.mark.parametrize("n", [10, 200])
-def test_squares_are_regressors_like_features(n: int) -> None:
-    """Eq. (71): the same dense regression, with a shrinkage of its own for squares."""
-    some = data(n)
-    one = feed(standardised(), some)
-    assert_dense(one, some)
-    one.refresh()
-    assert_dense(one, some)
-
-
-def test_squares_get_mean_zero_and_variance_one() -> None:
-    some = data(400, weighted=False)
-    one = feed(standardised(), some)
-    one.rescale(*one.standards(some.x.mean(axis=0), some.x.std(axis=0)))
-    x = regressors(one, some.x, some.kind)[:, 1 : 1 + 2 * D]
-    np.testing.assert_allclose(x.mean(axis=0), 0.0, atol=1e-9)
-    np.testing.assert_allclose(x.std(axis=0), 1.0, rtol=1e-9)
-
-
-def test_rescaling_squares_is_as_if_the_scale_had_been_there_from_the_start() -> None:
-    some = data(150)
-    late = feed(standardised(np.array([2.0, 0.1]), np.array([0.5, 1.5])), some)
-    standards = late.standards(CENTER, SCALE)
-    early = standardised()
-    early.rescale(*standards)
-    feed(early, some)
-    late.rescale(*standards)
-    np.testing.assert_allclose(late.long.gram, early.long.gram, rtol=1e-9, atol=1e-6)
-    alike(late, early)
-    assert_dense(late, some)
-
-
-def test_squares_find_a_best_size_of_job() -> None:
-    """A server class that is best for jobs of middle size: squares predict it within a tenth, features alone do not."""
-    rng = np.random.default_rng(3)
-    sizes = rng.uniform(0.0, 10.0, 300)
-    off = {}
-    for squares in (True, False):
-        one = PairModel.new(1, np.zeros((1, 0)), 1, forgets=False, squares=squares)
-        one.rescale(*one.standards(np.array([5.0]), np.array([3.0])))
-        for size in sizes:
-            one.observe(np.array([size]), 0, 0, 0.8 - 0.06 * (size - 5.0) ** 2 + 0.1 * rng.normal())
-        mean, _ = one.predict(np.array([[0.0], [5.0], [10.0]]), np.zeros(3, np.int64))
-        off[squares] = float(np.abs(mean[:, 0] - [-0.7, 0.8, -0.7]).max())
-    assert off[True] < 0.1 < 0.4 < off[False]
-
-
-def test_many_features_have_no_squares() -> None:
-    """When a job's own features become too many, the model goes on as if there had been no squares."""
-    one, plain = feed(standardised(), data(150)), model()
-    plain.rescale(CENTER, SCALE)
-    feed(plain, data(150))
-    for each in (one, plain):
-        each.widen(np.zeros(40))
-    assert not one.squares and one.center.size == 1 + D + 40
-    for each in (one, plain):
-        each.shrinkage, each.shared_shrinkage = USUAL.copy(), USUAL.copy()
-        settle(each)
-    x, kind = grid()
-    wide = np.concatenate([x, np.full((len(x), 40), np.nan)], axis=1)
-    close(one.predict(wide, kind)[0], plain.predict(wide, kind)[0])
-
-
-def test_units_of_the_features_do_not_matter() -> None:
-    """The same jobs with features times 1000 and shifted by 5, each rescaled to its own moments, predict the same."""
-    some, x, (jobs, kind) = data(200), 1000.0 * data(200).x + 5.0, grid()
-    plain, other = feed(model(), some), feed(model(), some._replace(x=x))
-    plain.rescale(some.x.mean(axis=0), some.x.std(axis=0))
-    other.rescale(x.mean(axis=0), x.std(axis=0))
-    for one in (plain, other):
-        one.shrinkage, one.shared_shrinkage = USUAL.copy(), USUAL.copy()
-        settle(one)
-        one.noise = 1.0  # measured before the rescaling, in other units
-    for mine, wanted in zip(other.predict(1000.0 * jobs + 5.0, kind), plain.predict(jobs, kind), strict=True):
-        np.testing.assert_allclose(mine, wanted, rtol=1e-7, atol=1e-7)
 
 
 def test_room_for_more_features_changes_no_prediction() -> None:
