@@ -6,7 +6,7 @@ synchronous_commit=on. A job end to end is a submit, a lease and a finish. Agent
 
 import tempfile
 from collections.abc import Callable
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -92,7 +92,7 @@ def checkpoints() -> Report:
     columns = ("disk", "checkpoints", "p50 ms", "p99 ms", "longest ms")
     report = Report("operations on SQLite at 500 jobs each second, keyed", columns)
     for disk, (slow, limit) in DISKS.items():
-        spent = [1e3 * np.array(some) for some in commits.seconds(500.0, 3.0, rounds=3, disk=slow)]
+        spent = [1e3 * np.array(some) for some in commits.seconds(500.0, 3.0, rounds=8, disk=slow)]
         for name, some in zip(("with", "without"), spent, strict=True):
             report.row(disk, name, *np.percentile(some, (50, 99, 100)).tolist())
         ratio = np.percentile(spent[0], 99) / np.percentile(spent[1], 99)
@@ -105,12 +105,12 @@ def against_baseline(fresh: Callable[[], str]) -> Report:
     report = Report("live service and procrastinate on the same PostgreSQL", COLUMNS)
     own: dict[str, list[Measured]] = {"end to end": [], "policy sabr": [], "16 features of each job": []}
     other = []
-    with ExitStack() as stack:
-        plain, sabr, wide = (stack.enter_context(serving(fresh(), *words)) for words in ((), ("--policy", "sabr"), ()))
-        for _ in range(ROUNDS):
-            for name, service, mix in zip(own, (plain, sabr, wide), (MIX, MIX, FEATURES), strict=True):
-                own[name].append(service.load(jobs=5000, **mix))
-            other.append(run_jobs(fresh(), 600, **BASELINE))
+    with serving(fresh()) as plain:
+        with serving(fresh(), "--policy", "sabr") as sabr, serving(fresh()) as wide:
+            for _ in range(ROUNDS):
+                for name, service, mix in zip(own, (plain, sabr, wide), (MIX, MIX, FEATURES), strict=True):
+                    own[name].append(service.load(jobs=5000, **mix))
+                other.append(run_jobs(fresh(), 600, **BASELINE))
         rates = {name: _row(report, f"bilinq, {name}", *some) for name, some in own.items()}
         baseline = _row(report, "procrastinate, end to end", *other)
         rate = rates["end to end"]

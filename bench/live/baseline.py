@@ -4,6 +4,7 @@ It has its own connection pool, defers jobs in batches, and its workers listen f
 """
 
 import asyncio
+import gc
 import random
 import subprocess
 import sys
@@ -94,6 +95,7 @@ def _waits(watch: "psycopg.Connection[tuple[int]]") -> list[float]:
 
 async def work() -> None:
     """Run a worker with the URL and the concurrency of the command line until a signal arrives."""
+    gc.freeze()  # as in the load of bilinq
     app, _ = app_on(sys.argv[1])
     async with app.open_async():
         await app.run_worker_async(queues=["bench"], concurrency=int(sys.argv[2]), listen_notify=True)
