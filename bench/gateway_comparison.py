@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bench.litellm_strategies import CLASSES, LiteLlmAdaptive, LiteLlmStrategy, kind_of
-from bilinq import Replay, Router, SchedulerRouter, Workload, replay
+from bilinq import Replay, Router, SchedulerRouter, Workload, replay, text_features
 from bilinq.arrays import Array
 from bilinq.gateway.worth import HIGHEST, LOWEST
 from bilinq.routing.routers import RandomChoice
@@ -128,12 +128,11 @@ def speeds(data: Path) -> Speeds:
 
 @cache
 def prompts(data: Path, name: str) -> RoutingTable:
-    """Return a table with features of its texts; the class of each prompt is what LiteLLM's classifier sees in it."""
-    table = LOADERS[name](data / "routing" / name).with_features()
-    assert table.text is not None and table.vectors is not None
-    length = np.log1p([[len(text)] for text in table.text])
-    kinds = np.array([kind_of(text) for text in table.text])
-    return replace(table, vectors=np.hstack([table.vectors, length]), job_class=kinds)
+    """Return a table with the features that the gateway has; the class of a prompt is what LiteLLM's classifier sees."""
+    table = LOADERS[name](data / "routing" / name)
+    assert table.text is not None
+    seen, kinds = map(text_features, table.text), map(kind_of, table.text)
+    return replace(table, vectors=np.array(list(seen)), job_class=np.array(list(kinds)))
 
 
 def durations(data: Path, servers: Iterable[str], output: Array) -> Array:

@@ -12,7 +12,7 @@ import numpy as np
 from bilinq import JobClass, Scheduler, ServerClass
 from bilinq.gateway.demo import SHARE, request
 from bilinq.gateway.fakes import FLEET, FakeModel
-from bilinq.gateway.features import KINDS, form, hashed, kind_of
+from bilinq.gateway.features import KINDS, form, kind_of
 from bilinq.gateway.request import parse
 from bilinq.scheduler import look_ahead
 from bilinq.simulation.records import interval
@@ -36,7 +36,7 @@ def lost(models: tuple[FakeModel, ...], money: float, noise: float, seed: int) -
         kind = kind_of(one)
         tokens = [model.price_in * one.prompt_tokens + model.price_out * model.tokens for model in models]
         worth = [model.mean_quality(kind) - 1e-6 * money * t for model, t in zip(models, tokens, strict=True)]
-        job = scheduler.submit(kind, features=form(one) + hashed(one.text))
+        job = scheduler.submit(kind, features=form(one))
         [task] = scheduler.assign({model.name: model.concurrency for model in models}, 1.0)
         mine = worth[names.index(task.server_class)]
         scheduler.report(job, float(np.clip(mine + noise * rng.uniform(-1.0, 1.0), -1.0, 1.0)), duration=0.02)

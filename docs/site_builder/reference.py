@@ -25,7 +25,9 @@ GROUPS = {
     "Simulation": ("simulate", "Runs"),
     "Workloads and routers": ("Workload", "Outage", "replay", "Replay", "Router", "SchedulerRouter", "contest", "Contest"),
     "Decisions that were logged": ("evaluate", "Estimate"),
-    "The live scheduler": ("Scheduler", "JobClass", "ServerClass", "RewardRange", "Assignment"),
+    "The live scheduler": (
+        "Scheduler", "JobClass", "ServerClass", "RewardRange", "Assignment", "text_features",
+    ),
     "Errors": ("BilinqError", "BadInput", "NotSolved", "UnstableLoad"),
 }  # fmt: skip
 """The public names of the package, by purpose."""

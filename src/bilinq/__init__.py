@@ -29,13 +29,14 @@ if TYPE_CHECKING:
     from bilinq.routing.evaluate import Estimate, evaluate
     from bilinq.scheduler import Assignment, JobClass, RewardRange, Scheduler, ServerClass
     from bilinq.simulation import Runs, simulate
+    from bilinq.texts import text_features
 
 __all__ = [
     "Allocation", "Assignment", "BadInput", "BilinqError", "Contest", "Estimate", "Exact", "FirstCome", "FixedPoint",
     "Greedy", "JobClass", "KnownRewards", "MaxWeight", "NotSolved", "Oracle", "Outage", "Policy", "Problem", "Random",
     "Replay", "RewardRange", "Rounds", "Router", "Runs", "Sabr", "Scheduler", "SchedulerRouter", "ServerClass",
     "StaticSplit", "UgdaOl", "UnstableLoad", "Workload", "allocate", "assign", "contest", "evaluate", "oracle", "replay",
-    "simulate",
+    "simulate", "text_features",
 ]  # fmt: skip
 
 _HOMES = {
@@ -54,6 +55,7 @@ _HOMES = {
     "routing.evaluate": ("Estimate", "evaluate"),
     "scheduler": ("Assignment", "JobClass", "RewardRange", "Scheduler", "ServerClass"),
     "simulation": ("Runs", "simulate"),
+    "texts": ("text_features",),
 }  # fmt: skip
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 _MODULES = {name: name for name in ("client", "distributed", "lab", "routing", "theory", "traces")} | {

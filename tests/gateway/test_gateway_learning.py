@@ -264,11 +264,11 @@ def test_a_judge_that_fails_or_does_not_know_leaves_it_to_the_rules() -> None:
     assert sources == {"judge": 1, "rules": 1, "filled": 2} or sources == {"judge": 1, "filled": 3}
 
 
-def test_an_embedding_function_replaces_hashed_words() -> None:
+def test_an_embedding_function_adds_features() -> None:
     with Stand([FAIR, GOOD], embedding="gateway_functions:embed") as stand:
         drive(stand, 10)
         features = stand.do(lambda gateway: [one.features for one in gateway.records.latest(10)])
-    assert {len(one or []) for one in features} == {16 + 48}
+    assert {len(one or []) for one in features} == {32 + 48}
     with Stand([FAIR, GOOD], embedding="gateway_functions:broken") as stand:
         drive(stand, 3)
         assert stand.do(lambda gateway: gateway.records.latest(1)[0].features) is None

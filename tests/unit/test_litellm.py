@@ -11,11 +11,13 @@ from collections import Counter
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
+from math import log
 from types import ModuleType
 from typing import Any, ClassVar
 
 import pytest
 
+import bilinq
 from bilinq.errors import BadInput, BilinqError
 from bilinq.plugins.litellm import BilinqRouting, text_features
 
@@ -310,8 +312,8 @@ def test_the_callback_attaches_to_the_router_of_the_proxy(backend: str, monkeypa
 def test_features_are_finite_and_always_as_many() -> None:
     texts = ["", "hello?", "def f(x):\n    return 1;\n", "Grüße 123"]
     found = [text_features(text, {"tools": [1], "max_tokens": 5}) for text in texts]
-    assert {len(one) for one in found} == {7} and found[2][1] > found[1][1] == 0.0
-    assert found[1][4] == 1.0 and found[3][2] == 3 / 9
+    assert found == [[*bilinq.text_features(text), 1.0, log(6.0)] for text in texts]
+    assert text_features("", {}) == [*bilinq.text_features(""), 0.0, 0.0]
 
 
 def test_what_is_missing_or_wrong_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

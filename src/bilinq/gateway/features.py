@@ -1,4 +1,4 @@
-"""What is known of a request, as numbers for the scheduler: its kind, its form, and its words or an embedding."""
+"""What is known of a request, as numbers for the scheduler: its kind, its form, and an embedding if there is one."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import asyncio
 import inspect
 import logging
 import math
-import re
-import zlib
 from collections.abc import Callable
 from importlib import import_module
 from itertools import product
@@ -18,28 +16,13 @@ import numpy as np
 from bilinq.arrays import Array
 from bilinq.errors import BadInput
 from bilinq.gateway.request import Request
+from bilinq.texts import SIGNS, code_signs, text_features
 
 log = logging.getLogger("bilinq.gateway")
 
 LONG = 1000.0  # estimated tokens of a prompt from which on it is long
-LOOKED_AT = 4000  # characters at either end of a text in which signs of code and words are looked for
-WORDS = 16  # hashed features of words; with those of form 32 in all, the most of which the scheduler learns squares too
+FORM = "form 32"  # changes with the features of form: what was learnt from others is of no use
 EMBEDDED = 48  # most numbers of an embedding; longer ones are projected at random, always in the same way
-SIGNS = 2  # different signs of code from which on a request is about code; a fenced block alone is enough
-
-CODE = re.compile(
-    r"```|^[ \t]*(def|class|import|from|const|let|func|fn|public|private|#include|SELECT|Traceback)\b"
-    r"|[{;][ \t]*$|\b(python|javascript|typescript|rust|golang|java|sql|regex|stack ?trace|refactor|unit tests?)\b",
-    re.MULTILINE | re.IGNORECASE,
-)
-WORD = re.compile(r"[^\W\d_]{2,}")
-ENGLISH = frozenset(
-    ("the", "of", "and", "to", "in", "is", "that", "for", "it", "with", "as", "on", "be", "this", "are")
-)
-OTHERS = frozenset(
-    ("der", "die", "und", "das", "ist", "le", "la", "les", "et", "des", "est", "el", "los", "por", "que")
-)
-"""Frequent words of English and of some other languages: hints, no detection."""
 
 KINDS = (
     *(" ".join(parts).rstrip() for parts in product(("short", "long"), ("prose", "code"), ("", "with tools"))),
@@ -57,28 +40,15 @@ def kind_of(request: Request) -> str:
     return f"{length} {about} with tools" if "tools" in request.needs else f"{length} {about}"
 
 
-def code_signs(text: str) -> int:
-    """Return how many different signs of code a text has; a fenced block counts as enough."""
-    signs = {found.group().strip().lower() for found in CODE.finditer(_ends(text))}
-    return max(len(signs), SIGNS if "```" in signs else 0)
-
-
 def form(request: Request) -> list[float]:
-    """Return the features of form: length, code, language, what it needs, turns, and the limit of the answer."""
-    text = _ends(request.text)
-    words, signs = [word.lower() for word in WORD.findall(text)], code_signs(request.text)
-    size, number = max(len(text), 1), max(len(words), 1)
+    """Return the features of what was asked, and of the request: length, code, what it needs, turns, and its limit.
+
+    They are 32, the most of which the scheduler learns squares too.
+    """
     return [
+        *text_features(request.asked),
         math.log1p(request.prompt_tokens),
-        math.log1p(len(request.asked)),
-        float(signs >= SIGNS),
-        min(signs, 8.0),
-        sum(map(text.count, "{}()[];=<>")) / size,
-        sum(map(str.isdigit, text)) / size,
-        len(text.encode("utf-8", "replace")) / size,
-        sum(word in ENGLISH for word in words) / number,
-        sum(word in OTHERS for word in words) / number,
-        float("?" in request.asked),
+        float(code_signs(request.text) >= SIGNS),
         float("tools" in request.needs),
         float("vision" in request.needs),
         float("json" in request.needs),
@@ -88,25 +58,8 @@ def form(request: Request) -> list[float]:
     ]
 
 
-def hashed(text: str) -> list[float]:
-    """Return the words of a text as `WORDS` numbers: signed hashing, the same in every process.
-
-    Examples
-    --------
-    >>> hashed("a poem about the sea") == hashed("a poem about the sea"), len(hashed(""))
-    (True, 16)
-    """
-    found = [0.0] * WORDS
-    words = WORD.findall(_ends(text).lower())
-    for word in words:
-        number = zlib.crc32(word.encode("utf-8", "replace"))
-        found[number % WORDS] += 1.0 if number & 0x10000 else -1.0
-    scale = 1.0 / math.sqrt(max(len(words), 1))
-    return [scale * value for value in found]
-
-
 class Features:
-    """Makes the features of requests: those of form, and hashed words or what an embedding function returns.
+    """Makes the features of requests: those of form, and what an embedding function returns.
 
     The function gets the text that was asked and returns numbers, always as many; it may be a coroutine. A plain function
     runs in a thread. If it fails, the request counts as an average one.
@@ -119,9 +72,7 @@ class Features:
     @property
     def signature(self) -> str:
         """What stored features must have been made with to be used again."""
-        return (
-            f"form 16, hashed {WORDS}" if self._function is None else f"form 16, embedding of {self._function.__name__}"
-        )
+        return FORM if self._function is None else f"{FORM}, embedding of {self._function.__name__}"
 
     @property
     def slow(self) -> bool:
@@ -130,7 +81,7 @@ class Features:
 
     def quick(self, request: Request) -> Array:
         """Return the features of a request without an embedding."""
-        return np.array(form(request) + hashed(request.asked))
+        return np.array(form(request))
 
     async def embedded(self, request: Request) -> Array | None:
         """Return the features of a request with its embedding, or None if that failed."""
@@ -178,7 +129,3 @@ def find_function(setting: str, name: str) -> Callable[..., Any]:
         )
     made: Callable[..., Any] = found
     return made
-
-
-def _ends(text: str) -> str:
-    return text if len(text) <= 2 * LOOKED_AT else f"{text[:LOOKED_AT]}\n{text[-LOOKED_AT:]}"

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
@@ -19,6 +18,7 @@ from threading import Lock, Thread
 from typing import Any, NamedTuple
 from uuid import uuid4
 
+from bilinq import texts
 from bilinq.arrays import count, non_negative, scalar
 from bilinq.errors import BadInput, BilinqError
 from bilinq.plugins.places import Server
@@ -27,24 +27,15 @@ from bilinq.plugins.request_queue import OTHER, Counts, RequestQueue
 LOG = logging.getLogger("bilinq.plugins")
 MARK = "bilinq"  # the key of a request's metadata: a list of [strategy, deployment, number], one for each attempt
 NOT_ITS_FAULT = {400, 413, 422}  # statuses of requests that no deployment could have served
-CODE = re.compile(r"```|\bdef |\bclass |\bimport |\breturn\b|[{};]\s*$|\bSELECT\b", re.MULTILINE)
 
 Features = Callable[[str, Mapping[str, Any]], Sequence[float] | None]
 Judge = Callable[[Mapping[str, Any], Any], float | None]
 
 
 def text_features(text: str, request: Mapping[str, Any]) -> list[float]:
-    """Return what is seen of a request at a glance: its length, code, digits, other scripts, tools, answer length."""
-    size = max(len(text), 1)
-    return [
-        log1p(len(text)),
-        min(len(CODE.findall(text)), 20) / 20.0,
-        sum(map(str.isdigit, text)) / size,
-        sum(not letter.isascii() for letter in text) / size,
-        float(text.rstrip().endswith("?")),
-        float(bool(request.get("tools"))),
-        log1p(request.get("max_tokens") or request.get("max_completion_tokens") or 0),
-    ]
+    """Return `bilinq.text_features` of a text, whether the request has tools, and how long the answer may be."""
+    longest = request.get("max_tokens") or request.get("max_completion_tokens") or 0
+    return [*texts.text_features(text), float(bool(request.get("tools"))), log1p(longest)]
 
 
 class _Answer(NamedTuple):
