@@ -37,6 +37,7 @@ LATEST = 0.5  # seconds until the next freeze, and until a frozen leader wakes u
 LIMIT = 5.0  # seconds within which another process must lead
 SHORT = 0.25  # part of the freezes that are short
 LONGEST = 4.0  # seconds of a short freeze, at most; another process leads after 3 s or so
+REPORTED = 25  # freezes between two lines about how far it is
 SETTLED = 0.05  # seconds after which PostgreSQL has done what a frozen client had sent
 IN_TRANSACTION = """
     SELECT count(*) FROM pg_locks AS held JOIN pg_stat_activity AS session USING (pid)
@@ -92,7 +93,10 @@ def freeze_test(folder: Path, database: str, freezes: int, seed: int) -> Result:
                 Service(stack.enter_context(template.start(one)), url, key) for one, url in zip(both, urls, strict=True)
             ]
             load.start()
-            made = [_freeze(pair, database, chance) for _ in range(freezes)]
+            made = list[Freeze]()
+            while len(made) < freezes:
+                made.append(_freeze(pair, database, chance))
+                _report(folder.name, made, freezes)
             wait_for(lambda: _serve(pair), 30.0)
             found = audit.of_all()
         with template.start(settings):
@@ -106,6 +110,13 @@ def freeze_test(folder: Path, database: str, freezes: int, seed: int) -> Result:
         "finishes acknowledged": len(load.said.finished),
     }  # fmt: skip
     return Result([*audit.faults, *late], numbers)
+
+
+def _report(name: str, made: list[Freeze], freezes: int) -> None:
+    """Say now and then how far the test is."""
+    if len(made) % REPORTED == 0:
+        longest = max((one.took for one in made if one.took is not None), default=0.0)
+        print(f"{name}: {len(made)} of {freezes} freezes, longest {longest:.2f} s", file=sys.stderr, flush=True)
 
 
 def _serve(pair: list[Service]) -> bool:

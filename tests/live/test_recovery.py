@@ -12,6 +12,7 @@ from slotless import ready, run, serve_job, serving
 
 from bilinq.errors import Unavailable
 from bilinq.live.keys import LOCAL
+from bilinq.live.service import recovery
 from bilinq.live.service.outbox import Changes
 from bilinq.live.store import Transaction
 from bilinq.live.store.class_tables import all_servers, newest_checkpoints
@@ -209,6 +210,29 @@ def test_loading_is_tried_again_whatever_went_wrong(sqlite_url: str, monkeypatch
                 assert not service.ready
             await ready(service)
             assert (await service.job(LOCAL, id)).state == "done"
+
+    run(work())
+
+
+@pytest.mark.parametrize(("led", "pauses"), [(True, 0.0), (False, 0.25 + 0.5)])
+def test_only_who_has_followed_for_a_while_recovers_without_longer_pauses(
+    led: bool, pauses: float, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three failures at once; `led` says whether another process leads in between, for longer than is asked here."""
+
+    async def reconnect() -> bool:
+        await asyncio.sleep(0.05)
+        return led
+
+    async def work() -> None:
+        async with serving(sqlite_url) as service:
+            monkeypatch.setattr(recovery, "LED", 0.04)
+            monkeypatch.setattr(service.replica.store, "reconnect", reconnect)
+            began = time.monotonic()
+            for _ in range(3):
+                service.replica.fail("a test")
+                await ready(service)
+            assert pauses <= time.monotonic() - began < pauses + 0.6
 
     run(work())
 

@@ -53,14 +53,19 @@ class Fault:
         return f"{self.at:10.3f} s  {self.kind} of {self.target}: {self.seconds:.3f} s, {strength}"
 
 
-def draw_faults(seed: int, duration: float, clients: list[str], shared: bool) -> list[Fault]:
-    """Return a plan: some kinds only, so that not all faults hide behind the worst one, more or less often."""
+def draw_faults(
+    seed: int, duration: float, clients: list[str], shared: bool, gap: float | None = None
+) -> list[Fault]:  # fmt: skip
+    """Return a plan: some kinds only, so that not all faults hide behind the worst one, more or less often.
+
+    `gap` is the mean time between two faults; by default the seed chooses.
+    """
     random = Random(f"{seed} faults")
     possible = [kind for kind in KINDS if kind not in (OF_DISK if shared else OF_DATABASE)]
     kinds = [kind for kind in possible if random.random() < 0.4] or ["kill"]
-    gap, longest = random.choice((5.0, 20.0, 60.0)), random.choice((1.0, 15.0, LONGEST))
+    usual, longest = random.choice((5.0, 20.0, 60.0)), random.choice((1.0, 15.0, LONGEST))
     plan = []
-    for at in sorted(random.uniform(0.0, duration) for _ in range(max(1, round(duration / gap)))):
+    for at in sorted(random.uniform(0.0, duration) for _ in range(max(1, round(duration / (gap or usual))))):
         kind, client = random.choice(kinds), random.choice(clients)
         seconds = exp(random.uniform(log(SHORTEST), log(longest)))
         if kind in FREEZES and random.random() < 0.3:

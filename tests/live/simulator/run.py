@@ -77,8 +77,13 @@ class Outcome:
     faults: Counter[str] = field(default_factory=Counter)
 
 
-def simulate(seed: int, faults: Collection[int] | None = None, until: float = DURATION) -> Outcome:
-    """Run one simulation, and check everything: with the faults at some places of the seed's plan, up to a time."""
+def simulate(
+    seed: int, faults: Collection[int] | None = None, until: float = DURATION, gap: float | None = None
+) -> Outcome:  # fmt: skip
+    """Run one simulation, and check everything: with the faults at some places of the seed's plan, up to a time.
+
+    With a `gap`, faults come at this mean distance.
+    """
     began = time.process_time()
     world = World(seed)
     history = History(world)
@@ -89,7 +94,7 @@ def simulate(seed: int, faults: Collection[int] | None = None, until: float = DU
         warms = mock.patch.object(leadership, "warm_up", lambda settings: _warm(settings.policy))
         with simulated(world, connector(disk)), forwards, warms:
             try:
-                run.run(faults, until)
+                run.run(faults, until, gap)
             finally:
                 world.close()
         outcome = Outcome(seed, history, run.plan, run.check(disk.next_folder(run.left) / DATABASE))
@@ -111,13 +116,13 @@ class Simulation:
         self.left: dict[str, bytes] = {}
         self.learnt: Any = None
 
-    def run(self, faults: Collection[int] | None, until: float) -> None:
+    def run(self, faults: Collection[int] | None, until: float, gap: float | None) -> None:
         """Let the service run under faults, and then without, until all jobs have ended."""
         for host in self.hosts:
             host.start({})
             self.world.run(self.world.now + 60.0, lambda: self.leader is not None)
         self._gather(self._key())
-        drawn = draw_faults(self.seed, DURATION, list(self.crowd.running), self.shared)
+        drawn = draw_faults(self.seed, DURATION, list(self.crowd.running), self.shared, gap)
         self.crowd.timed = all(fault.kind != "clock jump" for fault in drawn)
         some = [fault for place, fault in enumerate(drawn) if faults is None or place in faults]
         self.plan = [fault.until(until) for fault in some if fault.at < until]
