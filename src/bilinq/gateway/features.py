@@ -16,7 +16,7 @@ import numpy as np
 from bilinq.arrays import Array
 from bilinq.errors import BadInput
 from bilinq.gateway.request import Request
-from bilinq.texts import SIGNS, code_signs, text_features
+from bilinq.texts import text_features
 
 log = logging.getLogger("bilinq.gateway")
 
@@ -36,7 +36,7 @@ def kind_of(request: Request) -> str:
     if request.endpoint == "embeddings":
         return "embeddings"
     length = "long" if request.prompt_tokens >= LONG else "short"
-    about = "code" if code_signs(request.text) >= SIGNS else "prose"
+    about = "code" if request.about_code else "prose"
     return f"{length} {about} with tools" if "tools" in request.needs else f"{length} {about}"
 
 
@@ -48,7 +48,7 @@ def form(request: Request) -> list[float]:
     return [
         *text_features(request.asked),
         math.log1p(request.prompt_tokens),
-        float(code_signs(request.text) >= SIGNS),
+        float(request.about_code),
         float("tools" in request.needs),
         float("vision" in request.needs),
         float("json" in request.needs),

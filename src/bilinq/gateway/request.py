@@ -13,6 +13,7 @@ import msgspec
 
 from bilinq.gateway.config import AUTO, Endpoint, Feature
 from bilinq.gateway.errors import bad
+from bilinq.texts import SIGNS, code_signs
 
 BYTES_PER_TOKEN = 4.0  # of UTF-8 text, roughly, where a back end does not report the number of tokens
 IMAGE_TOKENS = 800.0  # of an image, roughly
@@ -37,6 +38,8 @@ class Request:
         The body as it came; back ends get it with another `model`.
     text, asked : str
         All text of the prompt, and what was asked last.
+    about_code : bool
+        Whether there are signs of code in its text.
     prompt_tokens : float
         An estimate.
     max_tokens : int, optional
@@ -59,6 +62,7 @@ class Request:
     body: dict[str, Any]
     text: str
     asked: str
+    about_code: bool
     prompt_tokens: float
     max_tokens: int | None
     turns: int
@@ -88,10 +92,12 @@ def parse(endpoint: Endpoint, tenant: str, raw: bytes, headers: Headers) -> Requ
     images = sum(_images(message) for message in messages)
     tools = body.get("tools") or body.get("functions")
     size = sum(map(_size, texts)) + (_size(msgspec.json.encode(tools).decode()) if tools else 0)
+    text = "\n".join(texts)
     asked = next((m for m in reversed(messages) if m.get("role") in (None, "user")), messages[-1])
     return Request(
-        id=new_id(endpoint), tenant=tenant, endpoint=endpoint, body=body, text="\n".join(texts),
-        asked="\n".join(_texts(asked)), prompt_tokens=max(size / BYTES_PER_TOKEN + IMAGE_TOKENS * images, 1.0),
+        id=new_id(endpoint), tenant=tenant, endpoint=endpoint, body=body, text=text,
+        asked="\n".join(_texts(asked)), about_code=code_signs(text) >= SIGNS,
+        prompt_tokens=max(size / BYTES_PER_TOKEN + IMAGE_TOKENS * images, 1.0),
         max_tokens=body.get("max_completion_tokens") or body.get("max_tokens"),
         turns=sum(m.get("role") == "user" for m in messages),
         needs=frozenset(_needs(body, tools, images)), models=_models(body.get("model")),
