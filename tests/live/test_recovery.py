@@ -293,14 +293,20 @@ def test_a_server_is_on_disk_before_it_is_acknowledged(sqlite_url: str) -> None:
     run(work())
 
 
+@pytest.mark.parametrize("error", [ZeroDivisionError("a bug"), Unavailable("the database is gone")])
 def test_a_follower_whose_first_load_fails_runs_slots_all_the_same(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+    error: Exception, postgres_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """A database that is lost again is no bug, and logged as such."""
+
+    def fail(tx: Transaction) -> None:
+        raise error
+
     async def work() -> None:
         async with leading(postgres_url) as other, serving(postgres_url, slot=0.02) as service:
             assert service.following
             with monkeypatch.context() as patch:
-                patch.setattr("bilinq.live.store.job_tables.queued_jobs", lambda tx: 1 / 0)
+                patch.setattr("bilinq.live.store.job_tables.queued_jobs", fail)
                 await other.stop()
                 await asyncio.sleep(1.0)
                 assert not service.ready
@@ -310,6 +316,7 @@ def test_a_follower_whose_first_load_fails_runs_slots_all_the_same(
             assert len(await service.lease(LOCAL, [server.id], 10.0)) == 1
 
     run(work())
+    assert ("a background task failed" in caplog.text) == isinstance(error, ZeroDivisionError)
 
 
 @pytest.mark.parametrize("jump", [-(10.0**8), 10.0**8])

@@ -73,8 +73,12 @@ class Leadership:
     async def _follow(self) -> None:
         async with self._replica.finding_leader():
             await self._replica.store.lead()
-        await self._lead()
-        log.warning("this process leads now")
+        try:
+            await self._lead()
+        except Unavailable as error:  # lost again already, before recovery watched it
+            self._replica.fail(str(error))
+        else:
+            log.warning("this process leads now")
 
     async def _repeat(self, what: str, every: float, work: Callable[[], Awaitable[None]]) -> None:
         while True:
