@@ -31,7 +31,9 @@ def test_each_feature_sees_what_it_is_for() -> None:
     code = seen("def f(x):\n    return x;\n")
     assert code["code"] == 1.0 and code["brackets"] > 0.1 and code["signs"] == 2.0
     sums = seen(r"Compute 12 + 345 = x, \frac{1}{2}")
-    assert sums["numbers"] == math.log(5.0) and sums["digits"] == 7 / 33 and sums["latex"] == 1.0 and sums["operators"] > 0
+    assert (
+        sums["numbers"] == math.log(5.0) and sums["digits"] == 7 / 33 and sums["latex"] == 1.0 and sums["operators"] > 0
+    )
     assert seen("Which?\nA. one\nB. two\n(C) three")["options"] == math.log(4.0)
     assert seen("El mar y los cielos")["others"] == 2 / 4 and seen("海は広い")["bytes"] == 3.0
     assert seen('He said "no"')["quotes"] == 2 / 12 and seen("dog dog cat")["distinct"] == 2 / 3
