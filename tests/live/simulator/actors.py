@@ -62,6 +62,7 @@ class Crowd:
         self.pace, self.by_job = pace, by_job
         self.submitting, self.calm, self.timed = True, False, False
         self.rewards: dict[str, set[float | None]] = {}  # by lease, all that somebody has tried to give
+        self.held: dict[str, None] = {}  # servers that an operator holds, or held when it was killed
         self.roles: dict[str, Callable[[Actor], Coroutine[Any, Any, None]]] = {}
         self.running: dict[str, Process] = {}
         self.numbers = count(1)
@@ -221,7 +222,9 @@ async def agent(actor: Actor) -> None:
 
 
 async def operator(actor: Actor) -> None:
-    """Change classes and settings, and hold servers for a while."""
+    """Change classes and settings, and hold servers for a while; who begins anew releases what was held before."""
+    for server in list(actor.crowd.held):
+        await _release(actor, server)
     while True:
         await actor.rest(10.0 * actor.crowd.pace)
         if actor.crowd.calm:
@@ -231,12 +234,19 @@ async def operator(actor: Actor) -> None:
             servers = await actor.call("servers")
             if servers.answer:
                 server = random.choice(servers.answer).id
+                actor.crowd.held[server] = None
                 await actor.call(random.choice(("drain", "quarantine")), server)
                 await actor.rest(5.0)
                 await actor.call("servers")
-                while (await actor.call("release", server)).error is not None:
-                    await actor.rest(1.0)
+                await _release(actor, server)
         elif random.random() < 0.5:
             await actor.call("put_server_class", m.ServerClassInfo(random.choice(SERVERS), [random.random(), 1.0]))
         else:
             await actor.call("update_settings", m.SettingsUpdate(target_wait=random.uniform(0.5, 5.0)))
+
+
+async def _release(actor: Actor, server: str) -> None:
+    """Release a server, however often that takes."""
+    while (await actor.call("release", server)).error is not None:
+        await actor.rest(1.0)
+    actor.crowd.held.pop(server, None)
