@@ -38,8 +38,9 @@ def text_features(text: str) -> list[float]:
 
     Examples
     --------
-    >>> scheduler = bilinq.Scheduler(["chat"], ["small", "large"])
-    >>> job = scheduler.submit("chat", features=bilinq.text_features("Why is the sky blue?"))
+    >>> scheduler = bilinq.Scheduler([bilinq.JobClass("chat")], [bilinq.ServerClass("small"), bilinq.ServerClass("large")])
+    >>> scheduler.submit("chat", features=bilinq.text_features("Why is the sky blue?"))
+    0
     >>> len(bilinq.text_features(""))
     24
     """

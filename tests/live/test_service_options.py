@@ -91,6 +91,32 @@ def test_a_job_is_served_by_its_servers_only_and_reported_while_there_are_none(
     assert caplog.text.count("wait for server classes without a server") == 1
 
 
+@pytest.mark.parametrize("policy", ["look-ahead", "sabr"])
+def test_a_job_of_several_units_keeps_its_servers_after_a_restart(policy: str, database_url: str) -> None:
+    """Both were leased before and wait again after; a policy by classes gives them out to nobody."""
+    leased = list[Lease]()
+
+    async def before() -> None:
+        async with serving(database_url) as service:
+            await service.put_class(LOCAL, ServerClassInfo("y", [1.0, 1.0]))
+            for name in ("one", "two"):
+                await submit(service, servers=["y"], units=2)
+                server = await service.register(LOCAL, NewServer("y", name))
+                leased.extend(await service.lease(LOCAL, [server.id], 0.0))
+
+    async def after() -> None:
+        async with serving(database_url, policy=policy) as service:
+            one, two = leased
+            await service.finish_one(LOCAL, WorkFinish(one.lease, one.fence, 0.5))
+            await service.finish_one(LOCAL, WorkFinish(two.lease, two.fence, error="it broke"))
+            assert await serve(service, "x") is None
+            expected = {"j1", "j2"} if policy == "look-ahead" else {None}
+            assert {await serve(service, "y") for _ in range(3)} == expected  # one unit and two
+
+    run(before())
+    run(after())
+
+
 def test_jobs_that_servers_of_others_or_servers_that_are_gone_cannot_serve_are_reported(
     sqlite_url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

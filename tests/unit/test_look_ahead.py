@@ -14,6 +14,18 @@ from bilinq.scheduler.classes import Exploration
 # Features, servers, weight, deadline, duration of a job
 
 
+def test_a_job_that_is_placed_keeps_its_servers_and_weight_when_it_comes_back() -> None:
+    """By both ways: after a service of several, and given back."""
+    one = Scheduler([JobClass("chat")], [ServerClass("p"), ServerClass("q")], seed=1)
+    one.place("chat", "p", "two units", units=2, servers=["p"], weight=3.0)
+    one.place("chat", "p", "returned", servers=["p"])
+    one.report("two units", 0.5)
+    one.give_back("returned")
+    assert one.assign({"q": 9}) == [] and {task.job for task in one.assign({"p": 9})} == {"two units", "returned"}
+    with pytest.raises(BadInput, match="weight must be positive; got weight = -1"):
+        one.place("chat", "p", "other", weight=-1.0)
+
+
 def test_features_of_another_length_are_refused() -> None:
     one = scheduler()
     one.submit("chat", features=[1.0, 2.0])

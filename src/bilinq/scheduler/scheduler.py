@@ -338,15 +338,19 @@ class Scheduler(Core):
 
     def place(
         self, job_class: str, server_class: str, job: Job, units: int = 1, *, features: ArrayLike | None = None,
-        server: Hashable = None, pool: str | None = None,
+        servers: Sequence[str] | None = None, weight: float | None = None, server: Hashable = None, pool: str | None = None,
     ) -> None:  # fmt: skip
-        """Add a job that is at a server already, for example after a restart."""
+        """Add a job that is at a server already, for example after a restart.
+
+        The arguments are those of `submit`, and `server` is the name of the server. Eligible `servers` and `weight` count
+        when the job comes back to the queue.
+        """
         self._roster.row(job_class)
         column = self._roster.column(server_class)
         self._serial += 1
-        entry = Entry(job_class=job_class, units=count("units", units), serial=self._serial, since=self._now,
-                      queued=self._now, started=self._now, features=job_features(features), out=server_class,
-                      server=server, pool=pool)  # fmt: skip
+        entry = waiting_entry(job_class, units, self._serial, self._now, features=features, servers=servers, weight=weight,
+                              pool=pool)  # fmt: skip
+        entry.started, entry.out, entry.server = self._now, server_class, server
         self._engine.check(entry)
         self._jobs.add(job, entry)
         self._engine.place(job, entry)

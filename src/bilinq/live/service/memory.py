@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 SPARE = 1000  # entries of leases and jobs that have ended that may stay in a heap
 SHORTEST = 1e-3  # seconds that a service takes at least
+FOR_SCHEDULER = ("features", "servers", "weight")  # options of a job that count in decisions
 NEW = 0.1  # seconds after which a job that is given to the scheduler has waited before
 
 
@@ -134,7 +135,7 @@ class Memory:
             job.id,
             server=row.server,
             pool=job.namespace,
-            **self._known(live.options, ("features",)),
+            **self._known(live.options, FOR_SCHEDULER),
         )
         self.leased[job.job_class] += 1
         self._hold(LiveLease(row, began, deadline, job.job_class, server_class))
@@ -195,17 +196,24 @@ class Memory:
     def _schedule(self, id: int, job: LiveJob, now: float, ahead: bool = False) -> None:
         """Hand a job to the scheduler; a policy by classes knows no eligible servers, so a job with some waits on."""
         assert self.scheduler is not None
-        if job.options.servers is not None and self.scheduler.policy is not None:
-            job.start = inf
-            self._hold_back(id, job)
+        if self._waits_for_policy(job):
+            self._hold_for_policy(id, job)
             return
-        own = self._known(job.options, ("features", "servers", "weight"))
+        own = self._known(job.options, FOR_SCHEDULER)
         waited = (now - job.came) if now - job.came > NEW else 0.0
         self.scheduler.submit(
             job.job_class, job=id, avoid=job.avoid, waited=waited, ahead=ahead, pool=job.books.name, **own
         )
         job.offered = self.scheduler.slot
         self.waiting += 1
+
+    def _waits_for_policy(self, job: LiveJob) -> bool:
+        """Tell whether a job has servers, of which the present policy knows nothing."""
+        return job.options.servers is not None and self.scheduler is not None and self.scheduler.policy is not None
+
+    def _hold_for_policy(self, id: int, job: LiveJob) -> None:
+        job.start = inf
+        self._hold_back(id, job)
 
     def replace_scheduler(self, scheduler: Scheduler, now: float) -> None:
         """Give all jobs to another scheduler, which has none, and use it from now on, unless it raises."""
@@ -214,7 +222,7 @@ class Memory:
             for id, job in self.jobs.items():
                 if job.lease is not None:
                     lease = self.leases[job.lease]
-                    known = self._known(job.options, ("features",)) | {"pool": job.books.name}
+                    known = self._known(job.options, FOR_SCHEDULER) | {"pool": job.books.name}
                     scheduler.place(job.job_class, lease.server_class, id, server=lease.row.server, **known)
                 elif not job.held:
                     self._schedule(id, job, now)
@@ -476,9 +484,14 @@ class Memory:
         )  # fmt: skip
 
     def _queue_again(self, id: int, job: LiveJob, error: str | None, changes: Changes) -> None:
+        assert self.scheduler is not None
         job.lease = None
         self._enqueue(id, job)
-        self.waiting += 1
+        if self._waits_for_policy(job):
+            self.scheduler.cancel(id)  # which has it again
+            self._hold_for_policy(id, job)
+        else:
+            self.waiting += 1
         changes.queued.append(RequeuedJob(id, job.units_left, job.attempts, error))
 
     def _note_wait(self, job: LiveJob, wall: float) -> None:
