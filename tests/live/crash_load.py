@@ -37,6 +37,7 @@ class Said:
     finished: dict[str, str] = field(default_factory=dict)
     """Jobs by lease."""
     failed: dict[str, str] = field(default_factory=dict)
+    servers: set[str] = field(default_factory=set)
     refused: set[str] = field(default_factory=set)
     cancelled: set[str] = field(default_factory=set)
     elsewhere: set[str] = field(default_factory=set)
@@ -193,7 +194,7 @@ class Load:
 
     def _serves(self, client: Client, chance: random.Random, name: str) -> None:
         """Be one server."""
-        server = client.register(chance.choice(SERVERS), name).id
+        server = self._register(client, chance, name)
         while self.goes_on(self.serving):
             lease = client.lease(server, wait=0.5)
             if lease is None or chance.random() < 0.02:  # a lease that is forgotten fails at the next call
@@ -202,6 +203,11 @@ class Load:
                 self._end(client, chance, lease)
             except Stale:
                 self.said.refused.add(lease.lease)
+
+    def _register(self, client: Client, chance: random.Random, name: str) -> str:
+        server = client.register(chance.choice(SERVERS), name).id
+        self.said.servers.add(server)
+        return server
 
     def _end(self, client: Client, chance: random.Random, lease: Lease) -> None:
         if chance.random() < 0.2:
@@ -231,7 +237,7 @@ class Load:
 
     def _agent(self, client: Client, chance: random.Random, name: str) -> None:
         """Be several servers in one call each time."""
-        servers = [client.register(chance.choice(SERVERS), f"{name}-{number}").id for number in range(6)]
+        servers = [self._register(client, chance, f"{name}-{number}") for number in range(6)]
         ends: list[WorkFinish] = []
         while self.goes_on(self.serving):
             told = client.work(ends, servers, wait=0.5)

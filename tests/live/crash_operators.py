@@ -89,7 +89,10 @@ class Operators:
                 self.load.said.tried[lease] = value
 
     def holds(self, client: Client, chance: random.Random, name: str) -> None:
-        """Drain or quarantine a server, and release it before the next one is held."""
+        """Drain or quarantine a server, and release it before the next one is held.
+
+        A server that is listed before its registration is on disk may be lost with its leader.
+        """
         held, since = "", 0.0
         while self.load.goes_on(self.load.submitting):
             if held:
@@ -97,7 +100,7 @@ class Operators:
                 client.release(held)
                 self.told.held[held] = None
                 held = ""
-            if not (servers := client.servers()):
+            if not (servers := [one for one in client.servers() if one.id in self.load.said.servers]):
                 continue
             held, how = chance.choice(servers).id, chance.choice(("draining", "quarantined"))
             (client.drain if how == "draining" else client.quarantine)(held)
