@@ -15,7 +15,7 @@ CODE = re.compile(
 )
 WORD = re.compile(r"[^\W\d_]{2,}")
 NUMBER = re.compile(r"\d+")
-OPTION = re.compile(r"^\s*\(?[A-Ea-e1-5][.)]\s", re.MULTILINE)
+OPTION = re.compile(r"^[ \t]*\(?[A-Ea-e1-5][.)]\s", re.MULTILINE)
 LATEX = re.compile(r"\\[a-z]+\{|\\(frac|sqrt|times|sum|int|leq?|geq?)\b")
 ENGLISH = frozenset(
     ("the", "of", "and", "to", "in", "is", "that", "for", "it", "with", "as", "on", "be", "this", "are")

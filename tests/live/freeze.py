@@ -113,7 +113,7 @@ def freeze_test(folder: Path, database: str, freezes: int, seed: int) -> Result:
 
 
 def _report(name: str, made: list[Freeze], freezes: int) -> None:
-    """Say now and then how far the test is."""
+    """Report now and then how far the test is."""
     if len(made) % REPORTED == 0:
         longest = max((one.took for one in made if one.took is not None), default=0.0)
         print(f"{name}: {len(made)} of {freezes} freezes, longest {longest:.2f} s", file=sys.stderr, flush=True)

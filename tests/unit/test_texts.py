@@ -52,6 +52,17 @@ def test_features_are_the_same_in_another_process() -> None:
     assert done.stdout.strip() == str(bilinq.text_features(text))
 
 
+@pytest.mark.parametrize(
+    "text", ["\n", " ", " \n", "\t(", "{", "; ", "`", "\\a", "A", "1", "_", "import ", "stack "], ids=repr
+)
+def test_no_text_takes_longer_than_others_of_its_length(text: str) -> None:
+    """8,000 empty lines took 0.4 s: each was the beginning of all that follow."""
+    long = text * (2 * LOOKED_AT // len(text))
+    began = time.process_time()
+    bilinq.text_features(long)
+    assert time.process_time() - began < 0.05
+
+
 def test_long_texts_are_looked_at_at_both_ends() -> None:
     middle = "x" * LOOKED_AT + " ```code``` " + "x" * LOOKED_AT
     assert code_signs(middle) == 0 and code_signs("```code```" + middle) >= 2 and code_signs(middle + "```code```") >= 2

@@ -129,14 +129,8 @@ class Memory:
         self.jobs[job.id] = live
         self._set_options(live, options_of(job.options), wall, now)
         server_class = self.servers[row.server].row.server_class
-        self.scheduler.place(
-            job.job_class,
-            server_class,
-            job.id,
-            server=row.server,
-            pool=job.namespace,
-            **self._known(live.options, FOR_SCHEDULER),
-        )
+        known = self._known(live.options) | {"pool": job.namespace}
+        self.scheduler.place(job.job_class, server_class, job.id, server=row.server, **known)
         self.leased[job.job_class] += 1
         self._hold(LiveLease(row, began, deadline, job.job_class, server_class))
 
@@ -196,10 +190,9 @@ class Memory:
     def _schedule(self, id: int, job: LiveJob, now: float, ahead: bool = False) -> None:
         """Hand a job to the scheduler; a policy by classes knows no eligible servers, so a job with some waits on."""
         assert self.scheduler is not None
-        if self._waits_for_policy(job):
-            self._hold_for_policy(id, job)
+        if self._hold_for_policy(id, job):
             return
-        own = self._known(job.options, FOR_SCHEDULER)
+        own = self._known(job.options)
         waited = (now - job.came) if now - job.came > NEW else 0.0
         self.scheduler.submit(
             job.job_class, job=id, avoid=job.avoid, waited=waited, ahead=ahead, pool=job.books.name, **own
@@ -207,13 +200,14 @@ class Memory:
         job.offered = self.scheduler.slot
         self.waiting += 1
 
-    def _waits_for_policy(self, job: LiveJob) -> bool:
-        """Tell whether a job has servers, of which the present policy knows nothing."""
-        return job.options.servers is not None and self.scheduler is not None and self.scheduler.policy is not None
-
-    def _hold_for_policy(self, id: int, job: LiveJob) -> None:
+    def _hold_for_policy(self, id: int, job: LiveJob) -> bool:
+        """Keep back a job with servers if the present policy knows nothing of servers; return whether it is one."""
+        assert self.scheduler is not None
+        if job.options.servers is None or self.scheduler.policy is None:
+            return False
         job.start = inf
         self._hold_back(id, job)
+        return True
 
     def replace_scheduler(self, scheduler: Scheduler, now: float) -> None:
         """Give all jobs to another scheduler, which has none, and use it from now on, unless it raises."""
@@ -222,7 +216,7 @@ class Memory:
             for id, job in self.jobs.items():
                 if job.lease is not None:
                     lease = self.leases[job.lease]
-                    known = self._known(job.options, FOR_SCHEDULER) | {"pool": job.books.name}
+                    known = self._known(job.options) | {"pool": job.books.name}
                     scheduler.place(job.job_class, lease.server_class, id, server=lease.row.server, **known)
                 elif not job.held:
                     self._schedule(id, job, now)
@@ -232,11 +226,11 @@ class Memory:
         finally:
             self.waiting = sum(job.lease is None and not job.held for job in self.jobs.values())
 
-    def _known(self, options: JobOptions, names: Sequence[str]) -> dict[str, Any]:
+    def _known(self, options: JobOptions) -> dict[str, Any]:
         """Return the options that the scheduler can use: all, or none for a policy by classes."""
         if options is PLAIN or self.scheduler is None or self.scheduler.policy is not None:
             return {}
-        return {name: getattr(options, name) for name in names}
+        return {name: getattr(options, name) for name in FOR_SCHEDULER}
 
     def release(self, now: float, wall: float, drops: bool, changes: Changes) -> None:
         """Let jobs start whose time has come, and end those whose deadline has passed, if `drops`."""
@@ -487,9 +481,8 @@ class Memory:
         assert self.scheduler is not None
         job.lease = None
         self._enqueue(id, job)
-        if self._waits_for_policy(job):
+        if self._hold_for_policy(id, job):
             self.scheduler.cancel(id)  # which has it again
-            self._hold_for_policy(id, job)
         else:
             self.waiting += 1
         changes.queued.append(RequeuedJob(id, job.units_left, job.attempts, error))

@@ -39,7 +39,7 @@ log = logging.getLogger("bilinq.live")
 RETRY = 0.5  # seconds after which loading is tried again
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 10.0  # seconds of the second pause (there is none at first), and of the longest
 CALM = 30.0  # seconds without a failure after which recovery begins without a pause again
-LED = 2.0  # seconds for which another process led after which it does, too: the database works
+LED = 2.0  # seconds for which another process must lead to show that the database works: no pause is needed then
 UNUSABLE = (BadState, ValueError, LookupError, ArithmeticError)
 """Errors of learnt state or observations that are damaged, do not fit the classes, or cannot be computed with."""
 
